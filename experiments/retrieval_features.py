@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from cxrlab.core.randomness import fraction, generator
+from cxrlab.core.randomness import generator, uniform
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.phantom.corpus import Order, orders
@@ -33,7 +33,7 @@ def images(config: PhantomConfig, order: Order) -> list[ImageArray]:
         sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
         image = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
         pairs = frozenset((f.observation, f.side) for f in visit.present)
-        out.append((int(5 * fraction(config.seed, "fold", order.patient)), image, pairs))
+        out.append((int(5 * uniform(config.seed, "fold", order.patient)), image, pairs))
     return out
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.endpoints import Address, is_address, is_loopback, parse_address, without_login
+from cxrlab.core.endpoints import Address, hide_credentials, is_address, is_loopback, parse_address
 from cxrlab.core.errors import ConfigError
 
 
@@ -56,8 +56,8 @@ def test_a_login_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError, match="give the address alone and the key in the environment") as error:
         parse_address("https://me:hidden@h/v1#m")
     assert "hidden" not in str(error.value) and "https://***@h/v1#m" in str(error.value)
-    assert without_login("https://me@b:hidden@h/v1#m") == "https://***@h/v1#m"
-    assert without_login("hf:folder") == "hf:folder"
+    assert hide_credentials("https://me@b:hidden@h/v1#m") == "https://***@h/v1#m"
+    assert hide_credentials("hf:folder") == "hf:folder"
     with pytest.raises(ConfigError) as error:  # also where the rest is wrong
         parse_address("https://me:hidden@h:port/v1#m")
     assert "hidden" not in str(error.value)
@@ -69,7 +69,7 @@ def test_a_key_in_an_address_is_refused_and_not_repeated(key: str) -> None:
     with pytest.raises(ConfigError, match="has a key in it") as error:
         parse_address(f"https://h/v1?api-version=2026-06-01&{key}=hidden#m")
     assert "hidden" not in str(error.value) and f"{key}=***#m" in str(error.value)
-    assert without_login(f"https://h/v1?{key}=hidden&a=b#m") == f"https://h/v1?{key}=***&a=b#m"
+    assert hide_credentials(f"https://h/v1?{key}=hidden&a=b#m") == f"https://h/v1?{key}=***&a=b#m"
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from cxrlab.core.protocols import Generated
 def test_a_budget_stops_before_spending() -> None:
     """2 of 3 are spent; the next may cost 1 and is allowed, one of 1.001 is not."""
     budget = Budget(limit=3.0, price_prompt=1.0, price_answer=1.0)
-    budget.book(1000, 1000)
-    budget.allow(500, 500)
+    budget.add(1000, 1000)
+    budget.require(500, 500)
     with pytest.raises(BudgetSpent, match="2.0000 of the max-cost 3 are spent"):
-        budget.allow(501, 500)
+        budget.require(501, 500)
     assert budget.spent == 2.0
 
 
 def test_without_a_limit_everything_is_allowed() -> None:
-    Budget(price_answer=1.0).allow(10**9, 10**9)
+    Budget(price_answer=1.0).require(10**9, 10**9)
 
 
 def test_tokens_are_the_models_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrlab.core.config import config_from, flatten, nested, to_dict, to_yaml
+from cxrlab.core.config import config_from, flatten, parse_group, to_dict, to_yaml
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.vocabulary import Side
 
@@ -70,7 +70,7 @@ def test_defaults_then_file_then_overrides(tmp_path: Path) -> None:
 
 
 def test_setting_one_nested_value_keeps_the_other_defaults_of_the_parent() -> None:
-    """The parent says lr=0.5; touching betas must not fall back to the nested class's 1e-3."""
+    """The parent says lr=0.5; touching betas must not fall back to the parse_group class's 1e-3."""
     assert config_from(Training, overrides=["optimiser.betas=0.1"]).optimiser.lr == 0.5
 
 
@@ -189,7 +189,7 @@ def test_dict_and_flat_form() -> None:
 
 def test_a_mapping_inside_a_file_is_read_by_the_same_rules() -> None:
     """Types, nesting and defaults as in a file of its own."""
-    made, problems = nested(Optimiser, {"lr": 0.1}, "stages, 'a'")
+    made, problems = parse_group(Optimiser, {"lr": 0.1}, "stages, 'a'")
     assert made == Optimiser(lr=0.1) and problems == []
 
 
@@ -202,7 +202,7 @@ def test_a_mapping_inside_a_file_is_read_by_the_same_rules() -> None:
     ],
 )
 def test_every_problem_of_a_mapping_inside_a_file_names_its_place(data: object, told: str) -> None:
-    made, (problem,) = nested(Optimiser, data, "stages, 'a'")
+    made, (problem,) = parse_group(Optimiser, data, "stages, 'a'")
     assert made is None and problem.startswith("stages, 'a': ") and told in problem
 
 

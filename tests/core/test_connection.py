@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.endpoints import WITHOUT_EFFECT, Connection, connection_operational_fields
+from cxrlab.core.endpoints import OPERATIONAL_FIELDS, Connection, connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.llm import LLMConfig, llm_operational_fields
 
@@ -36,7 +36,7 @@ def test_a_key_in_place_of_its_variables_name_is_refused_and_not_repeated(key: s
 
 def test_every_setting_but_the_leave_may_differ_when_a_run_goes_on() -> None:
     """None of them changes an answer; under which leave all of it was sent must stand in the run's settings."""
-    assert {*WITHOUT_EFFECT, "egress_permission"} == {field.name for field in fields(Connection)}
+    assert {*OPERATIONAL_FIELDS, "egress_permission"} == {field.name for field in fields(Connection)}
     assert connection_operational_fields("loading.connection")[0] == "loading.connection.key_variable"
     # How weights are loaded decides what is answered; whether they are downloaded does not.
     of_asking = {field.name for field in fields(LLMConfig)} - {"connection", "loading"} | {"loading.download"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.endpoints import EgressData, check_egress, check_key_recipients, names_who_and_why
+from cxrlab.core.endpoints import EgressData, check_egress, check_key_recipients, is_valid_permission
 from cxrlab.core.errors import ConfigError
 
 PATIENTS, PHANTOMS = EgressData("corpora/mimic", synthetic=False), EgressData("corpora/phantom", synthetic=True)
@@ -49,15 +49,15 @@ def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
     ],
 )
 def test_leave_says_who_and_why(said: str | None, enough: bool) -> None:
-    assert names_who_and_why(said) is enough
+    assert is_valid_permission(said) is enough
 
 
 def test_leave_that_is_kept_nowhere_is_none() -> None:
     leave = "Dr. Who, for the audit"
     with pytest.raises(ConfigError, match="Give a run folder with --out RUN"):
-        check_egress(ELSEWHERE, [PATIENTS], leave, kept=False)
-    check_egress(ELSEWHERE, [PHANTOMS], leave, kept=False)
-    check_egress("http://127.0.0.1/v1#m", [PATIENTS], leave, kept=False)
+        check_egress(ELSEWHERE, [PATIENTS], leave, has_run_folder=False)
+    check_egress(ELSEWHERE, [PHANTOMS], leave, has_run_folder=False)
+    check_egress("http://127.0.0.1/v1#m", [PATIENTS], leave, has_run_folder=False)
 
 
 def test_one_key_is_not_shown_to_two_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,13 @@ def test_every_field_has_a_check_in_its_place(record: type[Any]) -> None:
     ("check", "good"),
     [
         (fields.text, ["", "a"]),
-        (fields.filled, ["a"]),
+        (fields.non_empty_text, ["a"]),
         (fields.path, ["a/b.png", "ä b"]),
-        (fields.whole(), [0, 10**30]),
+        (fields.integer(), [0, 10**30]),
         (fields.number(), [0, -1.5, 1e308]),
         (fields.number(0, 1), [0, 0.0, 1]),
         (fields.one_of("a", "b"), ["b"]),
-        (fields.mapping_of(fields.whole()), [{}, {"a": 0}]),
+        (fields.mapping_of(fields.integer()), [{}, {"a": 0}]),
     ],
 )
 def test_good_values_come_back_as_they_are(check: Check, good: list[Any]) -> None:
@@ -51,9 +51,9 @@ def test_lists_become_tuples_and_words_members() -> None:
     ("check", "bad", "wanted"),
     [
         (fields.text, [None, 5, True, ["a"], {}], "text"),
-        (fields.filled, ["", None, 5], "text that is not empty"),
+        (fields.non_empty_text, ["", None, 5], "text that is not empty"),
         (fields.path, ["", "a\0b", 5, ["a"]], "a path"),
-        (fields.whole(1), [0, 1.0, True, "1", math.nan], "a whole number of at least 1"),
+        (fields.integer(1), [0, 1.0, True, "1", math.nan], "a whole number of at least 1"),
         (fields.number(), [True, "1", math.nan, math.inf, -math.inf, 10**400, None, [1]], "a number"),
         (fields.number(low=0), [-4, -0.1], "a number of at least 0"),
         (fields.number(0, 1), [1.01, -1], "a number from 0 to 1"),

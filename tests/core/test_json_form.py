@@ -10,7 +10,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_values import BadJson, dumps, loads, plain
+from cxrlab.core.json_values import InvalidJson, dumps, loads, plain
 from cxrlab.core.records import Query
 from cxrlab.core.vocabulary import Side
 
@@ -83,7 +83,7 @@ def test_letters_stay_readable() -> None:
     ],
 )
 def test_what_would_be_lost_or_fail_later_is_refused_at_reading(text: str, reason: str) -> None:
-    with pytest.raises(BadJson) as caught:
+    with pytest.raises(InvalidJson) as caught:
         loads(text)
     assert str(caught.value).startswith(reason)
 
@@ -98,7 +98,7 @@ def test_not_a_number_is_read_only_where_others_files_are() -> None:
     found = loads('[NaN, {"a": NaN}, 1]', undefined=True)
     assert math.isnan(found[0]) and math.isnan(found[1]["a"]) and found[2] == 1
     for text in ("Infinity", "-Infinity"):
-        with pytest.raises(BadJson, match="no number of JSON"):
+        with pytest.raises(InvalidJson, match="no number of JSON"):
             loads(text, undefined=True)
-    with pytest.raises(BadJson, match="NaN"):
+    with pytest.raises(InvalidJson, match="NaN"):
         loads("NaN")

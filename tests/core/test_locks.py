@@ -10,51 +10,51 @@ import pytest
 
 from cxrlab.core import folders
 from cxrlab.core.errors import RunError
-from cxrlab.core.folders import FolderBusy, lock_file, take_lock
+from cxrlab.core.folders import FolderBusy, lock_file, lock_folder
 
 
 def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    with take_lock(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         assert lock.held and (tmp_path / ".lock").exists()
         with pytest.raises(RunError, match="is being written by another process; wait for it, or choose"):
-            take_lock(tmp_path)
+            lock_folder(tmp_path)
     assert not lock.held and list(tmp_path.iterdir()) == []
     lock.release()
-    take_lock(tmp_path).release()
+    lock_folder(tmp_path).release()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     """After a kill the file stays, but the next writer takes the lock."""
     code = (
-        "import os, sys; from pathlib import Path; from cxrlab.core.folders import take_lock\n"
-        "lock = take_lock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from cxrlab.core.folders import lock_folder\n"
+        "lock = lock_folder(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert (tmp_path / ".lock").exists()
-    take_lock(tmp_path).release()
+    lock_folder(tmp_path).release()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_file_removed_in_between_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last holder lets go between our opening and our locking: a nameless file would lock nobody out."""
-    real, first = folders.fcntl.flock, take_lock(tmp_path)
+    real, first = folders.fcntl.flock, lock_folder(tmp_path)
 
     def too_late(handle: int, how: int) -> None:
         first.release()
         real(handle, how)
 
     monkeypatch.setattr(folders.fcntl, "flock", too_late)
-    with take_lock(tmp_path):
+    with lock_folder(tmp_path):
         monkeypatch.undo()
         assert (tmp_path / ".lock").exists()
         with pytest.raises(RunError, match="another process"):
-            take_lock(tmp_path)
+            lock_folder(tmp_path)
 
 
 def test_somebody_elses_file_of_that_name_is_kept(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("mine")
-    take_lock(tmp_path).release()
+    lock_folder(tmp_path).release()
     assert (tmp_path / ".lock").read_text() == "mine"
 
 
@@ -66,7 +66,7 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(folders.fcntl, "flock", unsupported)
     with pytest.raises(RunError, match=r"cannot lock .*\.lock: operation not supported"):
-        take_lock(tmp_path)
+        lock_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,4 +83,4 @@ def test_a_locked_file_is_waited_for_and_then_given_up(tmp_path: Path, monkeypat
 
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="does not exist"):
-        take_lock(tmp_path / "none")
+        lock_folder(tmp_path / "none")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError, OutOfMemory
-from cxrlab.core.memory import CPU, GPU, RECORD, BatchSize, memory_that_ran_out
+from cxrlab.core.memory import BATCH_FILE, CPU, GPU, BatchSize, exhausted_memory
 
 
 class Tensor:
@@ -42,16 +42,16 @@ def test_a_lack_of_memory_is_told_from_other_errors() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**60, dtype=torch.uint8)
-    assert memory_that_ran_out(real.value) == memory_that_ran_out(MemoryError()) == CPU
-    assert memory_that_ran_out(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")) == GPU
-    assert memory_that_ran_out(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x")) == GPU
+    assert exhausted_memory(real.value) == exhausted_memory(MemoryError()) == CPU
+    assert exhausted_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")) == GPU
+    assert exhausted_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x")) == GPU
     with pytest.raises(OSError) as unmapped:
         mmap.mmap(-1, 2**60)
-    assert memory_that_ran_out(unmapped.value) == CPU
-    assert memory_that_ran_out(RuntimeError("unable to mmap 9 bytes from file: Cannot allocate memory (12)")) == CPU
-    assert memory_that_ran_out(FileNotFoundError(2, "No such file or directory")) is None
-    assert memory_that_ran_out(RuntimeError("shapes do not fit")) is None
-    assert memory_that_ran_out(ConfigError("CUDA out of memory")) is None
+    assert exhausted_memory(unmapped.value) == CPU
+    assert exhausted_memory(RuntimeError("unable to mmap 9 bytes from file: Cannot allocate memory (12)")) == CPU
+    assert exhausted_memory(FileNotFoundError(2, "No such file or directory")) is None
+    assert exhausted_memory(RuntimeError("shapes do not fit")) is None
+    assert exhausted_memory(ConfigError("CUDA out of memory")) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_lack_of_memory_is_told_from_other_errors() -> None:
 def test_a_batch_is_halved_until_it_fits_and_stays_so(asked: int, fits: int, sizes: list[int], used: int) -> None:
     machine, size = Machine(fits), BatchSize(asked)
     assert size.map(range(10), machine) == [2 * item for item in range(10)]
-    assert machine.sizes == sizes and size.now == used
+    assert machine.sizes == sizes and size.current == used
 
 
 def test_what_a_failed_batch_held_is_free_before_the_next_try() -> None:
@@ -73,7 +73,7 @@ def test_what_a_failed_batch_held_is_free_before_the_next_try() -> None:
 
 def test_the_smaller_batch_is_recorded_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     BatchSize(8, tmp_path).map(range(3), Machine(9))
-    assert not (tmp_path / RECORD).exists()
+    assert not (tmp_path / BATCH_FILE).exists()
     BatchSize(8, tmp_path).map(range(9), Machine(2))
     BatchSize(6, tmp_path, "alignment.batch_size").map(range(9), Machine(3))
     assert capsys.readouterr().err.splitlines() == [
@@ -81,15 +81,15 @@ def test_the_smaller_batch_is_recorded_and_found_again(tmp_path: Path, capsys: p
         "Batch of 4 does not fit in memory; continuing with 2.",
         "Batch of 6 does not fit in memory; continuing with 3.",
     ]
-    record = json.loads((tmp_path / RECORD).read_text())
-    assert {name: (one["asked"], one["used"]) for name, one in record.items()} == {
+    record = json.loads((tmp_path / BATCH_FILE).read_text())
+    assert {name: (one["requested"], one["used"]) for name, one in record.items()} == {
         "batch_size": (8, 2), "alignment.batch_size": (6, 3),
     }  # fmt: skip
     machine, again = Machine(2), BatchSize(8, tmp_path)
     again.map(range(4), machine)
     assert machine.sizes == [2, 2] and again.note == record["batch_size"]["note"]
     # Another machine may have more memory, but who asks for more than what failed would fail again.
-    assert BatchSize(16, tmp_path).now == 2 and BatchSize(4, tmp_path).now == 4
+    assert BatchSize(16, tmp_path).current == 2 and BatchSize(4, tmp_path).current == 4
 
 
 def test_a_batch_of_one_that_does_not_fit_is_an_error_and_others_pass() -> None:

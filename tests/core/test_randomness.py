@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.core import randomness
-from cxrlab.core.randomness import fraction, generator, stream_key
+from cxrlab.core.randomness import generator, stream_key, uniform
 
 
 def test_same_names_same_stream() -> None:
@@ -30,20 +30,20 @@ def test_names_are_not_glued_together() -> None:
 
 @given(st.integers(0, 2**40), st.text(max_size=8))
 def test_fraction_is_in_the_unit_interval(seed: int, name: str) -> None:
-    assert 0.0 <= fraction(seed, name) < 1.0
+    assert 0.0 <= uniform(seed, name) < 1.0
 
 
 def test_the_largest_key_stays_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """2^128 - 1 over 2^128 is nearer to 1 than to any other float."""
     monkeypatch.setattr(randomness, "stream_key", lambda *_: 2**128 - 1)
-    assert fraction(7) == 1 - 2**-53
+    assert uniform(7) == 1 - 2**-53
     monkeypatch.setattr(randomness, "stream_key", lambda *_: 2**127)
-    assert fraction(7) == 0.5
+    assert uniform(7) == 0.5
 
 
 def test_fractions_fill_the_interval_evenly() -> None:
     """10,000 uniform numbers have mean 1/2 with a standard error of 0.0029; 5 of them are allowed."""
-    values = [fraction(7, "x", k) for k in range(10_000)]
+    values = [uniform(7, "x", k) for k in range(10_000)]
     assert abs(np.mean(values) - 0.5) < 0.0145
     assert abs(np.mean(np.array(values) < 0.1) - 0.1) < 0.015
 

@@ -11,7 +11,7 @@ import torch
 from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError, OutOfMemory
-from cxrlab.core.memory import RECORD, BatchSize
+from cxrlab.core.memory import BATCH_FILE, BatchSize
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
@@ -173,8 +173,8 @@ def test_what_does_not_fit_is_answered_as_with_the_smaller_batch_from_the_start(
     assert answer(images, tmp_path / "halved", model, 8) == answer(images, tmp_path / "small", Small(2 * 49), 2)
     sizes = [len(batch) for batch in model.batches]
     assert sizes.count(8) < WINDOW and sizes[sizes.index(2) :].count(4) == 0
-    record = json.loads((tmp_path / "halved" / RECORD).read_text())["batch_size"]
-    assert (record["asked"], record["used"]) == (8, 2)
+    record = json.loads((tmp_path / "halved" / BATCH_FILE).read_text())["batch_size"]
+    assert (record["requested"], record["used"]) == (8, 2)
 
 
 @pytest.mark.parametrize("stop_at", [3, 9, 15, 17, 35])
@@ -184,7 +184,7 @@ def test_a_run_that_was_stopped_after_a_batch_was_halved_goes_on_with_the_small_
     """Two at once fit in the first window and not in the second; the bytes are those of a run that was not stopped."""
     straight = answer(images, tmp_path / "straight", Small(97), 2)
     answer(images, tmp_path / "stopped", Small(97), 2, stop_at)
-    halved = (tmp_path / "stopped" / RECORD).exists()
+    halved = (tmp_path / "stopped" / BATCH_FILE).exists()
     again = Small(97)
     assert answer(images, tmp_path / "stopped", again, 2) == straight
     assert not halved or max(map(len, again.batches)) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.protocols import Capabilities, Generated, KnowsItsCollections
+from cxrlab.core.protocols import Capabilities, Generated, HasTrainingCollections
 from cxrlab.data.card import read_card
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -37,7 +37,7 @@ def test_a_library_of_the_same_collection_is_refused_before_anything_is_made(
 
 
 def test_a_model_that_has_learnt_from_nothing_finds_every_corpus_external(phantom: Path, tmp_path: Path) -> None:
-    assert isinstance(Stub("normal"), KnowsItsCollections)
+    assert isinstance(Stub("normal"), HasTrainingCollections)
     done = generate(GenerateConfig("stub:normal", phantom, "val", n=1, external=True), tmp_path / "run")
     assert done.predictions == 1
 

@@ -210,7 +210,7 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
         with CachedTextModel(model, LLMConfig(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
             with pytest.raises(BudgetSpent):
                 asked.complete(prompts, max_tokens=10)
-            assert (asked.paid, asked.budget.spent, asked.budget.heaviest) == (paid, 100.0 * paid, 10.0)
+            assert (asked.paid, asked.budget.spent, asked.budget.tokens_per_estimate) == (paid, 100.0 * paid, 10.0)
 
 
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:

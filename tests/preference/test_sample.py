@@ -9,7 +9,7 @@ import torch
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.memory import RECORD
+from cxrlab.core.memory import BATCH_FILE
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -185,5 +185,5 @@ def test_a_batch_that_does_not_fit_draws_what_a_smaller_one_draws(
     done = sample(config(model, phantom, batch_size=4), tmp_path / "halved")
     assert "Batch of 4 does not fit in GPU memory; continuing with 2." in capsys.readouterr().err
     assert (tmp_path / "halved" / CANDIDATES).read_bytes() == (tmp_path / "small" / CANDIDATES).read_bytes()
-    assert json.loads((tmp_path / "halved" / RECORD).read_text())["batch_size"]["used"] == 2
+    assert json.loads((tmp_path / "halved" / BATCH_FILE).read_text())["batch_size"]["used"] == 2
     assert "batch_size: 4" in (tmp_path / "halved" / "config.yaml").read_text() and done.studies == 5

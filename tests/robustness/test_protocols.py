@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.config import nested, raise_problems, read_yaml
+from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.vocabulary import CHEXPERT_14
@@ -47,7 +47,7 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def settings(name: str, corpus: Corpus, model: str, **changes: Any) -> RobustnessConfig:
     """A shipped file with fewer attacks, images of their own size and a small model."""
     rows, _ = read_yaml(CONFIGS / f"{name}.yaml")
-    found, problems = nested(RobustnessConfig, {**rows, "model": model, "data": str(corpus.path)}, name)
+    found, problems = parse_group(RobustnessConfig, {**rows, "model": model, "data": str(corpus.path)}, name)
     raise_problems(problems)
     assert found is not None
     small: dict[str, Any] = {

@@ -19,7 +19,7 @@ from cxrlab.attacks.config import AttackSettings
 from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.memory import RECORD
+from cxrlab.core.memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as room
@@ -137,7 +137,7 @@ def test_a_batch_that_does_not_fit_is_attacked_in_halves_with_the_same_result(
     settings = {"attacks": attacks, "control_studies": 4, "attack": AttackSettings(steps=3, queries=20)}
     whole, lines = audited(Small, batch_size=8, **settings)
     assert "Batch of 8 does not fit in GPU memory; continuing with 4." in capsys.readouterr().err
-    assert json.loads((tmp_path / "run" / RECORD).read_text())["batch_size"]["used"] == 1
+    assert json.loads((tmp_path / "run" / BATCH_FILE).read_text())["batch_size"]["used"] == 1
     shutil.rmtree(tmp_path / "run")
     alone, ones = audited(planted.Leaning, batch_size=1, **settings)
     by_id = {line["id"]: line for line in ones}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
-from cxrlab.core.memory import GPU, memory_that_ran_out
+from cxrlab.core.memory import GPU, exhausted_memory
 from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _sentence(error: Exception, words: list[str]) -> str | None:
         return f"{error}; {_less_memory(words, _SMALLER_MODEL)}"
     if isinstance(error, CxrlabError):
         return str(error)
-    if where := memory_that_ran_out(error):
+    if where := exhausted_memory(error):
         more = () if where == GPU else _FEWER_PROCESSES
         return f"{where} ran out; {_less_memory(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
     if isinstance(error, ModuleNotFoundError):

@@ -61,20 +61,22 @@ def gather(
         missing: Key → the sentence for a setting that nobody gave.
     """
     data, lines = ({}, {}) if file is None else read_yaml(file)
-    desk = _Desk({setting.key: setting for setting in settings(cls)})
-    for key, value in desk.leaves(data):
-        desk.take(key, value, f"{os.fspath(file or '')}:{lines.get(key, 1)}: ")
+    reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
+    for key, value in reader.leaves(data):
+        reader.take(key, value, f"{os.fspath(file or '')}:{lines.get(key, 1)}: ")
     for override in overrides:
         key, equals, text = override.partition("=")
         if equals:
-            desk.take(key.strip(), text, typed=True)
+            reader.take(key.strip(), text, typed=True)
         else:
-            desk.problems.append(f"'{override}' is not an override; write it as key=value.")
-    desk.problems += [missing(key) for key, setting in desk.known.items() if setting.required and key not in desk.given]
-    return desk.values, desk.problems
+            reader.problems.append(f"'{override}' is not an override; write it as key=value.")
+    reader.problems += [
+        missing(key) for key, setting in reader.known.items() if setting.required and key not in reader.given
+    ]
+    return reader.values, reader.problems
 
 
-def nested(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
+def parse_group(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
     """A config from a mapping that stands inside a file, or None and a sentence for everything that is wrong.
 
     Args:
@@ -85,15 +87,15 @@ def nested(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
     if not isinstance(data, Mapping):
         names = ", ".join(setting.key for setting in settings(cls))
         return None, [f"{place}: it is {short_repr(data)}; it must be a group of settings ({names})."]
-    desk = _Desk({setting.key: setting for setting in settings(cls)})
-    for key, value in desk.leaves(data):
-        desk.take(key, value, f"{place}: ")
-    needed = [key for key, setting in desk.known.items() if setting.required and key not in desk.given]
-    problems = desk.problems + [f"{place}: '{key}' has no default; give it a value." for key in needed]
+    reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
+    for key, value in reader.leaves(data):
+        reader.take(key, value, f"{place}: ")
+    needed = [key for key, setting in reader.known.items() if setting.required and key not in reader.given]
+    problems = reader.problems + [f"{place}: '{key}' has no default; give it a value." for key in needed]
     if problems:
         return None, problems
     try:
-        return build(cls, desk.values), []
+        return build(cls, reader.values), []
     except ConfigError as error:
         return None, [f"{place}: {error}"]
 
@@ -131,7 +133,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class _Desk:
+class _SettingsReader:
     """Collects values that passed and problems that did not, against the known settings."""
 
     def __init__(self, known: Mapping[str, Setting]) -> None:

@@ -56,20 +56,20 @@ def parse_address(name: str) -> Address:
     except ValueError:  # such as a bracket without its partner, or a port of letters
         host, port_is_one = None, False
     if not is_address(base) or not host or not port_is_one:
-        raise ConfigError(f"'{without_login(name)}' is not the address of a model; write it as {_EXAMPLE}.")
+        raise ConfigError(f"'{hide_credentials(name)}' is not the address of a model; write it as {_EXAMPLE}.")
     if "@" in parts.netloc or "\\" in base:
         raise ConfigError(
-            f"'{without_login(name)}' has a login or a backslash in it; give the address alone and the key in the "
+            f"'{hide_credentials(name)}' has a login or a backslash in it; give the address alone and the key in the "
             "environment."
         )
     if _KEY_IN_QUERY.search(parts.query):
         raise ConfigError(
-            f"'{without_login(name)}' has a key in it, which would be written wherever the model is named; give the "
+            f"'{hide_credentials(name)}' has a key in it, which would be written wherever the model is named; give the "
             "address alone and the key in the environment."
         )
     if not model.strip():
         raise ConfigError(
-            f"'{without_login(name)}' does not say which model; write its name after #, as in {_EXAMPLE}."
+            f"'{hide_credentials(name)}' does not say which model; write its name after #, as in {_EXAMPLE}."
         )
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     return Address(f"{parts.scheme.lower()}://{parts.netloc}{path}", parts.query, model.strip())
@@ -96,7 +96,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def without_login(name: str) -> str:
+def hide_credentials(name: str) -> str:
     """The address with a login, or a key, in it hidden, for messages."""
     scheme, mark, rest = name.partition("://")
     login, at, host = rest.rpartition("@")
@@ -104,25 +104,25 @@ def without_login(name: str) -> str:
     return _KEY_IN_QUERY.sub(r"\1***", hidden)
 
 
-# Fields that decide how often and how patiently somebody asks, not what is answered. The leave is none of them: a run
-# that goes on needs the one that stands in its settings, so that those tell under which leave everything was sent.
-WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "allow_insecure")
+# Fields that do not change the answers. The egress permission is not among them: a resumed run must have the one in its
+# settings, so that these record under which permission everything was sent.
+OPERATIONAL_FIELDS = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "allow_insecure")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Settings of asking over a connection; models on this machine pass over them.
+    """Settings of requests to a server; models on this machine ignore them.
 
     Args:
-        key_variable: Environment variable that holds the key, or several separated by commas, by which the accounts of
-            an audit take turns; keys are read from nowhere else and written nowhere.
-        auth: How the key is sent: bearer, or api-key as Azure wants it.
-        timeout_s: Seconds without an answer after which a request is given up and tried again.
-        tries: Most attempts at one request; after 429 and 5xx the next one waits, longer each time.
-        concurrency: Requests under way at once.
-        egress_permission: Who allowed patients' text and images to be sent to an address that is not on this machine, and why;
-            kept with the run.
-        allow_insecure: Ask plain http:// addresses of other machines, too: key, text and images are sent unencrypted.
+        key_variable: Environment variable that holds the API key, or several, separated by commas, between which the
+            accounts of an audit alternate; keys are read from nowhere else and written nowhere.
+        auth: How the key is sent: bearer, or api-key for Azure.
+        timeout_s: Seconds without an answer after which a request is cancelled and tried again.
+        tries: Maximum number of attempts per request; after 429 and 5xx the waiting time grows.
+        concurrency: Maximum number of simultaneous requests.
+        egress_permission: Who allowed patients' text and images to be sent to an address that is not on this machine,
+            and why; kept with the run.
+        allow_insecure: Also use plain http:// addresses of other machines: key, text and images are sent unencrypted.
     """
 
     key_variable: str = "CXRLAB_API_KEY"
@@ -161,26 +161,26 @@ def check_encrypted(name: str, connection: Connection, flag: str | None = "--loa
         if not connection.allow_insecure:
             allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
             raise ConfigError(
-                f"'{without_login(name)}' would be sent the key, the text and the images unencrypted; nothing was "
+                f"'{hide_credentials(name)}' would be sent the key, the text and the images unencrypted; nothing was "
                 f"sent. Use https://, or give {allowed_by} if the network between is yours alone."
             )
 
 
 def connection_operational_fields(*prefixes: str) -> tuple[str, ...]:
     """Dotted names of the fields without effect below each prefix (`loading.connection`), for `Run.open(operational=…)`."""
-    return tuple(f"{prefix}.{name}" for prefix in prefixes for name in WITHOUT_EFFECT)
+    return tuple(f"{prefix}.{name}" for prefix in prefixes for name in OPERATIONAL_FIELDS)
 
 
-FEWEST_WORDS = 3  # who and why cannot be said in fewer
+MIN_PERMISSION_WORDS = 3  # who and why take at least that many
 
 
 @dataclass(frozen=True)
 class EgressData:
-    """Something that a model is going to be shown.
+    """Data that a model is going to receive.
 
     Args:
-        name: What a message calls it, such as the folder of a corpus.
-        synthetic: Whether no patient is behind it; only a card that says so makes it true.
+        name: Its name in messages, such as the folder of a corpus.
+        synthetic: Whether its card states that it comes from no patient.
     """
 
     name: str
@@ -188,53 +188,60 @@ class EgressData:
 
 
 def check_egress(
-    model: str, shown: Iterable[EgressData], leave: str | None, flag: str = "--loading.connection", *, kept: bool = True
+    model: str,
+    data: Iterable[EgressData],
+    permission: str | None,
+    flag: str = "--loading.connection",
+    *,
+    has_run_folder: bool = True,
 ) -> None:
-    """Return when a model may be shown all of these; else a `ConfigError`, before anything connects.
+    """Return when all of this may be sent to a model; else raise a `ConfigError`, before anything connects.
 
     Args:
         model: Its name, as the user wrote it.
-        shown: What it will be shown.
-        leave: Who allowed it and why (`Connection.egress_permission`).
-        flag: Where the user can say so; `.egress-permission` is put behind it.
-        kept: Whether there is a run folder, in whose settings the leave stands; without one there is no leave.
+        data: What it will receive.
+        permission: Who allowed it and why (`Connection.egress_permission`).
+        flag: Where the user can give the permission; `.egress-permission` is appended.
+        has_run_folder: Whether the permission is kept with a run; without that it does not count.
     """
     if not is_address(model) or is_loopback(model):
         return
-    patients = [one.name for one in shown if not one.synthetic]
-    if patients and names_who_and_why(leave) and not kept:
+    patients = ", ".join(one.name for one in data if not one.synthetic)
+    if not patients or (is_valid_permission(permission) and has_run_folder):
+        return
+    if is_valid_permission(permission):
         raise ConfigError(
-            f"who allowed {', '.join(patients)} to go to '{without_login(model)}' is kept with the run, and nothing is "
-            "kept here; nothing was sent. Give a run folder with --out RUN."
+            f"the permission to send {patients} to '{hide_credentials(model)}' must be kept with the run, and there is "
+            "no run folder; nothing was sent. Give a run folder with --out RUN."
         )
-    if patients and not names_who_and_why(leave):
-        raise ConfigError(
-            f"'{without_login(model)}' is not on this machine, and {', '.join(patients)} may hold patients' data (a "
-            "card that says 'synthetic: true' would deny it); nothing was sent. If it may go there, say who allowed it "
-            f'and why with {flag}.egress-permission "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept with the run.'
-        )
+    raise ConfigError(
+        f"'{hide_credentials(model)}' is not on this machine, and {patients} may hold patients' data (only a card with "
+        "'synthetic: true' rules that out); nothing was sent. If it may be sent there, state who allowed it and why "
+        f'with {flag}.egress-permission "WHO AND WHY" (at least {MIN_PERMISSION_WORDS} words), which is kept with the '
+        "run."
+    )
 
 
 def check_sending(model: str, permission: str | None, *, synthetic: bool) -> None:
-    """Return when a request may be sent to a model; else a `ConfigError`, before anything connects.
+    """Return when a request may be sent to a model; else raise a `ConfigError`, before anything connects.
 
     Args:
         model: Its name, as the user wrote it.
         permission: Who allowed it and why (`Connection.egress_permission`).
-        synthetic: Whether everything that the model is asked is known to be synthetic.
+        synthetic: Whether everything in the request is known to be synthetic.
     """
-    if synthetic or names_who_and_why(permission) or (is_address(model) and is_loopback(model)):
+    if synthetic or is_valid_permission(permission) or (is_address(model) and is_loopback(model)):
         return
     raise ConfigError(
-        f"'{without_login(model)}' is not on this machine, and what it is asked may hold patients' data; nothing was "
-        'sent. If it may go there, say who allowed it and why: load_model(NAME, permission="WHO AND WHY") for images, '
-        f'Connection(egress_permission="WHO AND WHY") for text (at least {FEWEST_WORDS} words).'
+        f"'{hide_credentials(model)}' is not on this machine, and the request may hold patients' data; nothing was "
+        'sent. If it may be sent there, state who allowed it and why: load_model(NAME, permission="WHO AND WHY") for '
+        f'images, Connection(egress_permission="WHO AND WHY") for text (at least {MIN_PERMISSION_WORDS} words).'
     )
 
 
-def all_synthetic(shown: Iterable[EgressData]) -> bool:
-    """Whether it is known of everything that a model is shown that no patient is behind it; False for nothing."""
-    known = [one.synthetic for one in shown]
+def all_synthetic(data: Iterable[EgressData]) -> bool:
+    """Whether everything that a model receives is known to come from no patient; False for nothing."""
+    known = [one.synthetic for one in data]
     return bool(known) and all(known)
 
 
@@ -255,7 +262,7 @@ def check_key_recipients(models: Iterable[str], key_variable: str) -> None:
         )
 
 
-def names_who_and_why(said: str | None) -> bool:
-    """Whether a sentence of leave has at least the words that it takes to say who gave it and why."""
-    words = terminal_safe(said or "").split()
-    return sum(any(letter.isalpha() for letter in word) for word in words) >= FEWEST_WORDS
+def is_valid_permission(text: str | None) -> bool:
+    """Whether a permission has enough words to name who gave it and why."""
+    words = terminal_safe(text or "").split()
+    return sum(any(letter.isalpha() for letter in word) for word in words) >= MIN_PERMISSION_WORDS

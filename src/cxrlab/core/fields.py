@@ -73,7 +73,7 @@ def text(value: Any, key: str) -> str:
     return value
 
 
-def filled(value: Any, key: str) -> str:
+def non_empty_text(value: Any, key: str) -> str:
     """Text that is not empty."""
     if not isinstance(value, str) or not value:
         raise _wrong(value, key, "text that is not empty")
@@ -87,7 +87,7 @@ def path(value: Any, key: str) -> str:
     return value
 
 
-def whole(low: int = 0) -> Check:
+def integer(low: int = 0) -> Check:
     """A whole number of at least `low`."""
 
     def check(value: Any, key: str) -> int:
@@ -120,7 +120,7 @@ def number(low: float = -math.inf, high: float = math.inf, *, or_undefined: bool
     return check
 
 
-def flag(value: Any, key: str) -> bool:
+def boolean(value: Any, key: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise _wrong(value, key, "true or false")
@@ -189,7 +189,7 @@ def mapping_of(check: Check, names: Check = text) -> Callable[[Any, str], dict[s
     return check_all
 
 
-def by(read: Callable[[Any], Any]) -> Check:
+def parsed_by(read: Callable[[Any], Any]) -> Check:
     """What `read` makes of the value; it knows nothing of keys, so its errors are put under the key."""
 
     def check(value: Any, key: str) -> Any:

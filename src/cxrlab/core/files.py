@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import CxrlabError, DataError, RunError, did_you_mean
-from cxrlab.core.json_values import BadJson, dumps, loads
+from cxrlab.core.json_values import InvalidJson, dumps, loads
 
 PRIVATE = 0o600  # mode of a new file
 _PRIVATE_FOLDER = 0o700
@@ -186,7 +186,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """The value in a JSON file; a malformed one is a `DataError` that says where and why."""
     try:
         return loads(read_text(path))
-    except BadJson as error:
+    except InvalidJson as error:
         place = f"{os.fspath(path)}:{error.line}" if error.line else os.fspath(path)
         raise DataError(f"{place} is not valid JSON ({error}); correct it, or make the file again.") from None
 

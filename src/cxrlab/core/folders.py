@@ -28,10 +28,10 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
     """Let `write` fill an empty folder, which then becomes `out`; after a kill there is no `out`.
 
     Args:
-        out: The folder to make; see `refuse_taken`.
+        out: The folder to make; see `require_new_folder`.
         write: Given an empty folder beside it.
     """
-    refuse_taken(out)
+    require_new_folder(out)
     make_folder(out.parent)
     # Dot in front: a leftover of a killed process is never mistaken for a result.
     hidden = out.parent / f".{out.name[:100]}.{secrets.token_hex(4)}.tmp"
@@ -101,7 +101,7 @@ def _digests(files: dict[str, Path]) -> dict[str, str]:
         return dict(zip(files, team.map(sha256_of, files.values()), strict=True))
 
 
-def refuse_taken(out: Path) -> None:
+def require_new_folder(out: Path) -> None:
     """A `RunError` when something is there already; an empty folder is nothing. Ask before hours are spent."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} is there already; choose a new or empty folder.")
@@ -153,7 +153,7 @@ class Lock:
         self.release()
 
 
-def take_lock(folder: Path) -> Lock:
+def lock_folder(folder: Path) -> Lock:
     """Lock a folder for writing; the folder must exist.
 
     A holder is given a second to end: the workers of a process that was killed keep its lock until
@@ -173,7 +173,7 @@ def take_lock(folder: Path) -> Lock:
 def lock_file(file: Path) -> Lock:
     """Lock a file that is read, changed and written again; another process that does so is waited for.
 
-    The lock file stands beside it while the lock is held; see `take_lock` for what a kill leaves.
+    The lock file stands beside it while the lock is held; see `lock_folder` for what a kill leaves.
 
     Raises:
         FolderBusy: When another process holds the lock for a minute.

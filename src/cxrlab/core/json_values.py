@@ -57,7 +57,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-class BadJson(ValueError):
+class InvalidJson(ValueError):
     """Text that is not JSON as this project reads it: a few words on why.
 
     Args:
@@ -71,7 +71,7 @@ class BadJson(ValueError):
 
 
 def loads(text: str, *, undefined: bool = False) -> Any:
-    """The value in JSON text, or `BadJson`.
+    """The value in JSON text, or `InvalidJson`.
 
     Args:
         text: The JSON.
@@ -84,22 +84,22 @@ def loads(text: str, *, undefined: bool = False) -> Any:
     try:
         value = (_LENIENT if undefined else _DECODER).decode(text)
     except json.JSONDecodeError as error:
-        raise BadJson(f"{error.msg.lower()} at column {error.colno}", error.lineno) from None
-    except BadJson:
+        raise InvalidJson(f"{error.msg.lower()} at column {error.colno}", error.lineno) from None
+    except InvalidJson:
         raise
     except ValueError:
-        raise BadJson("a whole number of thousands of digits") from None
+        raise InvalidJson("a whole number of thousands of digits") from None
     except RecursionError:
-        raise BadJson("nested too deeply") from None
+        raise InvalidJson("nested too deeply") from None
     if half := _HALF.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise BadJson(f"half a character, such as {half[0]} alone") from None
+            raise InvalidJson(f"half a character, such as {half[0]} alone") from None
     return value
 
 
-def number_of(value: float | None) -> float:
+def nan_if_none(value: float | None) -> float:
     """A measurement from its JSON form, in which not-a-number is null."""
     return math.nan if value is None else float(value)
 
@@ -108,19 +108,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):
         names = [key for key, _ in pairs]
-        raise BadJson(f"the key '{next(key for key in names if names.count(key) > 1)}' twice in one object")
+        raise InvalidJson(f"the key '{next(key for key in names if names.count(key) > 1)}' twice in one object")
     return out
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise BadJson(f"the number {text[:40]} is too large")
+        raise InvalidJson(f"the number {text[:40]} is too large")
     return value
 
 
 def _not_a_number(name: str) -> NoReturn:
-    raise BadJson(f"{name} is no number of JSON; write null or leave it out")
+    raise InvalidJson(f"{name} is no number of JSON; write null or leave it out")
 
 
 def _undefined(name: str) -> float:

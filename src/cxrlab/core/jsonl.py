@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import PRIVATE, make_folder, os_error, unreadable, utf8, write_all
-from cxrlab.core.json_values import BadJson, dumps, loads
+from cxrlab.core.json_values import InvalidJson, dumps, loads
 
 _BLOCK = 1 << 16
 # Bytes of a line. Parsed, it takes up to twenty times as much.
@@ -83,7 +83,7 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
         raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
     try:
         value = _decode(line, undefined)
-    except BadJson as error:
+    except InvalidJson as error:
         remedy = (
             "the file ends in the middle of this line; resume the run that writes it, or delete the line"
             if torn

@@ -94,7 +94,7 @@ class Budget:
         price_answer: Price of 1,000 tokens answered.
         prompt_tokens: Tokens asked so far.
         answer_tokens: Tokens answered so far.
-        heaviest: Tokens, by the model's count, that a guessed token of a prompt was at most: its words may be shorter
+        tokens_per_estimate: Tokens, by the model's count, that a estimated token of a prompt was at most: its words may be shorter
             than English ones, and its template adds some.
     """
 
@@ -103,7 +103,7 @@ class Budget:
     price_answer: float = 0.0
     prompt_tokens: int = 0
     answer_tokens: int = 0
-    heaviest: float = 1.0
+    tokens_per_estimate: float = 1.0
 
     @property
     def spent(self) -> float:
@@ -114,32 +114,35 @@ class Budget:
         """Price of so many tokens."""
         return (prompt_tokens * self.price_prompt + answer_tokens * self.price_answer) / 1000
 
-    def book(self, prompt_tokens: int, answer_tokens: int, guessed: int = 0) -> None:
+    def add(self, prompt_tokens: int, answer_tokens: int, estimated: int = 0) -> None:
         """Count tokens that were paid for.
 
         Args:
             prompt_tokens: Tokens asked.
             answer_tokens: Tokens answered.
-            guessed: How many the prompt was taken for; 0 where nobody guessed.
+            estimated: How many the prompt was taken for; 0 where nobody estimated.
         """
         self.prompt_tokens += prompt_tokens
         self.answer_tokens += answer_tokens
-        if guessed:
-            self.heaviest = max(self.heaviest, prompt_tokens / guessed)
+        if estimated:
+            self.tokens_per_estimate = max(self.tokens_per_estimate, prompt_tokens / estimated)
 
-    def holds(self, guessed: int, answer_tokens: int) -> bool:
-        """Whether what is left pays for prompts of so many guessed tokens and for the most that can be answered."""
-        return self.limit is None or self.spent + self.cost(guessed * self.heaviest, answer_tokens) <= self.limit
+    def covers(self, estimated: int, answer_tokens: int) -> bool:
+        """Whether what is left pays for prompts of so many estimated tokens and for the most that can be answered."""
+        return (
+            self.limit is None
+            or self.spent + self.cost(estimated * self.tokens_per_estimate, answer_tokens) <= self.limit
+        )
 
-    def allow(self, guessed: int, answer_tokens: int) -> None:
+    def require(self, estimated: int, answer_tokens: int) -> None:
         """Refuse with `BudgetSpent` what may cost more than is left.
 
         Args:
-            guessed: Tokens that will be asked, guessed.
+            estimated: Tokens that will be asked, estimated.
             answer_tokens: The most that can be answered.
         """
-        if not self.holds(guessed, answer_tokens):
-            most = self.cost(guessed * self.heaviest, answer_tokens)
+        if not self.covers(estimated, answer_tokens):
+            most = self.cost(estimated * self.tokens_per_estimate, answer_tokens)
             raise BudgetSpent(
                 f"stopped before spending: {self.spent:.4f} of the max-cost {self.limit:g} are spent and the next "
                 f"batch may cost {most:.4f}; everything so far is kept. Raise it and run the same command to go on."
@@ -147,7 +150,7 @@ class Budget:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text, guessed from its length."""
+    """Tokens of a text, estimated from its length."""
     return math.ceil(len(text) / _CHARACTERS)
 
 
@@ -216,7 +219,14 @@ class AnswerStore:
 
     def add(self, key: str, model: str, prompt: str, answer: Generated) -> None:
         """Keep an answer; it is on file when this returns."""
-        row = (key, model, writable(prompt), writable(answer.text), answer.tokens, answer.mean_logprob)
+        row = (
+            key,
+            model,
+            replace_lone_surrogates(prompt),
+            replace_lone_surrogates(answer.text),
+            answer.tokens,
+            answer.mean_logprob,
+        )
         with self._lock, self._told():
             self._file.execute(
                 "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(dict(answer.extra)))
@@ -275,6 +285,6 @@ class AnswerStore:
         return DataError(f"{self.path} is damaged or no file of answers ({reason}); name another one.")
 
 
-def writable(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Half a character (a lone surrogate) cannot be written down and becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

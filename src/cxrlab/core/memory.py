@@ -17,13 +17,13 @@ from cxrlab.core.terminal import NoticeStream
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-RECORD = "batch.json"  # in a run folder: settings of batches that did not fit, and what was used in their place
+BATCH_FILE = "batch.json"  # in a run folder: settings of batches that did not fit, and what was used in their place
 GPU, CPU = "GPU memory", "memory"
 _ON_GPU = ("CUDA out of memory", "CUDA error: out of memory", "MPS backend out of memory", "_ALLOC_FAILED")
 _ON_CPU = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
 
 
-def memory_that_ran_out(error: BaseException) -> str | None:
+def exhausted_memory(error: BaseException) -> str | None:
     """`GPU memory` or `memory` where the error is about a lack of it; None for any other error."""
     # A process that cannot be forked and a file that cannot be mapped are errors of the system.
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
@@ -37,32 +37,32 @@ def memory_that_ran_out(error: BaseException) -> str | None:
     return None
 
 
-def raise_if_memory_ran_out(error: BaseException, loaded: Path) -> None:
+def raise_if_out_of_memory(error: BaseException, loaded: Path) -> None:
     """Raise `OutOfMemory` where this error is about memory: what could not be loaded is not therefore damaged."""
-    if where := memory_that_ran_out(error):
+    if where := exhausted_memory(error):
         raise OutOfMemory(f"{where} ran out while {loaded} was loaded") from error
 
 
 class BatchSize:
-    """How many items go through a model at once: as many as were asked for, then half of it whenever memory runs out.
+    """How many items go through a model at once: the requested number, then half of it whenever memory runs out.
 
     The smaller number stays for everything that follows. Given a run folder, it is kept in its batch.json, where a
     resumed run finds it.
 
     Args:
-        asked: Items at once, at least 1.
+        requested: Items at once, at least 1.
         folder: Run folder; None keeps the number in this object alone.
-        setting: The config key of `asked`, under which the number stands in batch.json.
+        setting: The config key of `requested`, under which the number stands in batch.json.
     """
 
-    def __init__(self, asked: int, folder: Path | None = None, setting: str = "batch_size") -> None:
-        self.asked = self.now = asked
+    def __init__(self, requested: int, folder: Path | None = None, setting: str = "batch_size") -> None:
+        self.requested = self.current = requested
         self.note: str | None = None
         self._folder, self._setting = folder, setting
         kept = self._record().get(setting)
-        # Whoever asks for less than what failed tries anew.
-        if kept is not None and asked >= kept["asked"]:
-            self.now, self.note = min(asked, int(kept["used"])), str(kept["note"])
+        # A request for less than what failed is tried anew.
+        if kept is not None and requested >= kept["requested"]:
+            self.current, self.note = min(requested, int(kept["used"])), str(kept["note"])
 
     def map(self, items: Sequence[Item], function: Callable[[Sequence[Item]], Iterable[Result]]) -> list[Result]:
         """All results of `function` over the items in batches, in order.
@@ -91,11 +91,11 @@ class BatchSize:
             OutOfMemory: When a batch of one item does not fit either.
         """
         while True:
-            size = max(1, min(self.now, items))
+            size = max(1, min(self.current, items))
             try:
                 return function(size)
             except Exception as error:
-                where = memory_that_ran_out(error)
+                where = exhausted_memory(error)
                 if where is None:
                     raise
                 if size == 1:
@@ -105,15 +105,17 @@ class BatchSize:
             self._halve(size, where)
 
     def _halve(self, too_large: int, where: str) -> None:
-        self.now = too_large // 2
-        self.note = f"Batch of {self.asked} does not fit in {where}; continued with {self.now}."
+        self.current = too_large // 2
+        self.note = f"Batch of {self.requested} does not fit in {where}; continued with {self.current}."
         if self._folder is not None:
-            told = {"asked": self.asked, "used": self.now, "note": self.note}
-            write_json(self._folder / RECORD, {**self._record(), self._setting: told})
-        NoticeStream(sys.stderr).write(f"Batch of {too_large} does not fit in {where}; continuing with {self.now}.\n")
+            record = {"requested": self.requested, "used": self.current, "note": self.note}
+            write_json(self._folder / BATCH_FILE, {**self._record(), self._setting: record})
+        NoticeStream(sys.stderr).write(
+            f"Batch of {too_large} does not fit in {where}; continuing with {self.current}.\n"
+        )
 
     def _record(self) -> dict[str, Any]:
-        file = self._folder / RECORD if self._folder is not None else None
+        file = self._folder / BATCH_FILE if self._folder is not None else None
         return dict(read_json(file)) if file is not None and file.is_file() else {}
 
 

@@ -87,7 +87,7 @@ class ImageToText(Protocol):
 
 
 @runtime_checkable
-class KnowsItsCollections(Protocol):
+class HasTrainingCollections(Protocol):
     """A model that tells which collections of images it has learnt from, as cards of corpora name them."""
 
     @property

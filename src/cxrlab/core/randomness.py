@@ -22,7 +22,7 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(stream_key(seed, *names)))
 
 
-def fraction(seed: int, *names: str | int) -> float:
+def uniform(seed: int, *names: str | int) -> float:
     """A uniform number in [0, 1) for these names, without building a generator."""
     # The top 53 bits, all that a float holds: the whole key could round up to 1.
     return (stream_key(seed, *names) >> 75) / 2.0**53

@@ -118,7 +118,7 @@ class ReportError(Record):
     what = "an error of a report"
     checks = {
         "kind": fields.Word(ErrorKind),
-        "significant": fields.flag,
+        "significant": fields.boolean,
         "observation": fields.text,
         "reference_span": fields.span,
         "candidate_span": fields.span,
@@ -188,7 +188,7 @@ class Box(Record):
     """
 
     what = "a box"
-    checks = {"label": fields.filled, "corners": _corners, "image": fields.whole(), "reader": fields.text}
+    checks = {"label": fields.non_empty_text, "corners": _corners, "image": fields.integer(), "reader": fields.text}
 
     label: str
     corners: tuple[float, float, float, float]
@@ -247,20 +247,20 @@ class Study(Record):
 
     what = "a study"
     checks = {
-        "id": fields.filled,
-        "patient": fields.filled,
-        "images": fields.list_of(fields.by(ImageFile.from_json)),
-        "absent_images": fields.list_of(fields.by(ImageFile.from_json)),
-        "sections": fields.by(Report.from_json),
+        "id": fields.non_empty_text,
+        "patient": fields.non_empty_text,
+        "images": fields.list_of(fields.parsed_by(ImageFile.from_json)),
+        "absent_images": fields.list_of(fields.parsed_by(ImageFile.from_json)),
+        "sections": fields.parsed_by(Report.from_json),
         "report": fields.text,
         "split": fields.one_of(*SPLITS),
         "age": fields.number(low=0),
         "sex": fields.one_of("F", "M"),
-        "prior": fields.filled,
-        "labels": fields.mapping_of(_label, fields.by(chexpert_label)),
+        "prior": fields.non_empty_text,
+        "labels": fields.mapping_of(_label, fields.parsed_by(chexpert_label)),
         "own_labels": fields.mapping_of(_label),
-        "boxes": fields.list_of(fields.by(Box.from_json)),
-        "findings": fields.list_of(fields.by(Finding.from_json)),
+        "boxes": fields.list_of(fields.parsed_by(Box.from_json)),
+        "findings": fields.list_of(fields.parsed_by(Finding.from_json)),
         "masks": fields.mapping_of(fields.path),
         "structured": fields.mapping_of(fields.mapping_of(fields.text)),
         "caption": fields.text,
@@ -326,10 +326,10 @@ class Prediction(Record):
 
     what = "a prediction"
     checks = {
-        "id": fields.filled,
+        "id": fields.non_empty_text,
         "report": fields.text,
         "confidence": fields.mapping_of(fields.number(or_undefined=True)),
-        "label_probs": fields.mapping_of(fields.number(0, 1), fields.by(chexpert_label)),
+        "label_probs": fields.mapping_of(fields.number(0, 1), fields.parsed_by(chexpert_label)),
     }
 
     id: str
@@ -345,10 +345,10 @@ class PreferencePair(Record):
 
     what = "a preference pair"
     checks = {
-        "id": fields.filled,
+        "id": fields.non_empty_text,
         "chosen": fields.text,
         "rejected": fields.text,
-        "judge": fields.filled,
+        "judge": fields.non_empty_text,
         "chosen_score": fields.number(),
         "rejected_score": fields.number(),
     }
@@ -367,13 +367,13 @@ class Query(Record):
 
     what = "a query"
     checks = {
-        "id": fields.filled,
-        "image_sha256": fields.filled,
+        "id": fields.non_empty_text,
+        "image_sha256": fields.non_empty_text,
         "report": fields.text,
-        "tokens": fields.whole(),
+        "tokens": fields.integer(),
         "cost_usd": fields.number(low=0),
         "latency_s": fields.number(low=0),
-        "round": fields.whole(),
+        "round": fields.integer(),
     }
 
     id: str
@@ -402,7 +402,7 @@ class Example(Record):
 
     what = "an example"
     checks = {
-        "id": fields.filled,
+        "id": fields.non_empty_text,
         "thumb": fields.path,
         "heading": fields.text,
         "truth": fields.list_of(fields.text),

@@ -24,7 +24,7 @@ from cxrlab.core.config import flatten, read_yaml, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
-from cxrlab.core.folders import LOCK, Lock, take_lock
+from cxrlab.core.folders import LOCK, Lock, lock_folder
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
@@ -65,7 +65,7 @@ class Run:
                 process is writing, or files that are no run.
         """
         folder = make_folder(path)
-        lock = take_lock(folder)
+        lock = lock_folder(folder)
         try:
             resumed = _may_continue(folder, config, seed, resume, frozenset(operational))
             run = cls(folder, lock, resumed=resumed)

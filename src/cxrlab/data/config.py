@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
@@ -356,7 +356,7 @@ class ComposeConfig:
         for name, values in self.members.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 problems.append(f"members has the name {name!r}; use letters, digits, - and _ alone.")
-            member, wrong = nested(Member, values, f"members, '{name}'")
+            member, wrong = parse_group(Member, values, f"members, '{name}'")
             problems += wrong
             if member is not None and (self.stage is None or self.stage in member.stages):
                 found[name] = member

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
-from cxrlab.core.folders import Lock, take_lock
+from cxrlab.core.folders import Lock, lock_folder
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.terminal import track
@@ -194,7 +194,7 @@ class CorpusWriter:
         # Asked before the lock, so that a finished corpus may stand on a disk that nobody can write to.
         self.complete = self._finished()
         if not self.complete:
-            self._lock = take_lock(self.path)
+            self._lock = lock_folder(self.path)
             try:
                 self._open()
             except BaseException:

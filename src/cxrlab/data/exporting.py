@@ -20,7 +20,7 @@ from typing import Any
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import make_folder, write_bytes, write_text
-from cxrlab.core.folders import take_lock
+from cxrlab.core.folders import lock_folder
 from cxrlab.core.image_codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.records import Study
 from cxrlab.core.tables import Table
@@ -84,7 +84,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
             "(labels or a report)."
         )
     folder = make_folder(out)
-    lock = take_lock(folder)
+    lock = lock_folder(folder)
     try:
         _begin(folder)
         for path, text in layout.texts.items():

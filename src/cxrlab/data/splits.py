@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.randomness import fraction
+from cxrlab.core.randomness import uniform
 from cxrlab.core.records import SPLITS, Study
 
 FRACTIONS: Mapping[str, float] = MappingProxyType({"train": 0.8, "val": 0.1, "test": 0.1})
@@ -28,7 +28,7 @@ def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACT
             the share of a finite corpus scatters around it.
     """
     check_fractions(fractions)
-    where = fraction(seed, "split", patient)
+    where = uniform(seed, "split", patient)
     reached = 0.0
     for name in SPLITS:
         reached += fractions.get(name, 0.0)

@@ -26,7 +26,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.protocols import CAUTIONS, KnowsItsCollections
+from cxrlab.core.protocols import CAUTIONS, HasTrainingCollections
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Study
 from cxrlab.core.runs import Run, finished, state
@@ -337,7 +337,7 @@ def check_external_model(model: ImageToText, corpus: Corpus) -> None:
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see check_external_library
     # isinstance alone: from Python 3.12 on it looks at the class, where a property stands that may be absent.
-    if not (isinstance(model, KnowsItsCollections) and hasattr(model, "collections")):
+    if not (isinstance(model, HasTrainingCollections) and hasattr(model, "collections")):
         raise ConfigError(
             f"'{model.name}' does not tell which collections it has learnt from, so nobody can say whether "
             f"{corpus.path} is external to it; leave out --external."

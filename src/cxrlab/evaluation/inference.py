@@ -123,7 +123,7 @@ def generate_predictions(
         _answer(run, file, writer, images, ids, size, label, missing)
 
     if writer.model.capabilities.black_box:
-        answer(batch_size.now)  # a second try would ask again what may have cost money
+        answer(batch_size.current)  # a second try would ask again what may have cost money
     else:
         batch_size.retry(answer, len(ids))
     return tuple(missing[key] for key in ids if key in missing)

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.endpoints import (
-    FEWEST_WORDS,
+    MIN_PERMISSION_WORDS,
     EgressData,
     all_synthetic,
     check_egress,
     check_encrypted,
     check_key_recipients,
-    names_who_and_why,
+    is_valid_permission,
 )
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.llm import Budget, LLMConfig
@@ -53,9 +53,9 @@ def load_model(
     """
     asked = (loading or LoadSettings()).but(**settings)
     if permission is not None:
-        if not names_who_and_why(permission):
+        if not is_valid_permission(permission):
             raise ConfigError(
-                f"permission={permission!r} does not say who and why; write at least {FEWEST_WORDS} words."
+                f"permission={permission!r} does not say who and why; write at least {MIN_PERMISSION_WORDS} words."
             )
         asked = asked.but(connection=replace(asked.connection, egress_permission=permission))
     return load_named(name, read_exemplars, asked)
@@ -142,7 +142,7 @@ def open_text_model(
         budget: The purse, where several models of a run share one; one of its own when None.
     """
     shown = tuple(shown)
-    check_egress(name, shown, llm.connection.egress_permission, flag, kept=folder is not None)
+    check_egress(name, shown, llm.connection.egress_permission, flag, has_run_folder=folder is not None)
     check_encrypted(name, llm.connection, flag)
     loading = LoadSettings(**dataclasses.asdict(llm.loading))
     try:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_values import number_of
+from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Span, Study
@@ -335,7 +335,7 @@ def _means(columns: Sequence[Matrix], resamples: Resamples) -> list[Figure]:
 def _figures(row: Mapping[str, Any]) -> dict[str, Figure]:
     """Figures from their JSON form."""
     return {
-        name: Figure(number_of(figure["value"]), number_of(figure["low"]), number_of(figure["high"]), figure["n"])
+        name: Figure(nan_if_none(figure["value"]), nan_if_none(figure["low"]), nan_if_none(figure["high"]), figure["n"])
         for name, figure in row.items()
     }
 

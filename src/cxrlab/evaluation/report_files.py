@@ -18,7 +18,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
-from cxrlab.core.json_values import BadJson, loads
+from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 
@@ -278,7 +278,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
     """An object of id → report, or a list of reports or of objects as in a JSONL file."""
     try:
         value = loads(read_text(path), undefined=True)
-    except BadJson as error:
+    except InvalidJson as error:
         place = f"{path}:{error.line}" if error.line else str(path)
         raise DataError(f"{place} is not valid JSON ({error}); correct it, or make the file again.") from None
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_values import number_of
+from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run, finished
@@ -134,7 +134,7 @@ def read_retrieval(out: Path) -> Retrieved:
         for way, kinds in values.pop("recalls").items()
     }
     medians = {
-        way: {kind: number_of(place) for kind, place in kinds.items()}
+        way: {kind: nan_if_none(place) for kind, place in kinds.items()}
         for way, kinds in values.pop("median_ranks").items()
     }
     classified = ZeroShot.from_json(read_json(out / ZERO_SHOT)) if (out / ZERO_SHOT).is_file() else None
@@ -142,7 +142,7 @@ def read_retrieval(out: Path) -> Retrieved:
 
 
 def _recall(found: Mapping[str, Any]) -> Recall:
-    value, low, high, luck, fixed = (number_of(found[key]) for key in ("value", "low", "high", "chance", "blind"))
+    value, low, high, luck, fixed = (nan_if_none(found[key]) for key in ("value", "low", "high", "chance", "blind"))
     return Recall(value, low, high, int(found["n"]), luck, fixed)
 
 

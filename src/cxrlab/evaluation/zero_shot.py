@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.config import nested, raise_problems, read_yaml
+from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.json_values import number_of
+from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.statistics.bootstrap import Resamples
@@ -92,12 +92,12 @@ class ZeroShot:
             {name: _area(row) for name, row in found[part].items()} for part in ("labels", "observations")
         )
         means = (found["mean_labels"], found["mean_observations"])
-        of_labels, of_observations = (MeanAuroc(number_of(mean["value"]), mean["n"]) for mean in means)
+        of_labels, of_observations = (MeanAuroc(nan_if_none(mean["value"]), mean["n"]) for mean in means)
         return cls(found["sentences"], labels, observations, of_labels, of_observations)
 
 
 def _area(row: Mapping[str, Any]) -> Auroc:
-    value, low, high = (number_of(row[key]) for key in ("value", "low", "high"))
+    value, low, high = (nan_if_none(row[key]) for key in ("value", "low", "high"))
     return Auroc(value, low, high, row["positives"], row["negatives"])
 
 
@@ -119,7 +119,7 @@ def load_sentences(name: str) -> Sentences:
 
 
 def _checked(row: Any, place: str) -> Sentences:
-    found, problems = nested(Sentences, row, place)
+    found, problems = parse_group(Sentences, row, place)
     raise_problems(problems)
     assert found is not None  # without problems there is one
     return found

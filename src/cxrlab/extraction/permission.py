@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cxrlab.core.endpoints import FEWEST_WORDS, is_address, is_loopback, names_who_and_why
+from cxrlab.core.endpoints import MIN_PERMISSION_WORDS, is_address, is_loopback, is_valid_permission
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.terminal import terminal_safe
@@ -47,7 +47,7 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
     remote = is_remote(victim_name, capabilities)
     if i_am_authorised is None and not remote:
         return Permission(remote=False)
-    if names_who_and_why(said):
+    if is_valid_permission(said):
         return Permission(remote, said)
     if not remote:
         raise ConfigError(
@@ -56,7 +56,7 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
         )
     raise ConfigError(
         f"'{victim_name}' runs elsewhere; copying it by queries needs its owner's leave. Say who gave it and why with "
-        f'--i-am-authorised "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept and shown on the page.'
+        f'--i-am-authorised "WHO AND WHY" (at least {MIN_PERMISSION_WORDS} words), which is kept and shown on the page.'
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.randomness import fraction, generator
+from cxrlab.core.randomness import generator, uniform
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side, View
 from cxrlab.findings.disease_models import CONTEXTS, days_to_clear
@@ -71,7 +71,7 @@ class PatientCase:
 
 def visit_count(seed: int, patient: str) -> int:
     """How many visits `draw_patient` gives this patient, 1 to 4, without drawing them."""
-    u = fraction(seed, "visits", patient)
+    u = uniform(seed, "visits", patient)
     return next(number for number, share in enumerate(VISITS, start=1) if u < share)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.memory import BatchSize, raise_if_memory_ran_out
+from cxrlab.core.memory import BatchSize, raise_if_out_of_memory
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     DUAL_ENCODERS,
@@ -259,7 +259,7 @@ def _weights(kind: Any, folder: Path, dtype: Any) -> Any:
     except DataError:
         raise
     except Exception as error:  # safetensors and transformers each have errors of their own
-        raise_if_memory_ran_out(error, folder)
+        raise_if_out_of_memory(error, folder)
         raise DataError(f"{folder}: its weights cannot be read ({first_line(error)}); copy the folder anew.") from error
     wrong = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
     if wrong:

@@ -36,9 +36,9 @@ class ModelCard(Record):
 
     what = "a model card"
     checks = {
-        "stage": fields.filled,
+        "stage": fields.non_empty_text,
         "prompts": fields.text,
-        "collections": fields.list_of(fields.filled),
+        "collections": fields.list_of(fields.non_empty_text),
         "base": fields.text,
         "trained_on": fields.one_of(SYNTHETIC, PATIENTS),
     }

@@ -26,7 +26,7 @@ from cxrlab.core.llm import (
     answer_key,
     count_tokens,
     estimate_tokens,
-    writable,
+    replace_lone_surrogates,
 )
 from cxrlab.core.protocols import Generated, TextModel
 
@@ -139,7 +139,7 @@ class CachedTextModel:
         most = sizes = 0
         for text in texts[:_AT_ONCE]:
             sizes += estimate_tokens(text)
-            if not self.budget.holds(sizes, max_tokens * (most + 1)):
+            if not self.budget.covers(sizes, max_tokens * (most + 1)):
                 break
             most += 1
         return max(most, 1)
@@ -147,7 +147,7 @@ class CachedTextModel:
     def _ask(self, prompts: Mapping[str, str], max_tokens: int, seed: int, answers: dict[str, Generated]) -> None:
         """Ask these, after making sure that they may be paid for; each answer is kept when it comes."""
         keys, texts = list(prompts), list(prompts.values())
-        self.budget.allow(sum(map(estimate_tokens, texts)), max_tokens * len(texts))
+        self.budget.require(sum(map(estimate_tokens, texts)), max_tokens * len(texts))
         store = self._opened()
         for place, answer in _coming(self._model, texts, max_tokens, seed):
             key = keys[place]
@@ -170,10 +170,15 @@ class CachedTextModel:
         asked, answered = count_tokens(prompt, answer)
         self.paid, self.found = self.paid + paid, self.found + (not paid)
         if paid:
-            self.budget.book(asked, answered, estimate_tokens(prompt))
+            self.budget.add(asked, answered, estimate_tokens(prompt))
         if self._requests is not None:
             record = {"id": key, "model": self.name, "max_tokens": max_tokens, "seed": seed, "paid": paid}
-            told = {PROMPT_TOKENS: asked, "tokens": answered, "prompt": writable(prompt), "answer": answer.text}
+            told = {
+                PROMPT_TOKENS: asked,
+                "tokens": answered,
+                "prompt": replace_lone_surrogates(prompt),
+                "answer": answer.text,
+            }
             self._requests.append({**record, **told})
 
     def _opened(self) -> AnswerStore:
@@ -208,7 +213,7 @@ class CachedTextModel:
                 self.paid, self.found = self.paid + bool(record.get("paid")), self.found + (not record.get("paid"))
                 if record.get("paid"):
                     asked, answered = (_count(record.get(name)) for name in (PROMPT_TOKENS, "tokens"))
-                    self.budget.book(asked, answered, estimate_tokens(str(record.get("prompt"))))
+                    self.budget.add(asked, answered, estimate_tokens(str(record.get("prompt"))))
 
 
 def purse(llm: LLMConfig) -> Budget:

@@ -185,7 +185,7 @@ class SingleReport(Record):
     """
 
     what = "a single report"
-    checks = {"id": fields.filled, "report": fields.text, "desirable": fields.flag, "score": fields.number()}
+    checks = {"id": fields.non_empty_text, "report": fields.text, "desirable": fields.boolean, "score": fields.number()}
 
     id: str
     report: str

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.protocols import TextModel
-from cxrlab.core.randomness import fraction, generator
+from cxrlab.core.randomness import generator, uniform
 from cxrlab.metrics.judging.pairwise import PairwiseModel, Verdict
 from cxrlab.metrics.judging.table import PAIRWISE, JudgeSettings
 from cxrlab.metrics.pairs import Batch, wordless
@@ -344,7 +344,7 @@ class SimulatedReader:
             difference = rewards[one] - rewards[other]
             if texts[one] == texts[other] or math.isnan(difference):
                 continue
-            drawn = fraction(self._seed, self.name, study, texts[one], texts[other])
+            drawn = uniform(self._seed, self.name, study, texts[one], texts[other])
             found.append((one, other) if drawn < float(reader.probability(difference)) else (other, one))
         return tuple(found)
 

@@ -36,10 +36,10 @@ class RewardedReport(Record):
     what = "a judged candidate"
     checks = {
         "report": fields.text,
-        "words": fields.whole(),
+        "words": fields.integer(),
         "reward": fields.number(or_undefined=True),
         "parts": fields.mapping_of(fields.number(or_undefined=True)),
-        "truncated": fields.flag,
+        "truncated": fields.boolean,
     }
 
     report: str
@@ -73,9 +73,9 @@ class JudgedStudy(Record):
 
     what = "a judged study"
     checks = {
-        "id": fields.filled,
-        "reference_words": fields.whole(),
-        "candidates": fields.list_of(fields.by(RewardedReport.from_json)),
+        "id": fields.non_empty_text,
+        "reference_words": fields.integer(),
+        "candidates": fields.list_of(fields.parsed_by(RewardedReport.from_json)),
         "preferred": fields.list_of(_two),
     }
 

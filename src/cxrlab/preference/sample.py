@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_values import number_of
+from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
@@ -168,6 +168,6 @@ def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Miss
 
 def _stored(summary: dict[str, Any]) -> Sampling:
     """What an earlier run came to."""
-    means = {name: number_of(summary[name]) for name in ("mean_words", "mean_logprob")}
+    means = {name: nan_if_none(summary[name]) for name in ("mean_words", "mean_logprob")}
     missing = tuple(MissingReport(**item) for item in summary["missing"])
     return Sampling(**{**summary, **means, "missing": missing})

@@ -42,10 +42,10 @@ class StudyTruth(Record):
 
     what = "the truth of a study"
     checks = {
-        "id": fields.filled,
-        "patient": fields.filled,
+        "id": fields.non_empty_text,
+        "patient": fields.non_empty_text,
         "reference": fields.text,
-        "findings": fields.list_of(fields.by(Finding.from_json)),
+        "findings": fields.list_of(fields.parsed_by(Finding.from_json)),
         "labels": fields.mapping_of(_label),
     }
 
@@ -74,11 +74,11 @@ class ImageAnswer(Record):
     checks = {
         "report": fields.text,
         "mean_logprob": fields.number(),
-        "tokens": fields.whole(),
+        "tokens": fields.integer(),
         "loss": fields.number(),
         "label_probs": fields.mapping_of(fields.number(0, 1)),
         "labels": fields.mapping_of(_label),
-        "refused": fields.flag,
+        "refused": fields.boolean,
     }
 
     report: str | None = None
@@ -108,10 +108,10 @@ class AttackTrace(Record):
     checks = {
         "start": fields.number(or_undefined=True),
         "end": fields.number(or_undefined=True),
-        "broken": fields.flag,
+        "broken": fields.boolean,
         "linf": fields.number(low=0),
         "l2": fields.number(low=0),
-        "passes": fields.whole(),
+        "passes": fields.integer(),
         "zero_gradients": fields.number(0, 1, or_undefined=True),
     }
 
@@ -141,14 +141,14 @@ class Answer(Record):
 
     what = "an examined image"
     checks = {
-        "id": fields.filled,
-        "model": fields.filled,
-        "condition": fields.filled,
-        "crafted_on": fields.filled,
-        "study": fields.filled,
-        "image": fields.by(ImageAnswer.from_json),
-        "uint8": fields.by(ImageAnswer.from_json),
-        "attack": fields.by(AttackTrace.from_json),
+        "id": fields.non_empty_text,
+        "model": fields.non_empty_text,
+        "condition": fields.non_empty_text,
+        "crafted_on": fields.non_empty_text,
+        "study": fields.non_empty_text,
+        "image": fields.parsed_by(ImageAnswer.from_json),
+        "uint8": fields.parsed_by(ImageAnswer.from_json),
+        "attack": fields.parsed_by(AttackTrace.from_json),
     }
 
     id: str

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cxrlab.core.endpoints import FEWEST_WORDS, EgressData, is_address, is_loopback, names_who_and_why, without_login
+from cxrlab.core.endpoints import (
+    MIN_PERMISSION_WORDS,
+    EgressData,
+    hide_credentials,
+    is_address,
+    is_loopback,
+    is_valid_permission,
+)
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.open_models import open_model
@@ -66,10 +73,10 @@ def load_target(
 
 def _check_leave(name: str, settings: RobustnessConfig, *, remote: bool) -> None:
     """Refuse to test what runs elsewhere without its owner's leave; what answers on this machine needs none."""
-    if remote and not names_who_and_why(settings.i_am_authorised):
+    if remote and not is_valid_permission(settings.i_am_authorised):
         raise ConfigError(
-            f"'{without_login(name)}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and "
-            f'why with --i-am-authorised "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept and shown on the '
+            f"'{hide_credentials(name)}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and "
+            f'why with --i-am-authorised "WHO AND WHY" (at least {MIN_PERMISSION_WORDS} words), which is kept and shown on the '
             "page."
         )
 

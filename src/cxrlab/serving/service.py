@@ -28,7 +28,7 @@ from cxrlab.core.endpoints import (
 )
 from cxrlab.core.environment import require
 from cxrlab.core.files import make_folder, write_text
-from cxrlab.core.folders import take_lock
+from cxrlab.core.folders import lock_folder
 from cxrlab.core.terminal import NoticeStream, print_result, silenced
 from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
 from cxrlab.serving.account_store import QuotaStore
@@ -61,7 +61,7 @@ def run(config: ServeConfig, out: Path) -> None:
     from cxrlab.serving.monitoring import Journal, silence_libraries
     from cxrlab.serving.server import Server
 
-    with take_lock(make_folder(out)):
+    with lock_folder(make_folder(out)):
         journal = Journal(sys.stderr, config.log_file)
         silence_libraries(journal)
         # A program that reads the log expects JSON on every line; a person may see how far the guard has come.

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
@@ -129,7 +129,7 @@ def _scores(config: AblationsConfig, trial: Trial, corpus: Path, out: Path) -> d
 
     home = out / trial.folder
     told = {**config.loading, **({"prompts": trial.prompts} if trial.prompts else {})}
-    loading, problems = nested(LoadSettings, told, "loading")
+    loading, problems = parse_group(LoadSettings, told, "loading")
     raise_problems(problems)
     assert loading is not None
     # One seed for all: every model is asked about the same studies.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.studies.variants import check_names, checked_variants
 
@@ -123,7 +123,7 @@ class ExtractionStudyConfig:
         found: dict[str, StudyTable] = {}
         problems: list[str] = []
         for title, values in self.tables.items():
-            table, wrong = nested(StudyTable, values, f"tables, '{title}'")
+            table, wrong = parse_group(StudyTable, values, f"tables, '{title}'")
             problems += wrong
             if table is not None:
                 found[title] = table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.json_values import number_of, plain
+from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.studies.extraction_config import VICTIM, ExtractionStudyConfig, ExtractionVariant
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.run_study import merged
@@ -139,7 +139,7 @@ def wins(a: str, b: str, found: Sequence[Mapping[str, Any]], seeds: Sequence[int
     """
     told = {
         key: {
-            **_over(number_of(one[key]["value"]) for one in found),
+            **_over(nan_if_none(one[key]["value"]) for one in found),
             "by_seed": [
                 {"seed": seed, **{end: one[key].get(end) for end in ("value", "low", "high", "p") if end in one[key]}}
                 for seed, one in zip(seeds, found, strict=True)
@@ -157,7 +157,7 @@ def _over(values: Iterable[float]) -> dict[str, Any]:
 
 def _told(trial: Trial, *keys: str) -> float:
     """A number of extraction.json; not-a-number where it was not measured."""
-    return number_of(_at(trial["extraction"], *keys))
+    return nan_if_none(_at(trial["extraction"], *keys))
 
 
 def _at(found: Any, *keys: str) -> Any:

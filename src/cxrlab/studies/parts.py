@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.json_values import dumps
 
 
@@ -60,7 +60,7 @@ class Parts:
         """
         key = dumps([kind, seed, settings])
         if key not in self._parts:
-            config, problems = nested(cls, settings, place)
+            config, problems = parse_group(cls, settings, place)
             self.problems += problems
             self._parts[key] = Part(kind, seed, folder, config, needs)
         return self._parts[key]

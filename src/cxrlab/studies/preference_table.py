@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.json_values import number_of, plain
+from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_config import PreferenceStudyConfig
 
@@ -85,8 +85,8 @@ def _costs(seeds: Sequence[Trial]) -> dict[str, Any]:
         "drift": {key: _over(_told(trial, "drift", key) for trial in seeds) for key in ("kl_report", "kl_token")},
         "accuracy": {**_sides(seeds, *asked), **_change(seeds, *asked)},
         "calibration_error": {**_sides(seeds, *error), "difference": _over(worse)},
-        "pairs": _over(number_of(trial["pairs"]["kept"]) for trial in seeds),
-        "chosen_longer": _over(number_of(trial["pairs"]["chosen_longer"]) for trial in seeds),
+        "pairs": _over(nan_if_none(trial["pairs"]["kept"]) for trial in seeds),
+        "chosen_longer": _over(nan_if_none(trial["pairs"]["chosen_longer"]) for trial in seeds),
         "step": _over(_told(trial, "selection", "step") for trial in seeds),
         "steps": _over(_told(trial, "selection", "of") for trial in seeds),
     }
@@ -106,4 +106,4 @@ def _told(trial: Trial, *keys: str) -> float:
     found: Any = trial["preference"]
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
-    return number_of(found)
+    return nan_if_none(found)

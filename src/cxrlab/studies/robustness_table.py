@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.files import read_json
-from cxrlab.core.json_values import number_of, plain
+from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_config import PreferenceStudyConfig
 from cxrlab.studies.preference_plan import AlignmentTrial
@@ -99,7 +99,7 @@ def _change(rows: Sequence[Mapping[str, Any]], key: str, seeds: Sequence[int]) -
         for seed, row in zip(seeds, rows, strict=True)
     ]
     clear = [row for row in by_seed if row["p_holm"] is not None and row["p_holm"] < ALPHA]
-    ways = {1 if number_of(row["value"]) > 0 else -1 for row in clear}
+    ways = {1 if nan_if_none(row["value"]) > 0 else -1 for row in clear}
     return {**_over(row[key] for row in rows), "by_seed": by_seed, "clear": len(clear), "same_way": len(ways) < 2}
 
 
@@ -114,7 +114,7 @@ def _transfer(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _over(values: Iterable[Any]) -> dict[str, Any]:
     """Mean over seeds with its interval, and the values themselves."""
-    known = [math.nan if value is None else number_of(value) for value in values]
+    known = [math.nan if value is None else nan_if_none(value) for value in values]
     found = over_seeds(known)
     told: dict[str, Any] = plain(found)
     return told

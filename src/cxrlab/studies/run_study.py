@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import is_config, nested, parameter_hints, raise_problems, read_yaml
+from cxrlab.core.config import is_config, parameter_hints, parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.tables import Table
 
@@ -106,7 +106,7 @@ def read_study(file: Path, quick: bool = False) -> Prepared:
             raise ConfigError(f"{file} gives no small sizes under 'quick'; run it without --quick.")
         _refuse_absent(settings.get("variants"), small.get("variants"), file)
         settings = merged(settings, small)
-    config, problems = nested(cls, settings, str(file))
+    config, problems = parse_group(cls, settings, str(file))
     raise_problems(problems)
     return Prepared(kind, config, file.stem)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 
 MAKES = ("phantom", "scenes", "bland", "structured", "composed")
@@ -59,7 +59,7 @@ def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> li
     kind, values = next(iter(row.items()))
     place = f"corpora, '{name}'"
     if kind in _DRAWN:
-        return nested(_config(kind), values, place)[1]
+        return parse_group(_config(kind), values, place)[1]
     if not isinstance(values, Mapping):
         return [f"{place}: '{kind}' is {short_repr(values)}; it must be a group of settings."]
     sources = [values.get("of")] if kind == "structured" else list(values)
@@ -78,7 +78,7 @@ def _config(kind: str) -> type[Any]:
 
 
 def _settings(cls: type[Any], values: Any, place: str) -> Any:
-    config, problems = nested(cls, values, place)
+    config, problems = parse_group(cls, values, place)
     raise_problems(problems)
     return config
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -34,7 +34,7 @@ def checked_variants(cls: type[Row], variants: Mapping[str, Any]) -> dict[str, R
     found: dict[str, Row] = {}
     problems: list[str] = []
     for name, values in variants.items():
-        variant, wrong = nested(cls, values, f"variants, '{name}'")
+        variant, wrong = parse_group(cls, values, f"variants, '{name}'")
         problems += wrong
         if variant is not None:
             found[name] = variant

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError
 
 
@@ -160,7 +160,7 @@ def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
     found: dict[str, ExtraCorpus] = {}
     problems: list[str] = []
     for name, given in values.items():
-        one, wrong = nested(ExtraCorpus, given, f"also, '{name}'")
+        one, wrong = parse_group(ExtraCorpus, given, f"also, '{name}'")
         problems += wrong
         if one is not None:
             found[str(name)] = one

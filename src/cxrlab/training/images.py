@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import make_folder, os_error, private_opener, read_json, write_json
-from cxrlab.core.folders import FolderBusy, Lock, take_lock
+from cxrlab.core.folders import FolderBusy, Lock, lock_folder
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.terminal import track
@@ -294,10 +294,10 @@ class ArrayStore:
 def _own_turn(folder: Path) -> Lock:
     """The lock of the folder; a run that shares the cache is waited for, since it computes what is wanted here."""
     with suppress(FolderBusy):
-        return take_lock(folder)
+        return lock_folder(folder)
     for _ in track(count(), f"waiting for another run, which is filling {folder}"):
         with suppress(FolderBusy):
-            return take_lock(folder)  # waits a second itself
+            return lock_folder(folder)  # waits a second itself
     raise AssertionError("counting does not end")
 
 

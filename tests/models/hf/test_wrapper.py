@@ -13,7 +13,7 @@ from tiny_models import TEXTS
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.protocols import ImageToText, KnowsItsCollections
+from cxrlab.core.protocols import HasTrainingCollections, ImageToText
 from cxrlab.models.decoding import Decoding, SupportsSplitSampling
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.model import HfModel
@@ -298,7 +298,7 @@ def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) 
         load_prompts(card.prompts),
         attention="eager",
     )
-    assert isinstance(known, KnowsItsCollections) and known.collections == ("phantom",)
+    assert isinstance(known, HasTrainingCollections) and known.collections == ("phantom",)
     assert known.capabilities.attention and known.prompts.name == "chexagent/1"
 
 

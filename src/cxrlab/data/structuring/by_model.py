@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.json_values import BadJson, loads
+from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.llm import count_tokens
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.core.records import Report, Study
@@ -249,11 +249,11 @@ def _object(text: str) -> dict[str, str | None]:
         raise BadAnswer(NO_OBJECT)
     try:
         value = loads(text[start : end + 1])
-    except BadJson:
+    except InvalidJson:
         # Lines broken inside a text are no JSON, and common; nothing else is guessed.
         try:
             value = loads(" ".join(text[start : end + 1].split()))
-        except BadJson:
+        except InvalidJson:
             raise BadAnswer(BROKEN) from None
     found: dict[str, str | None] = value  # it begins with a brace, so it is an object
     return found

@@ -12,7 +12,7 @@ from typing import Literal
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, os_error
-from cxrlab.core.folders import make_private, take_lock, write_checksums
+from cxrlab.core.folders import lock_folder, make_private, write_checksums
 from cxrlab.core.tables import Table
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
@@ -95,7 +95,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
         raise ConfigError(f"{out} is already there; choose another --out, or remove it first.")
     work = make_folder(out.parent / f".{out.name}.converting")
     try:
-        with take_lock(work):
+        with lock_folder(work):
             yield from _written(work / "folder", out)
     finally:
         with suppress(OSError):  # another process may be at work in it

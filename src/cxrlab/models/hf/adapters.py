@@ -9,8 +9,8 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.folders import refuse_taken, write_folder
-from cxrlab.core.memory import raise_if_memory_ran_out
+from cxrlab.core.folders import require_new_folder, write_folder
+from cxrlab.core.memory import raise_if_out_of_memory
 from cxrlab.core.tables import load_reference
 from cxrlab.models.hf.placement import check_safetensors
 from cxrlab.models.load_settings import LoadSettings
@@ -65,7 +65,7 @@ def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> 
     line = lineage(folder, loading)
     if len(line) == 1:
         raise DataError(f"{folder} has no {ADAPTER_CONFIG}, so there is nothing to merge; name an adapter.")
-    refuse_taken(out)
+    require_new_folder(out)
     exact = loading.but(dtype="float32" if loading.dtype == "auto" else loading.dtype)
     found = open_checkpoint(folder, exact, merge=True)
     dtype = _stored_dtype(line[-1], loading)
@@ -193,7 +193,7 @@ def _wrapped(model: Any, folder: Path) -> Any:
     except DataError:
         raise
     except Exception as error:  # of PEFT, safetensors and torch, each with errors of their own
-        raise_if_memory_ran_out(error, folder)
+        raise_if_out_of_memory(error, folder)
         raise DataError(
             f"the adapter {folder} does not fit the {type(model).__name__} it was put onto ({first_line(error)}); "
             "give the model it was trained on with --loading.base."

@@ -10,7 +10,7 @@ from typing import Any
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.memory import raise_if_memory_ran_out
+from cxrlab.core.memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
 from cxrlab.models.hf.placement import check_memory, device_of, dtype_of
 from cxrlab.models.load_settings import LoadSettings
@@ -162,7 +162,7 @@ def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = N
     except DataError:
         raise
     except Exception as error:  # shapes that do not fit, kinds of attention that a family has not, damaged files
-        raise_if_memory_ran_out(error, folder)
+        raise_if_out_of_memory(error, folder)
         raise DataError(f"the weights in {folder} cannot be loaded ({first_line(error)}).") from error
     if missing := sorted(told["missing_keys"]):
         raise DataError(
@@ -174,7 +174,7 @@ def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = N
     try:
         return model.to(device).eval()
     except RuntimeError as error:
-        raise_if_memory_ran_out(error, folder)
+        raise_if_out_of_memory(error, folder)
         raise ConfigError(f"{folder} cannot be moved to {device} ({first_line(error)}).") from error
 
 

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.memory import memory_that_ran_out
+from cxrlab.core.memory import exhausted_memory
 from cxrlab.core.tables import Table
 from cxrlab.models.hf.resampling import pillow_takes_rows_first, resize, rounding
 
@@ -177,7 +177,7 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
         return EightBitPath(image_processor, f"{kept}{error}", steps.asked)
     # A family that nobody has met may lack any attribute and fail in any way; it is served in 8 bits.
     except Exception as error:
-        if memory_that_ran_out(error):
+        if exhausted_memory(error):
             raise  # another run of the same model would have a gradient
         return EightBitPath(
             image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.asked

@@ -14,7 +14,7 @@ from cxrlab.core.endpoints import Connection
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import sha256_of
-from cxrlab.core.llm import PROMPT_TOKENS, writable
+from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters
@@ -91,7 +91,7 @@ class HfTextModel:
     def _ids(self, prompt: str) -> list[int]:
         """Tokens of a prompt as the user's turn of a chat, or as it is where there is no chat template."""
         tokenizer = self._causal.tokenizer
-        words = escape(tokenizer, writable(prompt))
+        words = escape(tokenizer, replace_lone_surrogates(prompt))
         templated = bool(tokenizer.chat_template)
         text = self._turns([{"role": "user", "content": words}]) if templated else words
         found = token_ids(tokenizer, [text], add_special_tokens=not templated)[0]

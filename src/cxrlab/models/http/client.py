@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cxrlab.core.endpoints import Connection, check_encrypted, check_sending, is_loopback, parse_address
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.llm import PROMPT_TOKENS, writable
+from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.protocols import CAUTIONS, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.models.http.errors import EndpointError, Failure, cleaned, error_of, failure_of, names
@@ -323,11 +323,11 @@ def _completion(data: bytes, secrets: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _tidied(value: Any, secrets: Sequence[str]) -> Any:
-    """What was read of an answer, with every text struck and writable: an escape hides a key until it is read."""
+    """What was read of an answer, with every text masked and encodable: an escape hides a key until it is read."""
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, "***")
-        return writable(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, list):
         return [_tidied(one, secrets) for one in value]
     if isinstance(value, dict):

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.llm import writable
+from cxrlab.core.llm import replace_lone_surrogates
 from cxrlab.core.terminal import terminal_safe
 
 RETRIED = (408, 409, 429)  # besides 5xx
@@ -141,7 +141,7 @@ def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     line = terminal_safe(_unescaped(text[:_MOST_READ]).strip().partition("\n")[0])
-    line = _without_quotations(" ".join(writable(line).split()), secrets, asked)
+    line = _without_quotations(" ".join(replace_lone_surrogates(line).split()), secrets, asked)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import DataError
-from cxrlab.core.llm import writable
+from cxrlab.core.llm import replace_lone_surrogates
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http.client import FILTERED, FINISH_REASON, OBJECTIONS, REFUSAL, Chat, ChatClient, run_concurrently
@@ -137,7 +137,7 @@ class HttpReportModel:
         raise EndpointError(told)  # some images got through: it cannot be said that nothing was asked
 
     def _ask(self, picture: Any, reason: str | None, key: int, stop: threading.Event) -> Generated:
-        asked = writable(self._prompts.ask(reason))
+        asked = replace_lone_surrogates(self._prompts.ask(reason))
         parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": data_url(picture)}}]
         if asked:  # a row that asks nothing leaves the image alone: some servers take no part without a word
             parts.insert(0, {"type": "text", "text": asked})
@@ -252,7 +252,9 @@ class HttpTextModel:
 
         def one(place: int, stop: threading.Event) -> Generated:
             try:
-                return self._chat.ask(writable(prompts[place]), max_tokens=max_tokens, seed=seed, stop=stop)
+                return self._chat.ask(
+                    replace_lone_surrogates(prompts[place]), max_tokens=max_tokens, seed=seed, stop=stop
+                )
             except EndpointError as error:
                 reason = _objection(error)
                 if reason is None:
