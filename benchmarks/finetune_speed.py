@@ -11,7 +11,7 @@ The peer is `transformers.Trainer` with PEFT as a user would start: weights in b
 everything else at its default (AdamW, no gradient checkpointing, random batches padded to the longest, the model's own
 loss). It gets the same samples at the same batch size, its images already scaled, normalised and in memory.
 
-Useful arithmetic is counted by `cxrlab.training.flops`: a frozen weight costs its forward pass and the gradient that
+Useful arithmetic is counted by `finetune_ways/flops.py`: a frozen weight costs its forward pass and the gradient that
 goes through it; padding and whatever is computed twice count for nothing. Warm-up steps are left out; the figure is the
 median over windows of steps, the GPU waited for at the ends of each.
 """
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from finetune_ways.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
 from transformers import (
     Dinov2Config,
     LlamaConfig,
@@ -43,14 +44,12 @@ from transformers import (
 
 from cxrlab.models.random_init import build_image_processor
 from cxrlab.training.config import FinetuneConfig, Optimisation
-from cxrlab.training.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
 from cxrlab.training.image_features import Features, to_pixels, vision_encoder_features
 from cxrlab.training.llava import ReportLoss, language_linears
 from cxrlab.training.report_dataset import ReportDataset, Tokens, compile_layers
 from cxrlab.training.report_training import select_trainable
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.sampler import Part, plan
-from cxrlab.training.trainer import ExactTrainer, Job, fit, length_multiple
+from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, length_multiple, plan
 
 UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the vision encoder's one run is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3

@@ -24,8 +24,7 @@ from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.llava import ReportLoss, add_adapters
 from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, enable_gradient_checkpointing, tokenise
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.sampler import Part, plan
-from cxrlab.training.trainer import ExactTrainer, Job, fit
+from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, plan
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:

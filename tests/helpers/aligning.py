@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.preference.config import Measure, PreferConfig, Watch
+from cxrlab.preference.config import Measure, PreferConfig, Validation
 from cxrlab.preference.train import prefer
 
 ADAPTER = "checkpoint/adapter_model.safetensors"
@@ -57,7 +57,7 @@ def tiny_alignment(top: Path) -> PreferConfig:
     data = phantoms(top / "corpus")
     return PreferConfig(
         data=data, pairs=write_lines(top / "pairs.jsonl", pair_lines(data)), start=f"hf:{saved_llava(top / 'start')}",
-        lora_rank=4, lora_alpha=8.0, watch=Watch(n=0), measure=Measure(n=0), cache=top / "cache",
+        lora_rank=4, lora_alpha=8.0, validation=Validation(n=0), measure=Measure(n=0), cache=top / "cache",
         optimisation=replace(FAST, log_every=1, warmup=0.0),
     )  # fmt: skip
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from cxrlab.training.config import Optimisation
 from cxrlab.training.processes import count
 from cxrlab.training.run_folder import RunFolder, training_run
-from cxrlab.training.sampler import Part, plan
-from cxrlab.training.trainer import Fitted, Job, fit
+from cxrlab.training.trainer import Fitted, Job, Part, fit, plan
 
 
 class ToyRows:

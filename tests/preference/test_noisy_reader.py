@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -13,15 +14,17 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.preference.judges import Opinion, load_judge, metric_judge
-from cxrlab.preference.pairing import EQUAL, choose_pairs
+from cxrlab.preference.pair import EQUAL, choose_pairs
 from cxrlab.preference.pairwise_judges import (
     BASE,
     READERS,
     ReaderNoise,
     SimulatedReader,
-    fit_noise,
-    log_loss,
-    noise_with_interval,
+)
+
+EXPERIMENT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "radpref_reader.py"), run_name="fit")
+fit_noise, log_loss, noise_with_interval = (
+    EXPERIMENT[name] for name in ("fit_noise", "log_loss", "noise_with_interval")
 )
 
 TOLD = "There is a small left pleural effusion."

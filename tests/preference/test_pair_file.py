@@ -12,7 +12,7 @@ from aligning import alone, pair_lines, refused, tiny_alignment, with_, write_li
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.corpus import load_corpus
-from cxrlab.preference.config import LossSettings, Measure, PreferConfig, Watch
+from cxrlab.preference.config import LossSettings, Measure, PreferConfig, Validation
 from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.train import prefer
 
@@ -102,7 +102,7 @@ def test_studies_that_are_looked_at_are_not_learnt_from(config: PreferConfig, tm
     rows = [*pair_lines(config.data), {"id": watched, "chosen": "Clear.", "rejected": "No edema.", "judge": "hand"}]
     file = write_lines(tmp_path / "pairs.jsonl", rows)
     said = rf"pairs\.jsonl:{len(rows)}: study '{watched}' is of the val split"
-    refused(config, tmp_path, said, pairs=file, watch=Watch(n=2))
+    refused(config, tmp_path, said, pairs=file, validation=Validation(n=2))
     refused(config, tmp_path, said, pairs=file, measure=Measure(n=2, split="val"))
     prefer(with_(config, pairs=file, steps=1), tmp_path / "run")
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.preference.candidates import same_text, word_count
-from cxrlab.preference.pairing import Picked, Rules, choose_pairs, copeland, ranked
+from cxrlab.preference.judges import copeland
+from cxrlab.preference.pair import Picked, Rules, choose_pairs, ranked
 
 NAN = math.nan
 

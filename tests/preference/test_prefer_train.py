@@ -29,7 +29,7 @@ from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_model
 from cxrlab.preference import dataset
 from cxrlab.preference import train as stage
-from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Watch
+from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Validation
 from cxrlab.preference.dataset import PreferenceDataset, read_preferences
 from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.preference.train import prefer
@@ -167,7 +167,9 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
         loss=mostly_good,
         learning_rate=1e-2,
         cache=tmp_path / "cache",
-        watch=Watch(n=2, max_new_tokens=4, select="last"),  # one process writes and judges while the other waits
+        validation=Validation(
+            n=2, max_new_tokens=4, select="last"
+        ),  # one process writes and judges while the other waits
         measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)),
     )
     prefer(with_(mine, batch_size=8), tmp_path / "one")
@@ -205,8 +207,8 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="cannot be watched.*--watch.n 0"):
-        prefer(with_(config, watch=Watch(n=2)), tmp_path / "run")
+    with pytest.raises(ConfigError, match="cannot be watched.*--validation.n 0"):
+        prefer(with_(config, validation=Validation(n=2)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -31,8 +31,7 @@ from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.llava import ReportLoss, add_adapters
 from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.sampler import Order
-from cxrlab.training.trainer import Job, fit
+from cxrlab.training.trainer import Job, Order, fit
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")

@@ -16,10 +16,10 @@ from lessons import phantoms
 
 from cxrlab.core.errors import RunError
 from cxrlab.preference.checkpoint_selection import BEST, CheckpointSelector
-from cxrlab.preference.config import Measure, PreferConfig, Watch
+from cxrlab.preference.config import Measure, PreferConfig, Validation
 from cxrlab.preference.train import prefer
 
-WATCH = Watch(n=3, max_new_tokens=6)
+WATCH = Validation(n=3, max_new_tokens=6)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -52,7 +52,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, flo
 def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: Path) -> None:
     """Before the first step, every four, and after the last; looking changes nothing of what is learnt."""
     prefer(config, tmp_path / "unseen")
-    mine = with_(config, watch=replace(WATCH, select="last"), evaluate_every=4)
+    mine = with_(config, validation=replace(WATCH, select="last"), evaluate_every=4)
     prefer(mine, tmp_path / "run")
     told = {line["step"]: line["evaluation"] for line in lines(tmp_path / "run") if "evaluation" in line}
     assert list(told) == [0, 4, 6]
@@ -82,7 +82,7 @@ def test_the_best_step_is_kept(
 ) -> None:
     """The start has the best figures of all and is not what an aligned model is."""
     kept = scripted(monkeypatch, SCORES)
-    prefer(with_(config, watch=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
+    prefer(with_(config, validation=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection["step"] == best and selection["of"] == 6
     assert selection.get("score") == {"length-controlled": 0.6, "reward": 0.5}.get(select)
@@ -100,7 +100,7 @@ def test_a_kill_while_it_is_looked_at_changes_nothing(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """Checkpoints come every three steps: step 4 is taken again after a kill in its evaluation or in that of step 6."""
-    mine = with_(config, watch=WATCH, evaluate_every=2)
+    mine = with_(config, validation=WATCH, evaluate_every=2)
     with monkeypatch.context() as patch:
         scripted(patch, SCORES)
         prefer(mine, tmp_path / "straight")
@@ -120,7 +120,7 @@ def test_weights_of_the_best_step_that_were_altered_are_not_taken(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: bytes | None
 ) -> None:
     """Its score, by which later steps are held against it; or a number of the weights."""
-    mine = with_(config, watch=WATCH, evaluate_every=2)
+    mine = with_(config, validation=WATCH, evaluate_every=2)
     with monkeypatch.context() as patch:
         scripted(patch, {0: (0.9, 0.9), 2: (0.5, 0.7), 4: (0.3, 0.6)})
         with pytest.raises(KeyError):
@@ -139,13 +139,13 @@ def test_a_step_without_a_score_is_never_the_best(
 ) -> None:
     """A judge may have nothing to say of any report at one step."""
     scripted(monkeypatch, {**SCORES, 2: (math.nan, math.nan)})
-    prefer(with_(config, watch=WATCH, evaluate_every=2), tmp_path / "run")
+    prefer(with_(config, validation=WATCH, evaluate_every=2), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "selection.json").read_text())["step"] == 4
 
 
 def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferConfig, tmp_path: Path) -> None:
     """Adapters are float32 on weights of bfloat16; the model writes under the same casts as it learns."""
-    half = with_(config, watch=WATCH, precision="bfloat16", gradient_checkpointing=True, cache=tmp_path / "cache")
+    half = with_(config, validation=WATCH, precision="bfloat16", gradient_checkpointing=True, cache=tmp_path / "cache")
     prefer(half, tmp_path / "run")
     assert losses(tmp_path / "run")[0] == pytest.approx(math.log(2), rel=0.01)
     assert all(
@@ -156,11 +156,11 @@ def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferCon
 @pytest.mark.parametrize(
     ("watch", "said"),
     [
-        (Watch(n=2, judge="gren:rules"), "there is no judge 'gren:rules'"),
-        (Watch(n=2, judge="errors:rules"), "compares two reports"),
+        (Validation(n=2, judge="gren:rules"), "there is no judge 'gren:rules'"),
+        (Validation(n=2, judge="errors:rules"), "compares two reports"),
     ],
 )
 def test_a_wrong_judge_is_told_before_the_run_is_made(
-    config: PreferConfig, tmp_path: Path, watch: Watch, said: str
+    config: PreferConfig, tmp_path: Path, watch: Validation, said: str
 ) -> None:
-    refused(config, tmp_path, said, watch=watch)
+    refused(config, tmp_path, said, validation=watch)

@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
     "pair": {"allow_cut": True},  # twelve tokens say nothing to its end
     "train": {
         "lora_rank": 2,
-        "watch": {"n": 2, "max_new_tokens": 6},
+        "validation": {"n": 2, "max_new_tokens": 6},
         "measure": {"n": 4, "max_new_tokens": 6, "control_studies": 0},
         "optimisation": {"steps": 2, "batch_size": 2, "max_length": 400, "learning_rate": 0.05},
     },
@@ -184,7 +184,7 @@ def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str
         ({"train": {"measure": {"metrics": ["bleu4:coco"]}}}, "'measure.metrics' is set by the study itself"),
         ({"train": {"measure": 3}}, "'measure' is a group of settings"),
         ({"train": {"measure": {"n": 0}}}, "measures nothing"),
-        ({"train": {"watch": {"judge": "green:rule"}}}, "train of 'dpo': there is no judge 'green:rule'"),
+        ({"train": {"validation": {"judge": "green:rule"}}}, "train of 'dpo': there is no judge 'green:rule'"),
         ({"judge": {"judge": "green:rule"}}, "judge of 'dpo': there is no judge 'green:rule'"),
         ({"judge": {"judge": "errors:rules", "length_control": True}}, "no reward that could be divided"),
         ({"start": {**BASE["start"], "data": "drown"}}, "start: there is no corpus 'drown'"),

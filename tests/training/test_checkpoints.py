@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import RunError
-from cxrlab.training.checkpoints import MARKER, latest, mark_complete, remove_incomplete, remove_old, resumable, step_of
+from cxrlab.training.run_folder import MARKER, latest, mark_complete, remove_incomplete, remove_old, resumable, step_of
 
 
 def checkpoint(folder: Path, step: int, *, whole: bool = True) -> Path:

@@ -21,9 +21,8 @@ from toy_training import Toy, ToyRows, train_toy
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
-from cxrlab.training.checkpoints import MARKER, latest, mark_complete
-from cxrlab.training.run_folder import training_run
-from cxrlab.training.sampler import Part, plan
+from cxrlab.training.run_folder import MARKER, latest, mark_complete, training_run
+from cxrlab.training.trainer import Part, plan
 
 PROCESS = Path(__file__).parent / "toy_process.py"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.training.sampler import Order, Part, plan
+from cxrlab.training.trainer import Order, Part, plan
 
 
 def test_an_epoch_takes_every_row_once_and_leaves_out_what_does_not_fill_a_step() -> None:

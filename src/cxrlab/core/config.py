@@ -333,8 +333,12 @@ def _field_default(field: dataclasses.Field[Any]) -> Any:
 def _described(target: Any) -> dict[str, str]:
     from docstring_parser import DocstringStyle, parse
 
-    params = parse(inspect.getdoc(target) or "", style=DocstringStyle.GOOGLE).params
-    return {param.arg_name: " ".join((param.description or "").split()) for param in params}
+    # A dataclass that extends another one describes its own fields alone.
+    documented = [base for base in reversed(target.__mro__) if is_config(base)] if is_config(target) else [target]
+    found = [
+        param for one in documented for param in parse(inspect.getdoc(one) or "", style=DocstringStyle.GOOGLE).params
+    ]
+    return {param.arg_name: " ".join((param.description or "").split()) for param in found}
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -48,21 +48,21 @@ class CheckpointSelector:
     """
 
     def __init__(self, config: PreferConfig, prompts: str | None, start: StartModel) -> None:
-        self._settings, self._start = config.watch, start
+        self._settings, self._start = config.validation, start
         self._prompts = load_prompts(prompts)
         self._writer: HfModel | None = None
         self._studies: list[str] = []
-        if not config.watch.n:
+        if not config.validation.n:
             return
-        self._judge = metric_judge(config.watch.judge)
+        self._judge = metric_judge(config.validation.judge)
         corpus = load_corpus(config.data)
-        ids = [key for key in corpus.ids(config.watch.split) if _reference(corpus[key])]
+        ids = [key for key in corpus.ids(config.validation.split) if _reference(corpus[key])]
         if not ids:
             raise DataError(
-                f"{corpus.path} has no study with findings in its {config.watch.split} split to watch; give another "
-                "with --watch.split, or --watch.n 0."
+                f"{corpus.path} has no study with findings in its {config.validation.split} split to watch; give another "
+                "with --validation.split, or --validation.n 0."
             )
-        drawn = generator(config.optimisation.seed, "watch").permutation(len(ids))[: config.watch.n]
+        drawn = generator(config.optimisation.seed, "watch").permutation(len(ids))[: config.validation.n]
         self._images = Images(corpus)
         self._studies = [ids[number] for number in sorted(drawn.tolist())]
         self._references = [_reference(corpus[key]) for key in self._studies]

@@ -182,7 +182,7 @@ OPERATIONAL = (
     "cache",
     "cache_images",
     "cache_gb",
-    "watch.batch_size",
+    "validation.batch_size",
 )
 UNPAIRED = "kto"
 # Loss → the strength it has when none is given, and the settings that it heeds beside it.
@@ -257,7 +257,7 @@ class LossSettings:
 
 
 @dataclass(frozen=True)
-class Watch:
+class Validation:
     """Reports that are written and judged while the training runs, from which the best checkpoint is chosen.
 
     Args:
@@ -349,7 +349,7 @@ class PreferConfig:
         prompts: Row of the prompts' table, or a YAML file of that form; that of the start when left out. The start is
             measured with its own.
         n: Number of pairs drawn; all when left out.
-        watch: What is looked at while it runs; see optimisation.evaluate_every.
+        validation: What is looked at while it runs; see optimisation.evaluate_every.
         measure: What is compared afterwards.
         optimisation: How the weights are moved; a sample is a pair.
         cache: Folder for decoded images, features of the frozen encoder and reference log-probabilities, may be shared
@@ -369,7 +369,7 @@ class PreferConfig:
     lora_dropout: float = 0.0
     prompts: str | None = None
     n: int | None = None
-    watch: Watch = Watch()
+    validation: Validation = Validation()
     measure: Measure = Measure()
     optimisation: Optimisation = Optimisation(learning_rate=5e-6, warmup=0.1, batch_size=8)
     cache: Path | None = None

@@ -8,7 +8,7 @@ metrics (`green:MODEL`), alone or in a mix, and two reports as `pairwise:MODEL`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,9 +29,9 @@ from cxrlab.evaluation.validate import higher_is_better
 from cxrlab.metrics.families import cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging.table import JudgeSettings
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.metrics.tally import Family, Matrix, Metric
-from cxrlab.preference.pairing import Preference, copeland
+from cxrlab.preference.candidates import same_text
 
 # Each row makes a `PairwiseJudge` from a seed, which a judge that draws nothing leaves aside.
 PAIRWISE = Table(
@@ -43,6 +43,7 @@ PAIRWISE = Table(
 )
 BY_MODEL = "pairwise:"  # before the name of a language model that compares two reports
 Models = Callable[[str], TextModel]
+Preference = tuple[int, int]  # numbers of the better and of the worse candidate
 _EXAMPLE = "0.7*green:rules+0.3*findings.f1.side"
 
 
@@ -282,6 +283,28 @@ class _Pairwise:
             ]
             found.append(Verdict(tuple(told), opinion.parts, opinion.preferred))
         return found
+
+
+def copeland(reports: Sequence[str], preferred: Collection[Preference]) -> list[float]:
+    """Wins − losses of each report among the different ones with a word; not-a-number for a report without one.
+
+    Reports that are equal up to case and white space are one: they share the value of the first of them.
+
+    Args:
+        reports: Of one study.
+        preferred: Numbers of the better and the worse report of every comparison that was not a tie.
+    """
+    first: dict[str, int] = {}
+    for number, report in enumerate(reports):
+        if not wordless(report):
+            first.setdefault(same_text(report), number)
+    among = set(first.values())
+    score = dict.fromkeys(among, 0)
+    for better, worse in set(preferred):
+        if better in among and worse in among:
+            score[better] += 1
+            score[worse] -= 1
+    return [math.nan if wordless(report) else float(score[first[same_text(report)]]) for report in reports]
 
 
 def _needs(metric: str) -> str | None:

@@ -42,7 +42,7 @@ from cxrlab.training.samples import Sample
 if TYPE_CHECKING:
     from cxrlab.preference.dataset import Judged, PreferenceDataset
     from cxrlab.training.report_dataset import Lesson
-    from cxrlab.training.sampler import Order
+    from cxrlab.training.trainer import Order
 
 SELECTION, PREFERENCE, MEASURED = "selection.json", "preference.json", "measured"
 STAGE = "prefer"
@@ -148,7 +148,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         if settings.compiled:
             report_dataset.compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
-        look = partial(watcher.evaluate, run=run) if config.watch.n else None
+        look = partial(watcher.evaluate, run=run) if config.validation.n else None
         fitted = fit(Job(aligned, rows, order, "aligning", on_evaluate=look, look_first=bool(look)), settings, run)
         run.write(SELECTION, watcher.choose(aligned, run, fitted.steps, watched_lines(out)))
         summary = report_dataset.summarise(STAGE, fitted, lesson, rows.reports, aligned, RESULT)
@@ -163,7 +163,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
 
 def _held_out(config: PreferConfig) -> tuple[str, ...]:
     """Splits of the corpus that pairs must not be of: test always, and what is watched or measured."""
-    watched = (config.watch.split,) if config.watch.n else ()
+    watched = (config.validation.split,) if config.validation.n else ()
     own = config.measure.data is None or config.measure.data.resolve() == config.data.resolve()
     measured = (config.measure.split,) if config.measure.n and own else ()
     return tuple(dict.fromkeys(("test", *watched, *measured)))
@@ -175,9 +175,11 @@ def _asked(prompts: Prompts, sample: Sample) -> str:
 
 def _refuse_shards(config: PreferConfig) -> None:
     """Refuse to watch a model whose weights are spread over processes: one of them alone cannot write with it."""
-    if config.watch.n and any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
+    if config.validation.n and any(
+        os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")
+    ):
         raise ConfigError(
-            "a model whose weights are spread over processes cannot be watched while it is trained; give --watch.n 0, "
+            "a model whose weights are spread over processes cannot be watched while it is trained; give --validation.n 0, "
             "or launch with configs/distributed/ddp.yaml."
         )
 
@@ -188,7 +190,7 @@ def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -
     from cxrlab.training import processes, report_dataset
     from cxrlab.training.memory import check_memory, estimate
     from cxrlab.training.report_training import count_trainable
-    from cxrlab.training.sampler import Part, plan
+    from cxrlab.training.trainer import Part, plan
 
     settings = config.optimisation
     rows = PreferenceDataset(lesson.rows(settings.max_length))

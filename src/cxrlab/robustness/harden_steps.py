@@ -27,7 +27,7 @@ from cxrlab.core.terminal import track
 from cxrlab.models.local_files import load_torch
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.vision_encoder_sight import See, Sight
-from cxrlab.training import checkpoints
+from cxrlab.training import run_folder
 from cxrlab.training.images import Images
 from cxrlab.training.run_folder import HISTORY, RunFolder
 
@@ -177,20 +177,20 @@ class Hardening:
         folder = run.steps / f"checkpoint-{step}"
         state = {"vision_encoder": self.sight.weights(), "optimiser": optimiser.state_dict(), "seen": list(seen)}
         torch.save(state, make_folder(folder) / _STATE)
-        checkpoints.mark_complete(folder)
-        checkpoints.remove_old(run.steps)
+        run_folder.mark_complete(folder)
+        run_folder.remove_old(run.steps)
 
     def _restore(self, run: RunFolder, optimiser: torch.optim.Optimizer) -> tuple[int, list[tuple[float, float]]]:
         """Steps taken so far, and the losses that no line of the history holds yet."""
-        found: Path | None = checkpoints.resumable(run.steps)
-        checkpoints.remove_incomplete(run.steps)
-        run.forget_after(checkpoints.step_of(found) if found else 0)
+        found: Path | None = run_folder.resumable(run.steps)
+        run_folder.remove_incomplete(run.steps)
+        run.forget_after(run_folder.step_of(found) if found else 0)
         if found is None:
             return 0, []
         state = load_torch(found / _STATE, self.sight.device)
         self.sight.vision_encoder.load_state_dict(state["vision_encoder"])
         optimiser.load_state_dict(state["optimiser"])
-        return checkpoints.step_of(found), [(float(hard), float(clean)) for hard, clean in state["seen"]]
+        return run_folder.step_of(found), [(float(hard), float(clean)) for hard, clean in state["seen"]]
 
 
 def last_loss(run: RunFolder) -> float:

@@ -210,8 +210,8 @@ def _wrong(part: Part) -> Iterator[str]:
         if isinstance(config, PreferConfig):
             if not config.measure.n:
                 raise ConfigError("measure.n=0 measures nothing, and the table would be empty; give a number from 1.")
-            if config.watch.n:
-                metric_judge(config.watch.judge)
+            if config.validation.n:
+                metric_judge(config.validation.judge)
     except ConfigError as error:
         yield f"{place}: {error}"
 

@@ -109,7 +109,7 @@ def _check_splits(planned: AlignmentPlan, folder: Path) -> None:
     from cxrlab.data.corpus import load_corpus
 
     corpus = load_corpus(folder)
-    watched = any(part.config.watch.n for part in planned.parts if part.kind == TRAIN)
+    watched = any(part.config.validation.n for part in planned.parts if part.kind == TRAIN)
     for split in ("train", *(("val",) if watched else ()), "test"):
         if not corpus.ids(split):
             raise DataError(f"the corpus {folder} has no study in its {split} split; take a larger one.")

@@ -103,7 +103,7 @@ def judge_reports(stage: Stage) -> None:
 
 def align_by_preference(stage: Stage) -> None:
     """Direct preference optimisation, and the model before and after it on the test split."""
-    from cxrlab.preference.config import Measure, PreferConfig, Watch
+    from cxrlab.preference.config import Measure, PreferConfig, Validation
     from cxrlab.preference.train import prefer
 
     scale = _scale(stage)
@@ -114,7 +114,7 @@ def align_by_preference(stage: Stage) -> None:
         str(stage.out / SPOILT),
         lora_rank=RANK,
         lora_alpha=ALPHA,
-        watch=Watch(n=0),
+        validation=Validation(n=0),
         measure=Measure(
             data=stage.corpus, n=scale.measured, max_new_tokens=scale.tokens, control_studies=0, encoder=ENCODER
         ),

@@ -38,7 +38,7 @@ from cxrlab.training.samples import Sample, Source, read_source
 
 if TYPE_CHECKING:
     from cxrlab.training.contrastive import ContrastiveDataset, PairEncoder, Texts
-    from cxrlab.training.sampler import Order
+    from cxrlab.training.trainer import Order
 
 _BLOCK = 128  # reports that a worker is given at once
 
@@ -136,7 +136,7 @@ def _present(samples: Sequence[Sample]) -> list[tuple[str, str]]:
 
 
 def _order(config: EncoderConfig, sources: Sequence[Source], texts: Texts, compared: int) -> Order:
-    from cxrlab.training.sampler import Part, plan
+    from cxrlab.training.trainer import Part, plan
 
     settings = config.optimisation
     passes = [Part(len(source.samples), source.weight) for source in sources]

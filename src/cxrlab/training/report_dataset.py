@@ -32,9 +32,8 @@ from cxrlab.training.images import ImageFile, Images, distinct, open_images
 from cxrlab.training.llava import ReportLoss
 from cxrlab.training.memory import check_context, check_memory, estimate
 from cxrlab.training.run_folder import CACHE, RunFolder, TrainingResult
-from cxrlab.training.sampler import Order, Part, plan
 from cxrlab.training.samples import Sample, Source, read_source
-from cxrlab.training.trainer import ITEMS, ROWS, Evaluate, Fitted, Job, fit, length_multiple
+from cxrlab.training.trainer import ITEMS, ROWS, Evaluate, Fitted, Job, Order, Part, fit, length_multiple, plan
 
 _BLOCK = 4096  # texts that the tokenizer is given at once
 

@@ -1,17 +1,11 @@
-"""The run folder of a training: written by one process, whatever their number.
-
-config.yaml, environment.json, status.json   as in every run
-history.jsonl     step, loss, learning rate, samples a line; evaluations stand among them
-summary.json      what the training came to
-checkpoint/       the result, in the layout of Hugging Face, with cxrlab.json
-steps/            checkpoints under way, and what they stand on; removed when the result is written
-cache/            decoded images and features of a frozen vision encoder, unless another folder is named
-"""
+"""The run folder of a training: history, checkpoints under way, and the result."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, read_json, write_bytes, write_json
-from cxrlab.core.folders import make_private, write_checksums
+from cxrlab.core.files import make_folder, read_bytes, read_json, write_bytes, write_json
+from cxrlab.core.folders import find_damage, make_private, write_checksums
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.local_files import verify_checksums
 
 BASIS = "basis.json"
@@ -203,3 +198,72 @@ def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESU
     shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end
     os.replace(temporary, target)
     return target
+
+
+MARKER = "complete"
+KEPT = 2
+_WITHOUT_CHECKSUMS = b"every file of this checkpoint is on disk\n"  # the marker of version 0.1.0
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def mark_complete(folder: Path) -> None:
+    """Hand every file of a checkpoint to the disk, then write the marker with their checksums."""
+    write_checksums(folder, MARKER)
+
+
+def resumable(folder: Path) -> Path | None:
+    """The complete checkpoint of the highest step, its files compared with their checksums; None when there is none.
+
+    Raises:
+        RunError: When it is damaged; which checkpoint is resumed from instead is for the user to decide.
+    """
+    found = latest(folder)
+    if found is None:
+        return None
+    if read_bytes(found / MARKER) == _WITHOUT_CHECKSUMS:
+        NoticeStream(sys.stderr).write(f"{found} was not verified: it has no checksums (cxrlab 0.1.0 wrote none)\n")
+    elif damage := find_damage(found, MARKER):
+        before = max((one for one in _complete(folder) if one[1] != found), default=None)
+        then = f"resume from {before[1].name}, the complete one before it" if before else "start anew from step 0"
+        raise RunError(f"{found} is damaged: {damage}; remove that folder to {then}.")
+    return found
+
+
+def latest(folder: Path) -> Path | None:
+    """The complete checkpoint of the highest step; None when there is none."""
+    found = _complete(folder)
+    return max(found)[1] if found else None
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step after which it was written."""
+    match = _NAME.fullmatch(checkpoint.name)
+    if match is None:
+        raise ValueError(f"{checkpoint} is not a checkpoint folder")
+    return int(match[1])
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Remove what a kill left half-written."""
+    for _, path in _all(folder):
+        if not (path / MARKER).is_file():
+            shutil.rmtree(path)
+
+
+def remove_old(folder: Path, kept: int = KEPT) -> None:
+    """Remove all but the latest complete ones; called when the newest is complete, so that one is always there."""
+    complete = sorted(_complete(folder))
+    for _, path in complete[: max(0, len(complete) - kept)]:
+        (path / MARKER).unlink()  # first: a kill within the removal leaves an incomplete one, not a broken one
+        shutil.rmtree(path)
+
+
+def _complete(folder: Path) -> list[tuple[int, Path]]:
+    return [(step, path) for step, path in _all(folder) if (path / MARKER).is_file()]
+
+
+def _all(folder: Path) -> list[tuple[int, Path]]:
+    if not folder.is_dir():
+        return []
+    matches = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    return [(int(match[1]), path) for match, path in matches if match]

@@ -1,9 +1,4 @@
-"""The engine of every stage: Hugging Face's Trainer on Accelerate, made exact.
-
-What it adds: a step is divided by what it holds in all forward passes and processes; checkpoints hold
-what is trained, optimiser, schedule and random state, and count only when whole; a run that was killed
-ends with the same bytes as one that was not; a loss that is no number stops it at once.
-"""
+"""Trainer of every stage: Hugging Face's Trainer with exact steps and exact resume."""
 
 from __future__ import annotations
 
@@ -13,29 +8,39 @@ import math
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from cxrlab.core.errors import CxrlabError, RunError
+from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.core.files import read_json, write_json
+from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
-from cxrlab.training import checkpoints, processes
+from cxrlab.training import processes
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
 from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.processes import count
-from cxrlab.training.run_folder import RunFolder
-from cxrlab.training.sampler import Order
+from cxrlab.training.run_folder import (
+    RunFolder,
+    latest,
+    mark_complete,
+    remove_incomplete,
+    remove_old,
+    resumable,
+    step_of,
+)
 
 WEIGHTS = "trained.safetensors"
 
@@ -88,10 +93,10 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
     if run.writes:
         run.stand_on(_basis(job))
     engine = (job.engine or ExactTrainer)(job, settings, run)
-    start = checkpoints.resumable(run.steps) if run.writes else checkpoints.latest(run.steps)
+    start = resumable(run.steps) if run.writes else latest(run.steps)
     if run.writes:
-        checkpoints.remove_incomplete(run.steps)
-        run.forget_after(checkpoints.step_of(start) if start else -1)
+        remove_incomplete(run.steps)
+        run.forget_after(step_of(start) if start else -1)
     with engine.journal.interruptible(), fast_kernels(settings):
         with pickled_code_refused(start) if start else contextlib.nullcontext():
             engine.train(resume_from_checkpoint=str(start) if start else None)
@@ -189,8 +194,8 @@ class ExactTrainer(Trainer):
         if self.run.writes:
             folder = self.run.steps / f"checkpoint-{self.state.global_step}"
             write_json(folder / METER, self.journal.state())
-            checkpoints.mark_complete(folder)
-            checkpoints.remove_old(self.run.steps)
+            mark_complete(folder)
+            remove_old(self.run.steps)
 
     def _refuse_broken_weights(self) -> None:
         """A gradient may be no number although the loss is one; the weights are then lost, and must not be kept."""
@@ -547,3 +552,86 @@ class Rows(Protocol):
         is given `seeds` in their place, another for each row and step.
         """
         ...
+
+
+# Steps whose samples are sorted by length together; more would make the order less random, fewer leave more padding.
+_POOL = 50
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows that are learnt equally often: how many, and passes an epoch (0.5 is a random half)."""
+
+    rows: int
+    passes: float = 1.0
+
+    @property
+    def drawn(self) -> int:
+        """Samples that an epoch takes of it."""
+        return max(1, round(self.rows * self.passes)) if self.rows else 0
+
+
+@dataclass(frozen=True)
+class Order:
+    """The rows of a whole training, step after step; iterate it for indices.
+
+    Args:
+        parts: The rows in their order in the data set.
+        step: Samples a step, over all forward passes and processes.
+        steps: Steps of the whole training.
+        seed: Decides the order.
+        lengths: Tokens of each row, to put like lengths into one step; None shuffles freely.
+    """
+
+    parts: tuple[Part, ...]
+    step: int
+    steps: int
+    seed: int
+    lengths: NDArray[np.integer] | None = None
+
+    def __len__(self) -> int:
+        return self.step * self.steps
+
+    def __iter__(self) -> Iterator[int]:
+        done, epoch = 0, 0
+        while done < self.steps:
+            for rows in self.epoch(epoch)[: self.steps - done]:
+                yield from rows.tolist()
+                done += 1
+            epoch += 1
+
+    def epoch(self, number: int) -> NDArray[np.int64]:
+        """The rows of one epoch, [steps of the epoch, samples a step]; within a step the longest stand first."""
+        rng = generator(self.seed, "order", number)
+        rows = np.concatenate([part for part in self._drawn(rng)])
+        rng.shuffle(rows)
+        rows = rows[: len(rows) // self.step * self.step]
+        if self.lengths is None:
+            return rows.reshape(-1, self.step)
+        pool = _POOL * self.step
+        for start in range(0, len(rows), pool):
+            piece = rows[start : start + pool]
+            rows[start : start + pool] = piece[np.argsort(-self.lengths[piece].astype(np.int64), kind="stable")]
+        return np.asarray(rng.permutation(rows.reshape(-1, self.step)))
+
+    def _drawn(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        start = 0
+        for part in self.parts:
+            rows = np.arange(start, start + part.rows, dtype=np.int64)
+            whole, rest = divmod(part.drawn, part.rows) if part.rows else (0, 0)
+            yield np.concatenate([*[rows] * whole, rng.permutation(rows)[:rest]])
+            start += part.rows
+
+
+def plan(
+    parts: Sequence[Part], step: int, epochs: float, steps: int | None, seed: int,
+    lengths: NDArray[np.integer] | None = None,
+) -> Order:  # fmt: skip
+    """The order of so many epochs or steps; data that do not fill one step are a `ConfigError`."""
+    an_epoch = sum(part.drawn for part in parts)
+    if an_epoch < step:
+        raise ConfigError(
+            f"a step takes {step:,} samples (batch_size x accumulate x processes) and the data have {an_epoch:,}; "
+            "make batch_size or accumulate smaller."
+        )
+    return Order(tuple(parts), step, steps or max(1, round(epochs * (an_epoch // step))), seed, lengths)
