@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 
-from cxrlab.data.export_layouts import printed
+from cxrlab.data.export import printed
 from cxrlab.data.sections import parse
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate

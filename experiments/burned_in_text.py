@@ -24,10 +24,10 @@ from PIL import Image, ImageDraw, ImageFont
 from cxrlab.core.errors import CxrlabError
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator
+from cxrlab.data.burned_in_text import TextBox, text_boxes
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scrub.burned_in_text import TextBox, text_boxes
 
 WORDS = (
     "DOE JOHN", "MRN 00412233", "12/05/2019", "SMITH^ANNA", "HOSP ST MARY", "PORTABLE", "14:32", "ID:88231", "F 071Y",

@@ -34,8 +34,8 @@ from pathlib import Path
 
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.records import Report
+from cxrlab.data.section_headers import BY_NAME
 from cxrlab.data.sections import parse
-from cxrlab.data.sections.headers import BY_NAME
 from cxrlab.data.sources.openi import BadXml, find_files, open_files, parse_document
 
 ORDER = ("indication", "comparison", "findings", "impression")

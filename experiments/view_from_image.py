@@ -4,7 +4,7 @@
     python experiments/view_from_image.py --root IU_XRAY --truth VIEWS [--seed 11]
 
 VIEWS has a line of JSON for each study: `id`, `frontal` and `lateral`, files below IU_XRAY/images (lateral null where
-there is none). The studies are cut in two halves at random: constants of `data/view_classifier.py` were set by looking at the
+there is none). The studies are cut in two halves at random: constants of `data/views.py` were set by looking at the
 first (seed 11), the second only measures them. Each image is also inverted, mirrored, padded, cropped, turned,
 darkened and shrunk. Five minutes for 2,344 studies.
 
@@ -29,7 +29,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import ImageArray, fit, load_image
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.view_classifier import classify_views
+from cxrlab.data.views import classify_views
 
 # The images of a study with their true views.
 Case = list[tuple[ImageArray, View]]

@@ -19,7 +19,7 @@ from cxrlab.cli.main import main
 from cxrlab.core.endpoints import Connection, EgressData, all_synthetic, check_egress, is_loopback
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.llm import LLMConfig
-from cxrlab.data.composing import compose_corpus, plan
+from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom

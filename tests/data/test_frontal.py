@@ -13,7 +13,7 @@ from tables import every_row
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 from cxrlab.data.images import fit, load_image
-from cxrlab.data.view_classifier import ViewGuess, classify_views, log_odds
+from cxrlab.data.views import ViewGuess, classify_views, log_odds
 
 CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "as it is": lambda image: image,
@@ -82,7 +82,7 @@ def test_two_images_are_judged_together(monkeypatch: pytest.MonkeyPatch) -> None
     (e^3 + e^4) / (2 e^3 + e^4 + 1) and the first with 2 e^3 of the same sum, less than half.
     """
     odds = iter((1.0, 2.0, 1.0, 2.0, 2.0))
-    monkeypatch.setattr("cxrlab.data.view_classifier.log_odds", lambda image: next(odds))
+    monkeypatch.setattr("cxrlab.data.views.log_odds", lambda image: next(odds))
     image = np.zeros((2, 2), np.float32)
     total = 2 * np.e**3 + np.e**4 + 1
     first, second = classify_views([image, image])

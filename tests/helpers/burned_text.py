@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrlab.data.scrub.burned_in_text import TextBox
+from cxrlab.data.burned_in_text import TextBox
 
 
 @dataclass(frozen=True)

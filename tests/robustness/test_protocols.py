@@ -17,7 +17,7 @@ from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.data.exporting import export_corpus
+from cxrlab.data.export import export_corpus
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.decoding import Decoding

@@ -27,7 +27,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.llm import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.structuring import records
+from cxrlab.data.structuring import by_model as records
 from cxrlab.extraction.anatomy import Category
 from cxrlab.extraction.oracle_questions import load_questions
 from cxrlab.extraction.oracles import KINDS, load_oracle

@@ -25,7 +25,7 @@ from cxrlab.data.config import (
 if TYPE_CHECKING:
     from cxrlab.data.check import CheckReport
     from cxrlab.data.corpus import Corpus
-    from cxrlab.data.scrub.scrub import ScrubReport
+    from cxrlab.data.scrub import ScrubReport
     from cxrlab.data.statistics import Quartiles, Statistics
     from cxrlab.models.text_model_cache import CachedTextModel
 
@@ -146,7 +146,7 @@ def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
         workers: Processes; 0 means one per core, the most there can be.
     """
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.exporting import export_corpus
+    from cxrlab.data.export import export_corpus
 
     folder = export_corpus(layout, load_corpus(corpus), out, workers)
     return Result(str(folder), {"path": folder})
@@ -234,7 +234,7 @@ def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
         config: Settings.
         out: Run folder.
     """
-    from cxrlab.data.scrub.scrub import run_scrub
+    from cxrlab.data.scrub import run_scrub
 
     found = run_scrub(source, config, out)
     return Result(_scrub_text(found, out), found, ok=found.ok)
@@ -342,7 +342,7 @@ def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = Fals
         out: Folder of the new corpus.
         dry_run: Print the tree and the table, write nothing.
     """
-    from cxrlab.data.composing import as_text, compose_corpus, plan
+    from cxrlab.data.compose import as_text, compose_corpus, plan
 
     if out is None and not dry_run:
         raise ConfigError("--out is missing; name the folder of the new corpus, or give --dry-run to look first.")

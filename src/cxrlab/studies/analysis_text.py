@@ -171,7 +171,7 @@ def _of(reference: Any) -> str | None:
 
 def _made(config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None) -> Iterator[tuple[Study, str | None]]:
     """Each study with its other text: from a file, by a language model, or by the rules."""
-    from cxrlab.data.structuring.records import structuring_source
+    from cxrlab.data.structuring.by_model import structuring_source
     from cxrlab.data.structuring.rules import structure
     from cxrlab.evaluation.score_inputs import read_references
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cxrlab.core.records import Report, Study
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exporting import plain_cell
+from cxrlab.data.export import plain_cell
 
 
 @dataclass(frozen=True)

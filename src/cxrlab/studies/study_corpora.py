@@ -121,7 +121,7 @@ def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Pat
 
 def _composed(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
     """Members by name of earlier corpora, each with settings of `data compose`."""
-    from cxrlab.data.composing import compose_corpus, plan
+    from cxrlab.data.compose import compose_corpus, plan
     from cxrlab.data.config import ComposeConfig
 
     members = {name: {**(member or {}), "corpus": str(folders[name])} for name, member in values.items()}

@@ -98,7 +98,7 @@ def import_again(stage: Stage) -> None:
     """The images in MIMIC-CXR's layout, imported as a downloaded data set is; what came back is counted."""
     from cxrlab.data.config import ImportConfig
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.exporting import IDS, export_corpus, is_exported
+    from cxrlab.data.export import IDS, export_corpus, is_exported
     from cxrlab.data.importing import import_corpus
     from cxrlab.studies.round_trip import came_back
 

@@ -14,7 +14,7 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study
 from cxrlab.data import corpus_writer as writer_module
 from cxrlab.data.check import check_corpus
-from cxrlab.data.composing import ABSENT_PRIOR, PRIOR_LEFT_OUT, Row, as_text, compose_corpus, plan, total
+from cxrlab.data.compose import ABSENT_PRIOR, PRIOR_LEFT_OUT, Row, as_text, compose_corpus, plan, total
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.corpus_writer import Line
 

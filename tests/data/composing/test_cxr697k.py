@@ -11,7 +11,7 @@ from members import corpus, study
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
-from cxrlab.data.composing import Composition, as_text, compose_corpus, plan
+from cxrlab.data.compose import Composition, as_text, compose_corpus, plan
 from cxrlab.data.config import ComposeConfig
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "data"

@@ -9,7 +9,7 @@ from members import corpus, study
 from tables import every_row
 
 from cxrlab.core.records import Box, Finding, Report, Study
-from cxrlab.data.composition_tree import member_branch, pair_texts, with_images
+from cxrlab.data.compose import member_branch, pair_texts, with_images
 from cxrlab.data.config import ComposeConfig, Member
 
 

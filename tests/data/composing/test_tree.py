@@ -8,7 +8,7 @@ from members import corpus, study
 
 from cxrlab.core.records import Box, ImageFile
 from cxrlab.core.vocabulary import View
-from cxrlab.data.composition_tree import Filter, Merge, Source, Subset, Tally, printed, renamed
+from cxrlab.data.compose import Filter, Merge, Source, Subset, Tally, printed, renamed
 
 
 def even(one: object) -> object:

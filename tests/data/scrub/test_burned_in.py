@@ -10,10 +10,10 @@ import pytest
 from burned_text import Burned, burn
 
 from cxrlab.core.image_codec import to_uint8
+from cxrlab.data.burned_in_text import TextBox, text_boxes
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scrub.burned_in_text import TextBox, text_boxes
 
 WORDS = ("DOE JOHN", "MRN 00412233", "12/05/2019", "Smith^Anna", "St Mary 14:32", "supine 85 kV", "ID 88231-7")
 PLACES = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, 1.0), (0.45, 0.4), (0.8, 0.6))

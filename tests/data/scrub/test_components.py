@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tables import every_row
 
-from cxrlab.data.scrub.burned_in_text import parts_of
+from cxrlab.data.burned_in_text import parts_of
 
 
 def mask(*rows: str) -> np.ndarray:

@@ -24,10 +24,10 @@ from pydicom.uid import (
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import decode, encode_png
+from cxrlab.data import deidentify as image_files
+from cxrlab.data.burned_in_text import TextBox
+from cxrlab.data.deidentify import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
 from cxrlab.data.images import decode_dicom
-from cxrlab.data.scrub import image_files
-from cxrlab.data.scrub.burned_in_text import TextBox
-from cxrlab.data.scrub.image_files import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
 
 NAMES = Pseudonyms(b"k" * 32)
 GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)

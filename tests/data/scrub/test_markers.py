@@ -7,7 +7,7 @@ import pytest
 from burned_text import letters
 from tables import every_row
 
-from cxrlab.data.scrub.burned_in_text import is_marker
+from cxrlab.data.burned_in_text import is_marker
 
 
 def drawn(word: str, size: int = 30) -> list[np.ndarray]:

@@ -6,8 +6,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.records import SECTIONS
-from cxrlab.data.sections import parse
-from cxrlab.data.sections.headers import (
+from cxrlab.data.section_headers import (
     BY_NAME,
     HOLDS,
     ROWS,
@@ -20,6 +19,7 @@ from cxrlab.data.sections.headers import (
     simple,
     spelled,
 )
+from cxrlab.data.sections import parse
 
 
 def test_the_notation_of_a_row() -> None:

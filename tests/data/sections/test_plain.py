@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import every_row
 
-from cxrlab.data.sections.parser import folded, is_markup, plain
+from cxrlab.data.sections import folded, is_markup, plain
 
 
 @given(

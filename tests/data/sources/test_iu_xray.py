@@ -17,8 +17,8 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import LEAVES_FOLDER, import_corpus
-from cxrlab.data.sources.indiana import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
 from cxrlab.data.sources.iu_xray import NOT_IN_TABLE, plan
+from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
 
 FIXTURE = Path(__file__).parent / "fixtures" / "iu_xray"
 

@@ -20,8 +20,7 @@ from cxrlab.core.records import SECTIONS
 from cxrlab.data import bounded_reading
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.indiana import FROM_PICTURE, ImageName, image_name
-from cxrlab.data.sources.openi import SPREADSHEET_ERROR, plan
+from cxrlab.data.sources.openi import FROM_PICTURE, SPREADSHEET_ERROR, ImageName, image_name, plan
 
 FIXTURES = Path(__file__).parent / "fixtures"
 XML, CSV = FIXTURES / "openi", FIXTURES / "openi_csv"

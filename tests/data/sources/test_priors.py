@@ -2,23 +2,23 @@ from __future__ import annotations
 
 from tables import every_row
 
-from cxrlab.data.sources.studies import Visit, parse_date, prior_studies
+from cxrlab.data.sources.tables import StudyDate, parse_date, prior_studies
 
 
 def test_the_prior_is_the_latest_earlier_study_of_the_same_patient() -> None:
     """Listed out of order; the other patient's study of that day is none of it."""
-    visits = [Visit("c", "p", "20120101"), Visit("a", "p", "20100101"), Visit("b", "p", "20110101")]
-    assert prior_studies([*visits, Visit("x", "q", "20111231")]) == {"c": "b", "b": "a"}
+    visits = [StudyDate("c", "p", "20120101"), StudyDate("a", "p", "20100101"), StudyDate("b", "p", "20110101")]
+    assert prior_studies([*visits, StudyDate("x", "q", "20111231")]) == {"c": "b", "b": "a"}
 
 
 def test_studies_of_one_day_are_not_each_others_prior() -> None:
     """Both have the study before; of the two, the last one listed is the prior of the next."""
-    visits = [Visit("a", "p", "1"), Visit("b", "p", "2"), Visit("c", "p", "2"), Visit("d", "p", "3")]
+    visits = [StudyDate("a", "p", "1"), StudyDate("b", "p", "2"), StudyDate("c", "p", "2"), StudyDate("d", "p", "3")]
     assert prior_studies(visits) == {"b": "a", "c": "a", "d": "c"}
 
 
 def test_a_study_without_a_date_has_no_prior_and_is_none() -> None:
-    assert prior_studies([Visit("a", "p", ""), Visit("b", "p", "2"), Visit("c", "p", "")]) == {}
+    assert prior_studies([StudyDate("a", "p", ""), StudyDate("b", "p", "2"), StudyDate("c", "p", "")]) == {}
 
 
 @every_row(

@@ -12,9 +12,8 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.protocols import REFUSED as DECLINED
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report, Study
-from cxrlab.data.structuring import records as results
-from cxrlab.data.structuring.by_model import ModelStructurer, load_prompt
-from cxrlab.data.structuring.records import Structured
+from cxrlab.data.structuring import by_model as results
+from cxrlab.data.structuring.by_model import ModelStructurer, Structured, load_prompt
 from cxrlab.models.text_model_cache import CachedTextModel
 
 TEXT = "The left effusion is unchanged."

@@ -8,8 +8,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Report
-from cxrlab.data.structuring.by_model import KEYS, load_prompt, parse
-from cxrlab.data.structuring.records import text_with_headings
+from cxrlab.data.structuring.by_model import KEYS, load_prompt, parse, text_with_headings
 
 
 def test_the_built_in_prompt_holds_report_and_language() -> None:

@@ -12,9 +12,8 @@ from tables import every_row
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import rules
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
-from cxrlab.data.structuring.patterns import reason
-from cxrlab.data.structuring.rewriting import CLAUSES, COURSES, LONGEST, STATES
-from cxrlab.data.structuring.rules import mend, present_state, structure
+from cxrlab.data.structuring.rules import CLAUSES, COURSES, LONGEST, STATES, mend, present_state, structure
+from cxrlab.data.structuring.sentences import reason
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 

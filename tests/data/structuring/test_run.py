@@ -22,7 +22,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.structuring import records as results
+from cxrlab.data.structuring import by_model as results
 from cxrlab.data.structuring.run import structure_corpus
 from cxrlab.models.text_model_cache import CachedTextModel
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cxrlab.core.records import Report, Study
-from cxrlab.data.structuring.records import structuring_source
+from cxrlab.data.structuring.by_model import structuring_source
 
 
 def test_sections_go_before_the_whole_report() -> None:

@@ -26,19 +26,24 @@ from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.studies import Visit, Visited, chosen_layout, parse_date, portable, studies_with_priors
 from cxrlab.data.sources.tables import (
     Age,
     Fourteen,
     Row,
+    StudyDate,
+    StudyImages,
+    chosen_layout,
     find_file,
     fourteen,
     parse_age,
+    parse_date,
     parse_sex,
+    portable,
     present_remarks,
     read_rows,
     stated,
     stronger,
+    studies_with_priors,
 )
 
 LAYOUTS = ("png", "dicom")
@@ -67,7 +72,7 @@ class SourceImage:
     labels: Fourteen
 
 
-def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     asked = chosen_layout(config, LAYOUTS)
     table = find_file(
@@ -87,7 +92,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return Plan(
         items=studies_with_priors(studies, _visit),
-        study_id=Visited.id_of,
+        study_id=StudyImages.id_of,
         read=read,
         total=len(studies),
         layout=layout,
@@ -96,7 +101,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
     )
 
 
-def read(visited: Visited[SourceImage]) -> Imported | Dropped:
+def read(visited: StudyImages[SourceImage]) -> Imported | Dropped:
     """One study; its labels are those of its images, the strongest where they differ."""
     images = visited.images
     first = images[0]
@@ -141,8 +146,8 @@ def _found_layout(root: Path) -> str:
     return "dicom" if (root / "Anonymized_DICOMs").is_dir() and not (root / "images").is_dir() else "png"
 
 
-def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
-    return Visit(study, images[0].patient, parse_date(images[0].date)) if _why_not(images) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
+    return StudyDate(study, images[0].patient, parse_date(images[0].date)) if _why_not(images) is None else None
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:

@@ -33,21 +33,19 @@ from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import DicomInfo
 from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources.studies import (
-    Visit,
-    Visited,
-    chosen_layout,
-    image_path,
-    read_dicom_header,
-    studies_with_priors,
-)
 from cxrlab.data.sources.tables import (
     Row,
+    StudyDate,
+    StudyImages,
+    chosen_layout,
     find_file,
     find_optional,
+    image_path,
     present_remarks,
+    read_dicom_header,
     read_rows,
     strongest,
+    studies_with_priors,
     to_chexpert_labels,
 )
 
@@ -76,7 +74,7 @@ class SourceImage:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -92,7 +90,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return Plan(
         items=studies_with_priors(studies, _visit),
-        study_id=Visited.id_of,
+        study_id=StudyImages.id_of,
         read=partial(read, config.root),
         total=len(studies),
         layout="dicom",
@@ -102,7 +100,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
     )
 
 
-def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
+def read(root: Path, visited: StudyImages[SourceImage]) -> Imported | Dropped:
     """One study with its report, and the strongest of its images' labels."""
     images = visited.images
     reason = _why_not(images)
@@ -179,8 +177,8 @@ def _renamed(header: list[str]) -> list[str]:
     return ["anon_SOPUID" if name == "SOPInstanceUID" else name for name in header]
 
 
-def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
-    return Visit(study, _patient(images) or study, _date(images[0].name)) if _why_not(images) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
+    return StudyDate(study, _patient(images) or study, _date(images[0].name)) if _why_not(images) is None else None
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:

@@ -41,20 +41,23 @@ from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources import studies
-from cxrlab.data.sources.studies import chosen_layout, image_path, portable
 from cxrlab.data.sources.tables import (
     NEEDED,
     Age,
     Fourteen,
     Row,
+    StudyDate,
+    chosen_layout,
     digits,
     find_file,
     find_optional,
     fourteen,
+    image_path,
     parse_age,
     parse_sex,
+    portable,
     present_remarks,
+    prior_studies,
     read_rows,
     standard_label_names,
     stated,
@@ -171,8 +174,8 @@ def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
         table = next(filter(None, places), None)
         if table is not None:
             _read_table(table, split, visits, remarks)
-    before = studies.prior_studies(
-        studies.Visit(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
+    before = prior_studies(
+        StudyDate(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
         for study, visit in visits.items()
     )
     for study, visit in visits.items():
@@ -263,8 +266,8 @@ def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
     remarks = Counter[str]()
     visits = _visits_chexpert_plus(table, remarks)
     labels, differ = _labels(folder, visits, remarks)
-    before = studies.prior_studies(
-        studies.Visit(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
+    before = prior_studies(
+        StudyDate(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
     )
     return Plan(
         items=_reported(table, visits, labels, differ, before),

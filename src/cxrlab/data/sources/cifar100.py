@@ -30,7 +30,7 @@ from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sources.image_folder import Picture
-from cxrlab.data.sources.studies import chosen_layout
+from cxrlab.data.sources.tables import chosen_layout
 
 _SIDE = 32
 

@@ -27,7 +27,7 @@ from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.indiana import (
+from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
     image_name,
@@ -35,8 +35,7 @@ from cxrlab.data.sources.indiana import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.studies import chosen_layout, image_path, portable
-from cxrlab.data.sources.tables import find_file
+from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, portable
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"

@@ -43,8 +43,6 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources import studies as priors
-from cxrlab.data.sources.studies import chosen_layout, parse_date, read_dicom_header
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AIRSPACE_OPACITY,
@@ -52,13 +50,18 @@ from cxrlab.data.sources.tables import (
     OLDEST,
     Fourteen,
     Row,
+    StudyDate,
+    chosen_layout,
     digits,
     find_file,
     find_optional,
     fourteen,
     noted,
+    parse_date,
     parse_sex,
     present_remarks,
+    prior_studies,
+    read_dicom_header,
     read_rows,
     standard_label_names,
     stated,
@@ -309,8 +312,8 @@ class Archive:
             )
 
     def _priors(self) -> dict[str, str]:
-        return priors.prior_studies(
-            priors.Visit(number, visit.subject, visit.moment.sortable if visit.moment else "")
+        return prior_studies(
+            StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
             for number, visit in self.visits.items()
             if visit.images
         )

@@ -30,8 +30,8 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.studies import chosen_layout
 from cxrlab.data.sources.tables import (
+    chosen_layout,
     digits,
     find_file,
     find_optional,

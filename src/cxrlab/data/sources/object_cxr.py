@@ -28,8 +28,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.studies import chosen_layout, image_path, portable
-from cxrlab.data.sources.tables import Row, find_optional, read_rows
+from cxrlab.data.sources.tables import Row, chosen_layout, find_optional, image_path, portable, read_rows
 
 LABEL = "foreign object"
 KINDS = ("rectangle", "ellipse", "polygon")

@@ -33,17 +33,22 @@ from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.studies import Visit, Visited, chosen_layout, image_path, parse_date, studies_with_priors
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
     OLDEST,
     Age,
     Row,
+    StudyDate,
+    StudyImages,
+    chosen_layout,
     find_file,
+    image_path,
+    parse_date,
     parse_sex,
     present_remarks,
     read_rows,
+    studies_with_priors,
     to_chexpert_labels,
 )
 
@@ -84,7 +89,7 @@ class SourceImage:
     report_id: str
 
 
-def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -103,7 +108,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return Plan(
         items=studies_with_priors(studies, _visit),
-        study_id=Visited.id_of,
+        study_id=StudyImages.id_of,
         read=partial(read, config.root),
         total=len(studies),
         layout="csv",
@@ -111,7 +116,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
     )
 
 
-def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
+def read(root: Path, visited: StudyImages[SourceImage]) -> Imported | Dropped:
     """One study with its Spanish report and everything that its lists name."""
     images = visited.images
     first = images[0]
@@ -199,8 +204,10 @@ def _image_of_study(row: Row) -> SourceImage:
     )
 
 
-def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
-    return Visit(study, images[0].patient or study, parse_date(images[0].date)) if _why_not(images) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
+    return (
+        StudyDate(study, images[0].patient or study, parse_date(images[0].date)) if _why_not(images) is None else None
+    )
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:

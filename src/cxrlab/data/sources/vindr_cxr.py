@@ -34,8 +34,17 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, Plan
-from cxrlab.data.sources.studies import chosen_layout, image_path, read_dicom_header
-from cxrlab.data.sources.tables import Row, find_optional, parse_label, present_remarks, read_rows, to_chexpert_labels
+from cxrlab.data.sources.tables import (
+    Row,
+    chosen_layout,
+    find_optional,
+    image_path,
+    parse_label,
+    present_remarks,
+    read_dicom_header,
+    read_rows,
+    to_chexpert_labels,
+)
 
 LAYOUTS = ("physionet", "kaggle")
 NO_LABELS = "image with boxes but no row of labels; its labels are those that readers boxed"

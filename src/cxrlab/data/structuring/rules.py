@@ -8,27 +8,28 @@ change is read back by the findings reader, and a sentence whose findings it wou
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
-from cxrlab.data.structuring.patterns import ADVISES, BROKEN, anonymous, describes_patient, reason
-from cxrlab.data.structuring.rewriting import (
-    ALSO_STATES,
-    CLAUSES,
-    COURSES,
-    HINT,
-    LONGEST,
-    ONLY_COMPARES,
-    STATES,
-    apply,
-    rewrite,
-    without_change,
+from cxrlab.data.structuring.sentences import (
+    ADVISES,
+    BROKEN,
+    anonymous,
+    capital,
+    describes_patient,
+    joined,
+    mended,
+    pattern,
+    reason,
+    split,
 )
-from cxrlab.data.structuring.sentences import joined, mended, split
 from cxrlab.findings.reader import Reading, read
+from cxrlab.findings.reading.phrase_tables import Kind
+from cxrlab.findings.reading.phrases import load_matcher
+from cxrlab.findings.reading.tokens import tokenize
 
 RULES = "rules"
 
@@ -199,3 +200,375 @@ def _report(source: Report, findings: Sequence[_Sentence], impression: Sequence[
         findings=joined(one.after for one in findings if one.after),
         impression=joined(one.after for one in impression if one.after),
     )
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One row: what is found, what stands there instead, and why that is the present state."""
+
+    pattern: re.Pattern[str]
+    instead: str
+    reason: str
+
+
+def _row(text: str, instead: str, reason: str) -> Rewrite:
+    return Rewrite(pattern(text), instead, reason)
+
+
+# Taken from any sentence: they name the earlier film and say nothing of this one.
+CLAUSES = (
+    _row(r",<only before>,?(?: and)?(?= (?:<does>|is|are|probably|which|measuring)\b)", "", "an aside"),
+    _row(r",<only before>(?=$|[,;])", "", "an aside that only says how it was before"),
+    _row(
+        r"(?: <seen>)? (?:on|in|at) (?:the |an? )?(?:<earlier> )+(?:\w+ )?<film>(?: (?:of|from|dated) <date>)?"
+        r"(?= (?:has|have|is|are) )",
+        "",
+        "where it was seen before",
+    ),
+    _row(r" of the <earlier> <film>(?= (?:has|have|is|are) )", "", "where it was seen before"),
+    _row(
+        r"\b<links>(?: <ly>)* <same><in size>,? (?:and|but) (?=<does>\b)",
+        "",
+        "as before, and something else",
+    ),
+    _row(
+        r"^[\w ,]{0,40}\bcompared (?:with|to) [^:;]{0,60}(?::\d+[^:;]{0,20})?: +(?=\w)",
+        "",
+        "a heading that names the earlier film",
+    ),
+    _row(
+        r"^(?:(?:in|by|as|when) )?(?:comparison|compared?|comparing|relative)(?: is made)? (?:with|to) "
+        r"<that film>,? ?(?=\w)",
+        "",
+        "the film that this one was compared with",
+    ),
+    _row(r"^(?:since|from|unlike|as on|as in|on) (?:the )?(?=<earlier>|<date>)<that film>, ?", "", "since when"),
+    _row(
+        r"^(?:(?:once )?again,|as before,|as previously <seen>,|in the interval,?|interval change,) ", "", "since when"
+    ),
+    _row(r"\bpreviously <seen> (?=\w)", "", "seen before"),
+    _row(
+        r",?(?: as| when)? (?:compared|in comparison|relative) (?:with|to) (?:the )?[^,;]*$",
+        "",
+        "the film that this one was compared with",
+    ),
+    _row(
+        r",? (?:since|from|than|as on|as in|as seen on|after) (?:the )?(?=<earlier>)<that film>[^,;]*$",
+        "",
+        "since when",
+    ),
+    _row(
+        r",? (?:similar|identical|unchanged|comparable|stable)(?: in \w+)? (?:to|from|since) (?:the )?"
+        r"<that film>[^,;]*$",
+        "",
+        "as before",
+    ),
+    _row(
+        r",?(?: and| but)?(?: <ly>)*(?: <same>| <more>| <fewer>)?(?: in <aspect>)? (?:to|from|since|than|(?:as |when )?"
+        r"compared (?:to|with)) (?=[^,;]*<earlier>)<that film>(?=with\b|without\b|and\b|but\b|[,;]|$)",
+        " ",
+        "as before, and something else",
+    ),
+    _row(
+        r",? (?:as before|as previously(?: <seen>)?|as was previously <seen>|in the interval|in the interim)\b",
+        "",
+        "since when",
+    ),
+    _row(
+        r" ?\((?:previously|formerly|unchanged|stable|similar|prior|was|new)[^)]*\)",
+        "",
+        "the earlier state, in brackets",
+    ),
+    _row(
+        r",? (?:previously|formerly|down from|up from)(?: measured| measuring| at)?"
+        r" [\d.]+(?: ?x ?[\d.]+)* ?(?:mm|cm)\b,?",
+        "",
+        "the earlier size",
+    ),
+    _row(
+        r"\b(?P<verb><links>)(?: <ly>)* <same><in size>,? (?:and|but) (?:is |are )?"
+        r"(?!there|the\b|an?\b|no\b|<does>\b)",
+        "{be} ",
+        "only the present state",
+    ),
+)
+# Said of a finding: how it changed, and what it is now. `{be}` is the matched verb as "is" or "are".
+COURSES = (
+    _row(
+        r"^(?P<what>.+?) (?:has|have)(?: <ly>| been| completely| entirely| fully)* (?:resolved|cleared|disappeared)$",
+        r"no \g<what>",
+        "what has resolved is absent",
+    ),
+    _row(
+        r"^(?:there (?:is|has been) )?(?:<how> |an? |the )*(?:complete |full )?"
+        r"(?:resolution|clearing|disappearance|removal|extraction) of (?:the |an? |both |\d |two |three )*"
+        r"(?P<what>.+)$",
+        r"no \g<what>",
+        "what has resolved, or was taken out, is absent",
+    ),
+    _row(
+        r"^(?P<what>.+?) (?:is|are) no longer (?:clearly |well )?(?:<seen>|in place|there)$",
+        r"no \g<what>",
+        "what is no longer seen is absent",
+    ),
+    _row(
+        r"^(?P<what>.+?) (?:has|have) (?:since |been )*(?:removed|extracted|withdrawn)$",
+        r"no \g<what>",
+        "what was taken out is absent",
+    ),
+    _row(
+        r"^(?:there (?:is|are|has been|have been) )?(?:an? |the )?(?:<how> )*<change> <of the> (?P<what>[^,]+), "
+        r"(?:which is |is |are |and )?(?:now |currently )?(?P<degree><degree>)(?: in \w+)?$",
+        r"\g<degree> \g<what>",
+        "only the present degree",
+    ),
+    _row(
+        r"^there (?P<verb>is|are|has been|have been) (?:an? |the )?(?:<how> )*<change> <of the> ",
+        "there {be} ",
+        "it is there; how it changed is left out",
+    ),
+    _row(r"^(?:an? |the )?(?:<how> )*<change> <of the> ", "", "it is there; how it changed is left out"),
+    _row(
+        r"^(?:there (?:is|has been) )?(?:no|little|without)(?: <how>)* changes? "
+        r"(?:in (?:the )?appearance of (?:the )?|<of the> )?(?=\w)",
+        "",
+        "no change denies the change and not the thing",
+    ),
+    _row(
+        r"\b(?P<verb>has|have|is|are)(?: <ly>| been)* (?:<more>|<fewer>)<in size>,?(?: and| but)?,?(?: is| are)?"
+        r" (?:now|currently) (?P<now>\w+)",
+        r"{be} \g<now>",
+        "only the present state",
+    ),
+    _row(
+        r"\b<links>(?: <ly>)* <same><in size>,? with ",
+        "with ",
+        "only the present state",
+    ),
+    _row(
+        r"\b(?P<verb>has|have)(?: <ly>| been)* (?:<more>|<fewer>|developed|appeared|changed|persisted|remained <same>)"
+        r"<in size>(?=$|[,.;]| and (?:there|the|an?|no)\b)",
+        "{be} present",
+        "it is there; how it changed is left out",
+    ),
+    _row(
+        r"\b(?P<verb><links>)(?: <ly>| to be| been)* (?:<more>|<fewer>|<same>|new)<in size>"
+        r"(?=$|[,.;]| and (?:there|the|an?|no)\b)",
+        "{be} present",
+        "it is there; how it changed is left out",
+    ),
+    _row(r"\b(?P<verb>persists?|continues?|remains?)(?=$|[,.;]| and\b)", "{be} present", "still there"),
+    _row(
+        r",? (?:(?:<ly>|likely|but|which is|which are|is|are|and) )*(?:<more>|<fewer>|<same>|new)<in size>$",
+        "",
+        "how it changed, at the end",
+    ),
+    _row(
+        r", (?:which )?(?:has|have) (?:\w+ )?(?:<more>|<fewer>)[^,;]*(?=$|[,;])",
+        "",
+        "how it changed, as an aside",
+    ),
+)
+# Words inside a sentence, whether or not it names a finding.
+STATES = (
+    _row(r"\bwith re-?demonstration of (?:the |an? )?", "with ", "seen before and now"),
+    _row(r"\b(?:stable|similar|unchanged)[ -]appearing ", "", "as before"),
+    _row(r"(?<=normal) and (?:stable|unchanged)(?= \w)(?! (?:from|to|since|in|as|compared)\b)", "", "as before"),
+    _row(
+        r"(?<=\w) (?:stable|unchanged|similar) and (?=within|unremarkable|normal|grossly|clear)",
+        " ",
+        "as before, and what it is",
+    ),
+    _row(r"^(?:once )?again <seen> (?P<verb>is|are) ", "there {be} ", "seen before and now: it is there"),
+    _row(r"^(?:again|re-?demonstrat\w+)(?: of)?,? (?:<seen> )?", "", "seen before and now: it is there"),
+    _row(r"\b(?P<verb>is|are) (?:again|still|once again|persistently) (?=<seen>)", "{be} ", "seen before and now"),
+    _row(r"\bre-?demonstrated\b", "seen", "seen before and now"),
+    _row(r"\b(?P<verb>is|are|appears?) (?:unchanged|stable|again|still) (?=\w)", "{be} ", "as before"),
+    _row(r"\b(?P<verb>remains?|continues? to be|persists? as) (?=\w)", "{be} ", "as before: it is so"),
+    _row(r"\b(?P<verb>has|have) (?:developed|appeared)(?= )", "{be} seen", "new: it is there"),
+    _row(
+        r"\bno (?:significant |appreciable |definite )?"
+        r"(?:new|interval|worsening|increasing|residual|recurrent|persistent|enlarging|progressive) (?:or \w+ )?",
+        "no ",
+        "not there at all, as the reader takes it",
+    ),
+    _row(
+        r"(?<!no )\b<adjective>(?: (?:and|or|but) (?=[a-z]+ly |[a-z]+ing |stable|unchanged))?,? "
+        r"(?=\w)(?!(?:from|to|since|as|compared|than|and|or|but|with)\b)",
+        "",
+        "how it changed, as an adjective",
+    ),
+    _row(r",? (?:and |but )?(?:again|still|unchanged|stable)$", "", "as before"),
+)
+# Cheap test whether a sentence can hold any of this; a sentence with a finding is asked for its change instead.
+HINT = pattern(
+    r"compar|prior|previous|former|earlier|since|inter(?:val|im)|again|still|remain|persist|continu|chang|stabl|similar"
+    r"|\bnew|<adjective>|redemon|re-demon|develop|appeared|before|the same|unaltered|constant|static|\bold\b"
+)
+# Whole sentences without a finding that only compare, or say that there is nothing to compare with.
+ONLY_COMPARES = pattern(
+    r"(?:(?:in )?comparison|compared|comparing)\b.*"
+    r"|(?:there (?:is|are|has been|have been) |shows? |with |otherwise,? )*"
+    r"(?:no|little|minimal|without)(?: <how>)* changes?\b.*"
+    r"|no comparisons?\b.*|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <film>)?(?: <that film>)?"
+    r"(?: (?:is|are|was|were|for|available|provided)\b.*)?"
+    r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:<links>|has|have)(?: <ly>| been| remained| not)*+"
+    r" (?:<same>|changed)<in size>(?: (?:since|from|to|compared|when|in the|as)\b.*)?"
+    r"|(?:<ly> |otherwise,? |overall,? )*(?:<same>|<same> (?:interval |postoperative )?"
+    r"(?:appearance|<film>|findings|position\w*)\b.*)"
+    r"|<same> (?:\w+ ){0,4}(?:silhouettes?|contours?|mediastinum|heart|size|structures|vasculature|hila)"
+    r"|(?:the )?<earlier> <film>\b.*|(?:<how> )?interval change.*"
+)
+# A second statement beside the comparison: such a sentence says something of this film.
+ALSO_STATES = pattern(
+    r"\b(?:without|normal|clear|unremarkable|negative|intact|within)\b|\bno\b.*\bno\b|\band (?:is|are)\b"
+    r"|(?:[,;]|\bwith) no\b(?!(?: <how>)* changes?\b)"
+)
+# Beyond this a sentence is no sentence; the time of a pattern may grow with the square of its length.
+LONGEST = 1000
+
+
+def apply(rows: tuple[Rewrite, ...], sentence: str) -> str:
+    """The sentence after every row, tidied."""
+    for row in rows:
+        sentence = rewrite(row, sentence)
+    return sentence
+
+
+def rewrite(row: Rewrite, sentence: str) -> str:
+    """The sentence after one row; unchanged when the row does not fit."""
+    changed, count = row.pattern.subn(lambda match: _filled(row.instead, match), sentence)
+    return tidy(changed) if count else sentence
+
+
+_MANY = re.compile(
+    r"\b(t)here is (?=(?:several|multiple|numerous)\b"
+    r"|(?:\w+ )?bilateral (?:\w+ )?(?:effusions|opacities|nodules|infiltrates)\b)",
+    re.IGNORECASE,
+)
+_OF_SEVERAL = frozenset({"are", "have", "appear", "remain", "persist", "continue", "look", "seem"})
+_CONSONANT = ("uni", "use", "usu", "eu", "one")  # vowels that sound like one
+
+
+def _filled(instead: str, match: re.Match[str]) -> str:
+    """The replacement, with the verb in the number of the one that stood there."""
+    verb = (match.groupdict().get("verb") or "").lower().partition(" ")[0]
+    return match.expand(instead).replace("{be}", "are" if verb in _OF_SEVERAL else "is")
+
+
+# "no the prior effusion" and "no Effusion", where a sentence became a denial.
+_NO = re.compile(
+    r"\b(no) (?:(?:the|an?|any|no|(?:prior|previous|earlier|former)(?! to\b)|previously(?: \w+ed| seen)?) )*(\w\S*)",
+    re.IGNORECASE,
+)
+
+
+def _lowered(word: str) -> str:
+    """The first letter in lower case, unless the word is a name or an abbreviation."""
+    return word if not word[1:].islower() or "-" in word else word.lower()
+
+
+def tidy(sentence: str) -> str:
+    """Articles, gaps and the first letter put right after words were taken out."""
+    sentence = _NO.sub(lambda match: f"{match[1]} {_lowered(match[2])}", sentence)
+    sentence = re.sub(r"\b(an?) (?=([a-z]\w+))", _article, sentence, flags=re.IGNORECASE)
+    sentence = re.sub(r"\s+", " ", sentence)
+    sentence = _MANY.sub(r"\1here are ", sentence)
+    sentence = re.sub(r"\s+(?=[,.;:)])|(?<=\()\s+", "", sentence)
+    sentence = re.sub(r",(?:\s*,)+", ",", sentence).strip(" ,;:-")
+    sentence = re.sub(r",? (?:and|but|or|is|are|appears?|looks?|seems?|remains?)$", "", sentence, flags=re.IGNORECASE)
+    return capital(re.sub(r"^(?:and|but|with) ", "", sentence, flags=re.IGNORECASE))
+
+
+def _article(match: re.Match[str]) -> str:
+    word = match[2].lower()
+    article = "an" if word[:1] in "aeiou" and not word.startswith(_CONSONANT) else "a"
+    return f"{article.capitalize() if match[1][0].isupper() else article} "
+
+
+_WANTED = (Kind.CHANGE, Kind.RESOLUTION, Kind.RESOLUTION_BACKWARD)
+_BEFORE = re.compile(
+    r"(?:[,(]\s*|\b(?:but|and|with|which is|which are|that is|is|are|has|have|been|an?|the|in|of|at|to)\s+)+$",
+    re.IGNORECASE,
+)
+# "no pneumothorax after removal of the tube": two denials.
+_AFTER = re.compile(r",? (?:following|after|post|status post|s/p)(?: interval)? ?$", re.IGNORECASE)
+_CLAUSE = re.compile(r"[^,;]*")
+_IN_SIZE = re.compile(
+    r"\s*\b(?:in|of) (?:size|extent|volume|appearance|position|degree|severity|number)\b", re.IGNORECASE
+)
+# What follows a word of change and belongs to it: "since last time", "than before", or nothing.
+_BELONGS = re.compile(
+    r"\s*(?:$|[,;]|(?:since|from|than|as|to|against|after|time|on|when|compared|place|position|site|film|study)\b)",
+    re.IGNORECASE,
+)
+# Said of what has gone: where it was seen before.
+_THEN = re.compile(
+    r"\b(?:prior|previous|earlier|former|formerly visible|previously \w+)\s+(?=\w)"
+    r"|\s+(?:seen )?on the (?:prior|previous|earlier|last) \w+\b",
+    re.IGNORECASE,
+)
+
+
+def without_change(text: str, reading: Reading) -> str:
+    """The sentence with as few words of change as the reader allows; the text itself when there are none.
+
+    Args:
+        text: A sentence without its end mark.
+        reading: What its source says; nothing of it may be lost.
+    """
+    left = _changes(read(text))
+    while left:
+        for candidate in _candidates(text):
+            after = read(candidate)
+            if (
+                candidate
+                and _changes(after) < left
+                and not BROKEN.search(candidate)
+                and not differences(reading, after)
+            ):
+                text, left = candidate, _changes(after)
+                break
+        else:
+            return text
+    return text
+
+
+def _changes(reading: Reading) -> int:
+    return sum(finding.change is not None for finding in reading)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """Ways to take one phrase of change out, the best first."""
+    for kind, start, end in _phrases(text):
+        before, after = text[:start], text[end:]
+        rest = _CLAUSE.sub("", after, count=1)
+        if kind is Kind.RESOLUTION:
+            gone = _THEN.sub("", re.sub(r"^ *(?:of )?", "", after))
+            yield tidy(f"{_AFTER.sub(',', before)} no {gone}")
+        elif kind is Kind.RESOLUTION_BACKWARD:
+            yield tidy(f"no {_lowered_erasing(_THEN.sub('', before))}{rest}")
+        else:
+            joint = _BEFORE.search(before)
+            bare = before[: joint.start()] if joint else before
+            sized = _IN_SIZE.sub("", after, count=1)
+            if _BELONGS.match(sized):
+                yield tidy(bare + rest)
+                yield tidy(before + rest)
+            yield tidy(before + sized)
+            yield tidy(f"{bare} {sized}")
+            yield tidy(f"{before}present{rest}")
+            yield tidy(bare + rest)
+
+
+def _phrases(text: str) -> list[tuple[Kind, int, int]]:
+    """Kind and characters [start, end) of every phrase of change; the last first, since it is most often an aside."""
+    matcher = load_matcher()
+    tokens = tokenize(text, matcher.spelling)
+    phrases = [phrase for phrase in matcher.find(tokens) if phrase.kind in _WANTED]
+    return [(phrase.kind, tokens[phrase.first].start, tokens[phrase.last - 1].end) for phrase in reversed(phrases)]
+
+
+def _lowered_erasing(text: str) -> str:
+    """The first letter in lower case, unless it begins an abbreviation."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

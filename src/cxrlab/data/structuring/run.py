@@ -32,17 +32,21 @@ from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.structuring.by_model import ModelStructurer, Prompt, load_prompt, shortfalls, told
-from cxrlab.data.structuring.records import (
+from cxrlab.data.structuring.by_model import (
     ADDRESSED,
     BY_RULES,
     FOREIGN,
     NO_TEXT,
     NOT_CHOSEN,
     TEST,
+    ModelStructurer,
     Outcome,
+    Prompt,
     Structured,
+    load_prompt,
+    shortfalls,
     structuring_source,
+    told,
 )
 from cxrlab.data.structuring.rules import RULES, structure
 

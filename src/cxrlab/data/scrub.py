@@ -31,8 +31,7 @@ from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import STUDIES, load_corpus, study_files
 from cxrlab.data.corpus_writer import CorpusWriter, Dropped
-from cxrlab.data.parallel import ordered_map
-from cxrlab.data.scrub.image_files import (
+from cxrlab.data.deidentify import (
     Examined,
     NotOneImage,
     Pseudonyms,
@@ -42,6 +41,7 @@ from cxrlab.data.scrub.image_files import (
     is_image,
     pseudonyms_in,
 )
+from cxrlab.data.parallel import ordered_map
 
 LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"

@@ -19,6 +19,7 @@ from PIL import Image, JpegImagePlugin
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import os_error, read_text
 from cxrlab.core.image_codec import PNG_START, decode, encode_png, open_picture
+from cxrlab.data.burned_in_text import Corners, TextBox, text_boxes
 from cxrlab.data.images import (
     Picture,
     check_single_image,
@@ -29,7 +30,6 @@ from cxrlab.data.images import (
     report_damaged_header,
     stored_pixels,
 )
-from cxrlab.data.scrub.burned_in_text import Corners, TextBox, text_boxes
 
 if TYPE_CHECKING:
     from pydicom import Dataset
