@@ -43,8 +43,7 @@ from cxrlab.extraction.ledger import LEDGER, read_ledger
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.serving.account_store import BlockedAccounts
-from cxrlab.serving.accounts import add_account
+from cxrlab.serving.accounts import BlockedAccounts, add_account
 
 NAME = "served"
 CLINICS = tuple(f"clinic-{number}" for number in range(1, 6))

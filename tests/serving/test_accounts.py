@@ -12,8 +12,17 @@ import pytest
 
 from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.serving.account_store import QuotaStore, Reservation
-from cxrlab.serving.accounts import Account, Accounts, Rates, add_account, anybody, hash_of, read_accounts
+from cxrlab.serving.accounts import (
+    Account,
+    Accounts,
+    QuotaStore,
+    Rates,
+    Reservation,
+    add_account,
+    anybody,
+    hash_of,
+    read_accounts,
+)
 from cxrlab.serving.config import Allowance
 from cxrlab.serving.errors import ApiError
 

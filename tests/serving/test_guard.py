@@ -20,7 +20,7 @@ from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.findings.reader import read
-from cxrlab.serving.account_store import BlockedAccounts
+from cxrlab.serving.accounts import BlockedAccounts
 from cxrlab.serving.config import GuardConfig
 from cxrlab.serving.guard import _MESSAGES, Guard, open_guard
 

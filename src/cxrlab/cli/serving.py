@@ -80,7 +80,7 @@ def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
         name: Name of the account; without one the stopped accounts are listed.
         out: Folder of the server.
     """
-    from cxrlab.serving.account_store import BOOK, BlockedAccounts
+    from cxrlab.serving.accounts import BOOK, BlockedAccounts
     from cxrlab.serving.service import GUARD_FOLDER
 
     if not (out / GUARD_FOLDER / BOOK).is_file():

@@ -16,9 +16,8 @@ from cxrlab.models.hf.token_grid import Grid
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
-    from cxrlab.models.hf.attention import ReportAttention
     from cxrlab.models.hf.model import HfModel
-    from cxrlab.models.hf.saliency import Gradient
+    from cxrlab.models.hf.saliency import Gradient, ReportAttention
 
 Array = NDArray[np.float32]
 Part = Sequence[Span]
@@ -94,8 +93,7 @@ def compute_part_maps(
         indication: As it was given when the report was written.
         smooth: Deviation of the blur of gradient maps, in shares of the image's longer side.
     """
-    from cxrlab.models.hf.attention import image_grid, report_attention
-    from cxrlab.models.hf.saliency import gradients, integrated
+    from cxrlab.models.hf.saliency import gradients, image_grid, integrated, report_attention
 
     of_attention = [name for name in names if name.of_attention]
     of_pixels = [name for name in names if not name.of_attention]

@@ -197,7 +197,7 @@ def open_encoder(argument: str | Path, loading: LoadSettings) -> EncoderFolder:
         argument: A folder, the run folder of a training, or a hub id.
         loading: Device and precision.
     """
-    from cxrlab.models.hf.placement import check_memory, device_of, dtype_of
+    from cxrlab.models.hf.checkpoint import check_memory, device_of, dtype_of
     from cxrlab.models.local_files import check_remote_code, locate
 
     folder = locate(argument, loading)

@@ -6,11 +6,15 @@ unless it was trusted in so many words.
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
 import re
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -308,3 +312,102 @@ def _is_torch_zip(path: Path) -> bool:
 def first_line(error: Exception) -> str:
     """The first line of an error's message; those of transformers and torch go on for paragraphs."""
     return str(error).strip().partition("\n")[0]
+
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+_BYTES_OF = {"float32": 4, "bfloat16": 2}
+_HEADER_LIMIT = 100_000_000  # of safetensors itself
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the headers of weight files say.
+
+    Args:
+        parameters: Numbers in floating tensors.
+        bytes: What they take on disk.
+        other: Bytes of tensors that are no floating numbers (quantised weights, indices).
+    """
+
+    parameters: int
+    bytes: int
+    other: int = 0
+
+    def in_memory(self, dtype: str) -> int:
+        """Bytes once loaded; `auto` keeps the precision of the disk."""
+        return self.other + (self.bytes if dtype == "auto" else self.parameters * _BYTES_OF[dtype])
+
+
+def stored_weights(folder: Path) -> Stored | None:
+    """Sizes by the headers of the safetensors files of a checkpoint; None where it has pickled weights alone.
+
+    Raises:
+        DataError: When there are no weights, a part is missing, or a file is cut short.
+    """
+    files = weight_files(folder)
+    if not files:
+        return None
+    parameters = size = other = 0
+    for file in files:
+        for kind, numbers, length in _tensors(file):
+            if kind in _BYTES:
+                parameters, size = parameters + numbers, size + length
+            else:
+                other += length
+    return Stored(parameters, size, other)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint; empty where it has pickled weights alone."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        names = _indexed(folder / INDEX)
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise DataError(
+                f"{folder} lacks {len(missing)} of its {len(names)} weight files ({missing[0]}); "
+                "copy or fetch them again."
+            )
+        if names:
+            return [folder / name for name in names]
+    if any((folder / name).is_file() for name in _PICKLED_WEIGHTS):
+        return []
+    raise DataError(f"{folder} has no weights; it needs {WEIGHTS}, or {INDEX} with the files it names.")
+
+
+def _indexed(index: Path) -> list[str]:
+    """The files that an index names, all of them beside it: one that leads elsewhere was not made by a publisher."""
+    found = read_json(index)
+    places = found.get("weight_map") if isinstance(found, dict) else None
+    names = {name if isinstance(name, str) else "" for name in places.values()} if isinstance(places, dict) else {""}
+    if any(Path(name).name != name or not name for name in names):
+        raise DataError(f"{index} does not name weight files that lie beside it; copy or fetch it again.")
+    return sorted(names)
+
+
+def check_safetensors(file: Path) -> None:
+    """A `DataError` when a safetensors file does not hold all that its header lists."""
+    for _ in _tensors(file):
+        pass
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, int, int]]:
+    """(type, numbers, bytes) of each tensor, after a check that the file holds them all."""
+    try:
+        with file.open("rb") as stream:
+            length = struct.unpack("<Q", stream.read(8))[0]
+            header: Any = json.loads(stream.read(length)) if length <= _HEADER_LIMIT else None
+            size = file.stat().st_size
+        header.pop("__metadata__", None)
+        found = [(str(t["dtype"]), math.prod(t["shape"]), *t["data_offsets"]) for t in header.values()]
+        whole = max((end for *_, end in found), default=0) + 8 + length == size
+    except OSError as error:
+        raise unreadable(error, file) from error
+    except (ValueError, TypeError, KeyError, AttributeError, struct.error):  # bytes that are no header
+        whole, found = False, []
+    if not whole:
+        raise DataError(f"{file} is cut short or damaged; copy or fetch it again.")
+    for kind, numbers, start, end in found:
+        yield kind, numbers, end - start

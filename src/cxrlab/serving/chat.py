@@ -24,7 +24,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.llm import PROMPT_TOKENS
 from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
-from cxrlab.serving.account_store import Reservation
+from cxrlab.serving.accounts import Reservation
 from cxrlab.serving.batching import Answered, ImageQuestion, TextQuestion
 from cxrlab.serving.batching import QuestionAskers as Question
 from cxrlab.serving.config import Limits

@@ -18,7 +18,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.extraction.defence.base import Defence, FindingChanged
 from cxrlab.extraction.defence.table import open_defence
 from cxrlab.extraction.detection.live import LiveWatch, calibrated
-from cxrlab.serving.account_store import BlockedAccounts, Stop
+from cxrlab.serving.accounts import BlockedAccounts, Stop
 from cxrlab.serving.config import GuardConfig
 
 if TYPE_CHECKING:

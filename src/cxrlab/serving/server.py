@@ -19,10 +19,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cxrlab.core.errors import RunError
-from cxrlab.serving.app import make_app
+from cxrlab.serving.app import HEAD_BYTES, make_app
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import error_body
-from cxrlab.serving.middleware import HEAD_BYTES
 from cxrlab.serving.service import Service
 
 _LAST_S = 1  # for what is still open after everybody has been answered

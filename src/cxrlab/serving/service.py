@@ -31,8 +31,7 @@ from cxrlab.core.files import make_folder, write_text
 from cxrlab.core.folders import lock_folder
 from cxrlab.core.terminal import NoticeStream, print_result, silenced
 from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
-from cxrlab.serving.account_store import QuotaStore
-from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, read_accounts
+from cxrlab.serving.accounts import Account, Accounts, QuotaStore, Rates, anybody, read_accounts
 from cxrlab.serving.batching import Batcher, ModelRunner
 from cxrlab.serving.batching import QuestionAskers as Question
 from cxrlab.serving.config import ServeConfig
@@ -111,7 +110,7 @@ def open_service(
     everybody = anybody(config.allowance)
     keyed = read_accounts(config.keys, config.allowance) if config.keys is not None else []
 
-    from cxrlab.serving.account_store import QuotaStore
+    from cxrlab.serving.accounts import QuotaStore
     from cxrlab.serving.batching import ModelRunner
     from cxrlab.serving.monitoring import Journal
 

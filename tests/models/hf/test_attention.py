@@ -14,9 +14,9 @@ import torch
 from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.attention import image_grid, report_attention
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import report_ids
+from cxrlab.models.hf.saliency import image_grid, report_attention
 from cxrlab.models.load_settings import LoadSettings
 
 REPORT = "Small left pleural effusion."

@@ -10,7 +10,8 @@ import torch
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, OutOfMemory, RunError
-from cxrlab.models.hf import checkpoint, placement
+from cxrlab.models import local_files
+from cxrlab.models.hf import checkpoint
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import locate, remote_code_files
@@ -174,18 +175,18 @@ def test_foreign_code_is_that_of_unknown_families_alone(folder: Path) -> None:
 
 def test_too_little_memory_is_said_with_figures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of n numbers take 4 n bytes in float32 and 2 n in bfloat16."""
-    stored = placement.stored_weights(folder)
+    stored = local_files.stored_weights(folder)
     model, _ = tiny_llava()
     count = sum(weight.numel() for weight in model.parameters())  # a tied one counts once, as on disk
     assert stored is not None and stored.parameters == count
-    monkeypatch.setattr(placement, "free_bytes", lambda device: 3 * count)
+    monkeypatch.setattr(checkpoint, "free_bytes", lambda device: 3 * count)
     with pytest.raises(RunError, match=r"million parameters, which take .* GiB in float32.*--loading.dtype bfloat16"):
         open_checkpoint(folder)
     assert open_checkpoint(folder, LoadSettings(dtype="bfloat16")).model.dtype == torch.bfloat16
-    monkeypatch.setattr(placement, "free_bytes", lambda device: count)
+    monkeypatch.setattr(checkpoint, "free_bytes", lambda device: count)
     with pytest.raises(RunError, match="a machine with more memory"):
         open_checkpoint(folder)
-    monkeypatch.setattr(placement, "free_bytes", lambda device: None)
+    monkeypatch.setattr(checkpoint, "free_bytes", lambda device: None)
     assert open_checkpoint(folder)
 
 
@@ -193,17 +194,17 @@ def test_sharded_weights_are_counted_and_a_lost_shard_is_named(tmp_path: Path, l
     model, processor = tiny_llava()
     model.save_pretrained(tmp_path, max_shard_size="100KB")
     processor.save_pretrained(tmp_path)
-    assert len(placement.weight_files(tmp_path)) > 1
-    assert placement.stored_weights(tmp_path) == placement.stored_weights(llava_folder)
+    assert len(local_files.weight_files(tmp_path)) > 1
+    assert local_files.stored_weights(tmp_path) == local_files.stored_weights(llava_folder)
     open_checkpoint(tmp_path)
-    placement.weight_files(tmp_path)[1].unlink()
+    local_files.weight_files(tmp_path)[1].unlink()
     with pytest.raises(DataError, match=r"lacks 1 of its \d+ weight files"):
         open_checkpoint(tmp_path)
 
 
 def test_pickled_weights_are_left_to_transformers(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    assert placement.stored_weights(tmp_path) is None
+    assert local_files.stored_weights(tmp_path) is None
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
@@ -216,24 +217,25 @@ def test_precision_by_device() -> None:
     """auto: float32 on a processor, the checkpoint's own on a GPU."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert (
-        placement.dtype_of(LoadSettings(), cpu) is torch.float32 and placement.dtype_of(LoadSettings(), gpu) == "auto"
+        checkpoint.dtype_of(LoadSettings(), cpu) is torch.float32 and checkpoint.dtype_of(LoadSettings(), gpu) == "auto"
     )
-    assert placement.dtype_of(LoadSettings(dtype="bfloat16"), cpu) is torch.bfloat16
+    assert checkpoint.dtype_of(LoadSettings(dtype="bfloat16"), cpu) is torch.bfloat16
     assert (
-        placement.Stored(10, 20, 3).in_memory("auto") == 23 and placement.Stored(10, 20, 3).in_memory("float32") == 43
+        local_files.Stored(10, 20, 3).in_memory("auto") == 23
+        and local_files.Stored(10, 20, 3).in_memory("float32") == 43
     )
 
 
 def test_free_memory_is_told_and_a_container_may_have_less(tmp_path: Path) -> None:
-    free = placement.free_bytes(torch.device("cpu"))
+    free = checkpoint.free_bytes(torch.device("cpu"))
     assert free is not None and 0 < free < 1 << 50
-    assert placement.free_bytes(torch.device("meta")) is None
-    assert placement._left_in_group(tmp_path) is None
+    assert checkpoint.free_bytes(torch.device("meta")) is None
+    assert checkpoint._left_in_group(tmp_path) is None
     for name, text in (("memory.max", "1000"), ("memory.current", "700"), ("memory.stat", "anon 9\ninactive_file 50")):
         (tmp_path / name).write_text(text)
-    assert placement._left_in_group(tmp_path) == 350
+    assert checkpoint._left_in_group(tmp_path) == 350
     (tmp_path / "memory.max").write_text("max")
-    assert placement._left_in_group(tmp_path) is None
+    assert checkpoint._left_in_group(tmp_path) is None
 
 
 def test_every_reason_is_one_of_the_family() -> None:
@@ -247,7 +249,7 @@ def test_an_index_that_names_no_files_beside_it_is_refused(index: object, tmp_pa
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path.parent / "w").write_bytes(b"")
     with pytest.raises(DataError, match="does not name weight files that lie beside it"):
-        placement.weight_files(tmp_path)
+        local_files.weight_files(tmp_path)
 
 
 @pytest.mark.parametrize("stage", ["read", "moved"])

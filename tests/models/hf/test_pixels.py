@@ -15,8 +15,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.families.llava import centre, target
-from cxrlab.models.hf.pixels import EightBitPath, PixelPath, difference, measure, pixel_path, processed, prove
-from cxrlab.models.hf.resampling import BOX
+from cxrlab.models.hf.pixels import BOX, EightBitPath, PixelPath, difference, measure, pixel_path, processed, prove
 
 
 def made(kind: str, **settings: Any) -> Callable[[], Any]:

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.resampling import pillow_takes_rows_first, resize, rounding, weights
+from cxrlab.models.hf.pixels import pillow_takes_rows_first, resize, rounding, weights
 
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import scoring
-from cxrlab.models.hf.attention import report_attention
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import prompt_text, report_ids
+from cxrlab.models.hf.saliency import report_attention
 from cxrlab.models.load_settings import LoadSettings
 
 # Sums over other lengths of padding, and convolutions over other numbers of images, are made in another order.

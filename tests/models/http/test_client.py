@@ -19,8 +19,7 @@ from chat_server import Answer, ChatServer, completion, refusal
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.models.http import client as module
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError, EndpointUnreachable, cleaned
+from cxrlab.models.http.client import ChatClient, EndpointError, EndpointUnreachable, cleaned
 
 KEY = "sk-0123456789-never-to-be-seen"
 ASKED = {"messages": [{"role": "user", "content": "Describe the secret effusion of patient 17, please."}]}

@@ -12,8 +12,7 @@ from chat_server import ChatServer, completion, refusal
 
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.llm import LLMConfig
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError
+from cxrlab.models.http.client import ChatClient, EndpointError
 from cxrlab.models.http.models import HttpTextModel
 from cxrlab.models.text_model_cache import CachedTextModel
 

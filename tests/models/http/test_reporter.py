@@ -20,8 +20,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.answers import KnowsAccounts, voice
 from cxrlab.models.decoding import Decoding, SupportsDecoding
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError
+from cxrlab.models.http.client import ChatClient, EndpointError
 from cxrlab.models.http.models import HttpReportModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model

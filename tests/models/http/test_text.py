@@ -10,8 +10,7 @@ from chat_server import Answer, ChatServer, asked_text, completion, refusal
 
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.protocols import TextModel
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError
+from cxrlab.models.http.client import ChatClient, EndpointError
 from cxrlab.models.http.models import HttpTextModel
 from cxrlab.models.names import load_text_model
 from cxrlab.models.text_model_cache import HasFingerprint, StreamsCompletions

@@ -14,8 +14,17 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
-from cxrlab.models.convert.conversion import ConvertConfig, Converted
-from cxrlab.models.convert.tensors import check_names, filled, read_tensors, renamed, shape, under, without
+from cxrlab.models.convert.conversion import (
+    ConvertConfig,
+    Converted,
+    check_names,
+    filled,
+    read_tensors,
+    renamed,
+    shape,
+    under,
+    without,
+)
 from cxrlab.models.local_files import load_tokenizer, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 

@@ -12,9 +12,15 @@ from cxrlab.core.files import read_json
 from cxrlab.core.folders import require_new_folder, write_folder
 from cxrlab.core.memory import raise_if_out_of_memory
 from cxrlab.core.tables import load_reference
-from cxrlab.models.hf.placement import check_safetensors
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.local_files import ADAPTER_CONFIG, first_line, locate, pickled_code_refused, quiet_loading
+from cxrlab.models.local_files import (
+    ADAPTER_CONFIG,
+    check_safetensors,
+    first_line,
+    locate,
+    pickled_code_refused,
+    quiet_loading,
+)
 from cxrlab.models.model_card import read_model_card, write_model_card
 
 
@@ -58,7 +64,6 @@ def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> 
         config: Settings.
     """
     from cxrlab.models.hf.checkpoint import open_checkpoint
-    from cxrlab.models.local_files import ADAPTER_CONFIG, locate, quiet_loading
 
     loading = (config or MergeConfig()).loading
     folder = locate(adapter, loading)

@@ -1,18 +1,18 @@
-"""Any image-text-to-text checkpoint, adapters included: what is wrong with it is said before it is loaded."""
+"""Open an image-text-to-text checkpoint, adapters included, and report everything that is wrong with it before it is loaded."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.environment import require
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
-from cxrlab.models.hf.placement import check_memory, device_of, dtype_of
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     DUAL_ENCODERS,
@@ -23,8 +23,12 @@ from cxrlab.models.local_files import (
     pickled_code_refused,
     quiet_loading,
     remote_code_files,
+    stored_weights,
 )
 from cxrlab.models.model_card import ModelCard, read_model_card
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
 
@@ -247,3 +251,96 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+_GIB = 1 << 30
+
+
+def device_of(loading: LoadSettings) -> torch.device:
+    """The device that is asked for; one that this machine does not have is a `ConfigError`."""
+    import torch
+
+    if loading.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(loading.device)
+    except RuntimeError:
+        raise ConfigError(f"device={loading.device!r} is no device; give auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device={loading.device!r} is not on this machine, which has {torch.cuda.device_count()} GPUs; "
+            "give another one, or auto."
+        )
+    return device
+
+
+def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
+    """What `from_pretrained` takes as `dtype`: a torch type, or `auto` for the checkpoint's own."""
+    import torch
+
+    return getattr(torch, name) if (name := dtype_name(loading, device)) != "auto" else "auto"
+
+
+def dtype_name(loading: LoadSettings, device: torch.device) -> str:
+    """float32, bfloat16 or auto; processors compute half precision slowly, so auto means float32 there."""
+    return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
+
+
+def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> None:
+    """A `RunError` with figures when the weights alone exceed what is free; unknown sizes pass."""
+    stored, free = stored_weights(folder), free_bytes(device)
+    if stored is None or free is None:
+        return
+    dtype = dtype_name(loading, device)
+    needed = stored.in_memory(dtype)
+    if needed > free:
+        as_what = "as stored" if dtype == "auto" else f"in {dtype}"
+        half = stored.in_memory("bfloat16")
+        remedy = "use --loading.dtype bfloat16" if half < min(needed, free) else "use a machine with more memory"
+        raise RunError(
+            f"{folder} has {stored.parameters / 1e6:,.1f} million parameters, which take {needed / _GIB:.2f} GiB "
+            f"{as_what}, and {free / _GIB:.2f} GiB are free on {device}; {remedy}."
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that a new model may take on a device; None where the system does not tell."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    found = [size for size in (_available(), _left_in_group()) if size is not None]
+    return min(found, default=None)
+
+
+def _available() -> int | None:
+    """What the kernel calls available; where it does not tell (not Linux), all there is: a looser check."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a container may still take; None outside of one."""
+    for most, used, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            limit = int((root / most).read_text())
+            taken = int((root / used).read_text())
+            lines = (root / used).with_name("memory.stat").read_text().splitlines()
+        except (OSError, ValueError):  # no such file, or "max" for no limit
+            continue
+        # Files that are only kept in memory in case they are read again make room when asked.
+        spare = next((int(line.split()[1]) for line in lines if line.startswith(f"{cache} ")), 0)
+        return max(limit - taken + spare, 0)
+    return None

@@ -18,8 +18,7 @@ from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters
-from cxrlab.models.hf.checkpoint import load_weights
-from cxrlab.models.hf.placement import check_memory, device_of
+from cxrlab.models.hf.checkpoint import check_memory, device_of, load_weights
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import check_remote_code, first_line, load_tokenizer, locate
 from cxrlab.models.tokenization import escape, token_ids

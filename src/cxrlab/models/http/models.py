@@ -14,8 +14,18 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.llm import replace_lone_surrogates
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.http.client import FILTERED, FINISH_REASON, OBJECTIONS, REFUSAL, Chat, ChatClient, run_concurrently
-from cxrlab.models.http.errors import SPENT, EndpointError, EndpointUnreachable
+from cxrlab.models.http.client import (
+    FILTERED,
+    FINISH_REASON,
+    OBJECTIONS,
+    REFUSAL,
+    SPENT,
+    Chat,
+    ChatClient,
+    EndpointError,
+    EndpointUnreachable,
+    run_concurrently,
+)
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import Prompts, load_prompts
 
