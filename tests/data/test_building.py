@@ -19,18 +19,18 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study
 from cxrlab.data import corpus_writer
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.corpus_writer import PARTIAL, Drawn, Recipe, build_corpus
+from cxrlab.data.corpus_writer import PARTIAL, NewStudy, Recipe, build_corpus
 
 
 def ids(number: int) -> tuple[str, ...]:
     return (f"s{number}",)
 
 
-def draw(number: int) -> tuple[Drawn, ...]:
+def draw(number: int) -> tuple[NewStudy, ...]:
     return (drawn(number),)
 
 
-def draw_until(stop: int, number: int) -> tuple[Drawn, ...]:
+def draw_until(stop: int, number: int) -> tuple[NewStudy, ...]:
     if number == stop:
         raise DataError("stopped here.")
     return draw(number)
@@ -48,7 +48,7 @@ def build_beside_another(out: Path, told: Path, start: Barrier) -> None:
         told.write_text(str(error))
 
 
-def draw_once_refused(folder: Path, number: int) -> tuple[Drawn, ...]:
+def draw_once_refused(folder: Path, number: int) -> tuple[NewStudy, ...]:
     """Wait until the other process has been told, so that the two overlap on the slowest machine."""
     limit = time.monotonic() + 20
     while time.monotonic() < limit and not list(folder.glob("*.txt")):
@@ -130,7 +130,7 @@ def test_progress_counts_the_studies_that_are_left(tmp_path: Path, monkeypatch: 
     assert seen == [("drawing", 4, 4)]
 
 
-def half_written(folder: Path, number: int) -> tuple[Drawn, ...]:
+def half_written(folder: Path, number: int) -> tuple[NewStudy, ...]:
     if number == 2:
         (folder / "images" / ".s2.png.00000000.tmp").write_bytes(b"half")
         raise KeyboardInterrupt

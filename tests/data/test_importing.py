@@ -26,7 +26,15 @@ from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, Dropped
-from cxrlab.data.importing import FIELDS, LEAVES_FOLDER, NOT_IN_FOLDER, Imported, Plan, about, import_corpus
+from cxrlab.data.importing import (
+    FIELDS,
+    LEAVES_FOLDER,
+    NOT_IN_FOLDER,
+    Imported,
+    ImportPlan,
+    dataset_info,
+    import_corpus,
+)
 from cxrlab.data.registry import IMPORTERS
 
 NIH = Path(__file__).parent / "sources" / "fixtures" / "nih_cxr14"
@@ -207,11 +215,11 @@ def read_odd(number: int) -> Imported | Dropped:
 def test_what_is_left_out_is_counted_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path that climbs out of the source is never followed."""
 
-    def plan(config: ImportConfig) -> Plan[int]:
-        return Plan(range(5), lambda number: f"s{number}", read_odd, 5, "toy", remarks={"odd": 2})
+    def plan(config: ImportConfig) -> ImportPlan[int]:
+        return ImportPlan(range(5), lambda number: f"s{number}", read_odd, 5, "toy", remarks={"odd": 2})
 
     monkeypatch.setattr(IMPORTERS, "load", lambda name: plan)
-    monkeypatch.setattr(importing, "about", lambda importer: about_nih)
+    monkeypatch.setattr(importing, "dataset_info", lambda importer: about_nih)
     (tmp_path / "root").mkdir()
     corpus = import_corpus("toy", ImportConfig(tmp_path / "root"), tmp_path / "c")
     assert corpus.card.dropped == {"no words": 1, LEAVES_FOLDER: 1}
@@ -219,13 +227,13 @@ def test_what_is_left_out_is_counted_with_its_reason(tmp_path: Path, monkeypatch
     assert corpus.ids() == ("s0", "s3", "s4")
 
 
-about_nih = about(IMPORTERS.load("nih-cxr14"))
+about_nih = dataset_info(IMPORTERS.load("nih-cxr14"))
 
 
 @every_row("name", IMPORTERS)
 def test_every_importer_tells_what_its_data_set_is(name: str) -> None:
     """Counts, licence, citation, how to obtain it: a user must know before downloading."""
-    told = about(IMPORTERS.load(name))
+    told = dataset_info(IMPORTERS.load(name))
     assert tuple(told.fields) == FIELDS and all(told.fields.values()) and told.title
 
 

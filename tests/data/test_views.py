@@ -10,7 +10,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenes import make_scenes
-from cxrlab.data.views import frontal, image_of, shown
+from cxrlab.data.views import frontal_index, load_selected_image, selected_image
 
 
 def study(*views: View | None) -> Study:
@@ -29,18 +29,22 @@ def study(*views: View | None) -> Study:
     ],
 )
 def test_the_frontal_image_is_chosen(views: tuple[View, ...], index: int) -> None:
-    assert frontal(study(*views)) == index
+    assert frontal_index(study(*views)) == index
 
 
 def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> None:
     """The same choice in training and in evaluation: a model sees later what it has learnt from."""
-    assert shown(study(View.LATERAL, View.AP)) == (1, False)
-    assert shown(replace(study(View.OTHER), caption="A red disc.")) == (0, True)
+    assert selected_image(study(View.LATERAL, View.AP)) == (1, False)
+    assert selected_image(replace(study(View.OTHER), caption="A red disc.")) == (0, True)
     with pytest.raises(DataError, match="caption and no image"):
-        shown(replace(study(), caption="A red disc."))
+        selected_image(replace(study(), caption="A red disc."))
     corpus = make_scenes(ScenesConfig(n=1, size=32, seed=1, workers=1), tmp_path / "scenes")
     one = next(iter(corpus))
-    assert image_of(corpus, one).shape == (32, 32, 3) and image_of(corpus, one, 16).shape == (16, 16, 3)
+    assert load_selected_image(corpus, one).shape == (32, 32, 3) and load_selected_image(corpus, one, 16).shape == (
+        16,
+        16,
+        3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,4 +57,4 @@ def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> No
 )
 def test_a_lateral_image_never_stands_in_for_a_frontal_one(views: tuple[View | None, ...], said: str) -> None:
     with pytest.raises(DataError, match=said):
-        frontal(study(*views))
+        frontal_index(study(*views))

@@ -19,7 +19,7 @@ from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation import retrieve as embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
@@ -240,7 +240,7 @@ def test_a_picture_is_shown_in_colour_with_its_caption(tmp_path: Path) -> None:
     study = next(load_corpus(scenes.path).studies())
     found = read_entry(study, "findings")
     assert found is not None and found.text == study.caption and found.exact is None
-    assert image_of(load_corpus(scenes.path), study).shape == (32, 32, 3)
+    assert load_selected_image(load_corpus(scenes.path), study).shape == (32, 32, 3)
 
 
 def test_an_empty_split_is_told(known: Known, own_phantom: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from corpora import toy_corpus
 
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import frontal_index
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.image_dependence import GREY, ControlImages, control_file
@@ -21,7 +21,7 @@ def predictions(run: Path, control: str) -> dict[str, dict[str, Any]]:
 
 
 def right(corpus: Corpus, key: str) -> np.ndarray:
-    return corpus.image(corpus[key], frontal(corpus[key]))
+    return corpus.image(corpus[key], frontal_index(corpus[key]))
 
 
 def test_wrong_images_are_made_as_they_are_called(tmp_path: Path) -> None:

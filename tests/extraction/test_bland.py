@@ -9,7 +9,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.vocabulary import View
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.bland import MOST_WORDS, BlandConfig, bland_reports, make_bland
 from cxrlab.extraction.diversity import transcript_diversity
 from cxrlab.extraction.pools import open_pool
@@ -35,12 +35,15 @@ def test_every_picture_is_a_frontal_image_to_learn_from(tmp_path: Path) -> None:
     assert {study.images[0].view for study in studies} == {View.FRONTAL}
     told = [study.sections.findings for study in studies if study.sections is not None]
     assert len(told) == 30 and set(told) == {report.findings for report in bland_reports(5, 3)}
-    assert image_of(corpus, studies[0]).shape == (32, 32)  # grey, as an image is shown
+    assert load_selected_image(corpus, studies[0]).shape == (32, 32)  # grey, as an image is shown
 
 
 def test_no_pool_of_the_same_seed_asks_these_pictures(tmp_path: Path) -> None:
     corpus = make_bland(SMALL, tmp_path / "bland")
-    ours = {(image_of(corpus, corpus[key]) * 255).round().astype(np.uint8).tobytes() for key in corpus.ids("train")}
+    ours = {
+        (load_selected_image(corpus, corpus[key]) * 255).round().astype(np.uint8).tobytes()
+        for key in corpus.ids("train")
+    }
     asked = {one.pixels.tobytes() for one in open_pool("scenes", size=32, seed=5).draw(30)}
     assert len(ours) == 30 and not ours & asked
 

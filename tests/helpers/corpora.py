@@ -12,7 +12,7 @@ from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.corpus_writer import CorpusWriter, Drawn
+from cxrlab.data.corpus_writer import CorpusWriter, NewStudy
 
 CARD = Card("toy", source="made by a test", licence="none", citation="none", settings={"seed": 7})
 
@@ -21,7 +21,7 @@ def image(number: int, side: int = 24) -> np.ndarray:
     return np.random.default_rng(number).integers(0, 256, (side, side), dtype=np.uint8)
 
 
-def drawn(number: int, **changes: object) -> Drawn:
+def drawn(number: int, **changes: object) -> NewStudy:
     """Study number k of its own patient: one image, one finding with a mask, one label."""
     name = f"s{number}"
     mask = np.zeros((24, 24), bool)
@@ -39,7 +39,7 @@ def drawn(number: int, **changes: object) -> Drawn:
         masks={"0": f"masks/{name}_0.png"},
     )
     files = {f"images/{name}.png": encode_png(image(number)), f"masks/{name}_0.png": encode_png(mask)}
-    return Drawn(dataclasses.replace(study, **changes), files)
+    return NewStudy(dataclasses.replace(study, **changes), files)
 
 
 def toy_corpus(path: Path, count: int = 6, changes: dict[int, dict[str, object]] | None = None) -> Corpus:

@@ -8,13 +8,13 @@ from typing import Any
 
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import Plan
+from cxrlab.data.importing import ImportPlan
 from cxrlab.data.registry import IMPORTERS
 
 
 def told(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
     """Every study with its remarks, or why it was left out, in the form of `expected.jsonl`."""
-    plan: Plan[object] = IMPORTERS.load(name)(ImportConfig(root, **settings))
+    plan: ImportPlan[object] = IMPORTERS.load(name)(ImportConfig(root, **settings))
     items = list(plan.items)
     answers = [plan.read(item) for item in items]
     assert len(answers) == plan.total

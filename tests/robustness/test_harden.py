@@ -20,7 +20,7 @@ import cxrlab
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
@@ -95,7 +95,7 @@ def test_only_the_vision_encoder_has_learnt(config: HardenConfig, done: Path) ->
 def test_the_result_opens_by_name_and_writes_a_report(config: HardenConfig, done: Path) -> None:
     corpus = load_corpus(config.data)
     model: Any = cxrlab.load_model(f"hf:{done / 'checkpoint'}", device="cpu")
-    answer = model.generate([image_of(corpus, corpus[corpus.ids("val")[0]])])[0]
+    answer = model.generate([load_selected_image(corpus, corpus[corpus.ids("val")[0]])])[0]
     assert isinstance(answer.text, str) and answer.tokens is not None
     assert model.collections == ("scenes", "phantom")
     card = read_model_card(done / "checkpoint")

@@ -37,12 +37,12 @@ def list_corpora(folder: Path | None = None) -> Result:
         folder: A folder whose subfolders are corpora, or a corpus itself.
     """
     from cxrlab.cli.commands import COMMANDS
-    from cxrlab.data.importing import about
+    from cxrlab.data.importing import dataset_info
     from cxrlab.data.registry import IMPORTERS, MAKERS
 
     makers = {name: COMMANDS[f"data make {name}"].help for name in MAKERS}
     text = "can be made with 'cxrlab data make NAME':\n" + columns(list(makers.items()), "  ")
-    told = {name: about(IMPORTERS.load(name)) for name in IMPORTERS}
+    told = {name: dataset_info(IMPORTERS.load(name)) for name in IMPORTERS}
     rows = [[name, one.title.partition(":")[2].strip() or one.title] for name, one in told.items()]
     text += "\ncan be imported with 'cxrlab data import NAME --root DIR':\n" + columns(rows, "  ")
     data: dict[str, object] = {"makers": makers, "importers": told}
@@ -87,10 +87,10 @@ def tell_about(name: str) -> Result:
     Args:
         name: The data set; 'cxrlab data ls' lists them.
     """
-    from cxrlab.data.importing import about
+    from cxrlab.data.importing import dataset_info
     from cxrlab.data.registry import IMPORTERS
 
-    told = about(IMPORTERS.load(name))
+    told = dataset_info(IMPORTERS.load(name))
     lines = [
         textwrap.fill(value, 110, initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13)
         for key, value in told.fields.items()

@@ -23,7 +23,7 @@ from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, UNKNOWN, Card, check_external, known_collections
 from cxrlab.data.config import ComposeConfig, Member, Paper
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.registry import IMPORTERS, MAKERS
 
 ABSENT_PRIOR = "absent_prior"
@@ -192,11 +192,11 @@ def _rows(members: Mapping[str, Member], corpora: Mapping[str, Corpus], seen: Su
     return rows
 
 
-def _drawn(ids: frozenset[str], study: Study) -> Sequence[Drawn]:
+def _drawn(ids: frozenset[str], study: Study) -> Sequence[NewStudy]:
     if study.prior is None or study.prior in ids:
-        return [Drawn(study)]
+        return [NewStudy(study)]
     extra = {**study.extra, ABSENT_PRIOR: study.prior}
-    return [Drawn(dataclasses.replace(study, prior=None, extra=extra), remarks=(PRIOR_LEFT_OUT,))]
+    return [NewStudy(dataclasses.replace(study, prior=None, extra=extra), remarks=(PRIOR_LEFT_OUT,))]
 
 
 def _card(composition: Composition) -> Card:

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Drawn:
+class NewStudy:
     """One study with the bytes of its files, by path inside the corpus folder, and what was odd about its source."""
 
     study: Study
@@ -54,7 +54,7 @@ class Recipe(Generic[Item]):
 
     items: Iterable[Item]
     ids: Callable[[Item], Sequence[str]]
-    draw: Callable[[Item], Sequence[Drawn | Dropped]]
+    draw: Callable[[Item], Sequence[NewStudy | Dropped]]
     label: str
     total: int | None = None
     links: Mapping[str, Path] = field(default_factory=dict)
@@ -92,12 +92,12 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _draw_and_write(
-    draw: Callable[[Item], Sequence[Drawn | Dropped]], folder: Path, items: Sequence[Item]
+    draw: Callable[[Item], Sequence[NewStudy | Dropped]], folder: Path, items: Sequence[Item]
 ) -> list[Line | Dropped]:
     """Draw some items and write their files; the bytes stay in the worker."""
     answers: list[Line | Dropped] = []
     for one in (one for item in items for one in draw(item)):
-        if isinstance(one, Drawn):
+        if isinstance(one, NewStudy):
             line = Line.of(one.study, one.remarks)
             write_files(folder, one.files)
             answers.append(line)

@@ -24,7 +24,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, check_inside
-from cxrlab.data.corpus_writer import Drawn, Dropped, Recipe, build_corpus, is_nonempty_file
+from cxrlab.data.corpus_writer import Dropped, NewStudy, Recipe, build_corpus, is_nonempty_file
 from cxrlab.data.registry import IMPORTERS
 from cxrlab.data.sources.tables import record_source_files
 from cxrlab.data.splits import assign_split
@@ -53,12 +53,12 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     """
     importer = IMPORTERS.load(name)
     with record_source_files() as files:
-        plan: Plan[object] = importer(config)
+        plan: ImportPlan[object] = importer(config)
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(config.root)):
         raise ConfigError(f"{out} lies in the source folder {config.root}; choose a folder outside of it.")
-    if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.takes]:
+    if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.used_settings]:
         raise ConfigError(f"{ignored[0]}={str(getattr(config, ignored[0]))!r} means nothing to {name}; leave it out.")
-    told = about(importer)
+    told = dataset_info(importer)
     card = Card(
         name=name,
         source=told.title,
@@ -67,7 +67,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         settings={
             "form": FORM,
             "layout": plan.layout,
-            "images": "written" if plan.writes else "copied" if config.copy else "linked",
+            "images": "written" if plan.writes_images else "copied" if config.copy else "linked",
             "split": config.split,
             **({"split_seed": config.seed} if config.split == "patient" else {}),
             **({"made_from": {_named(file, config.root): sha256_of(file)[:16] for file in files}} if files else {}),
@@ -79,10 +79,10 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     recipe: Recipe[object] = Recipe(
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
-        draw=partial(_take, plan.read, plan.label_style, plan.writes, config),
+        draw=partial(_take, plan.read, plan.label_style, plan.writes_images, config),
         label=f"importing {name}",
         total=plan.total,
-        links={} if plan.writes or config.copy else {IMAGES: config.root},
+        links={} if plan.writes_images or config.copy else {IMAGES: config.root},
         batch=BATCH,
     )
     return build_corpus(out, card, recipe, config.workers)
@@ -94,7 +94,7 @@ def _take(
     writes: bool,
     config: ImportConfig,
     item: Item,
-) -> list[Drawn | Dropped]:
+) -> list[NewStudy | Dropped]:
     """One study: read it, give it its split, tell its labels, look for its images, place them. Runs in a worker."""
     answer = read(item)
     if isinstance(answer, Dropped):
@@ -106,7 +106,7 @@ def _take(
     if label_style is not None:  # after the split: what is made from labels never stands in a test split
         study = with_label_report(study, label_style)
     if writes:
-        return [Drawn(study, answer.files, answer.remarks)]
+        return [NewStudy(study, answer.files, answer.remarks)]
     try:
         for image in study.images:
             check_inside(image.path)
@@ -115,13 +115,13 @@ def _take(
     return [_placed(study, answer.remarks, config)]
 
 
-def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Drawn:
+def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> NewStudy:
     """The study with its images by their path in the corpus, those that are not there set apart."""
     here = [image for image in study.images if is_nonempty_file(config.root / image.path)]
     absent = tuple(_in_corpus(image) for image in study.images if image not in here)
     files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}
     study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), absent_images=absent or None)
-    return Drawn(study, files, (*remarks, NOT_IN_FOLDER) if absent else remarks)
+    return NewStudy(study, files, (*remarks, NOT_IN_FOLDER) if absent else remarks)
 
 
 def _named(file: Path, root: Path) -> str:
@@ -155,7 +155,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Plan(Generic[Item]):
+class ImportPlan(Generic[Item]):
     """A source that was found and understood, ready to be read study by study.
 
     Args:
@@ -166,9 +166,9 @@ class Plan(Generic[Item]):
         layout: Which of the source's layouts was found ("jpg 2.1.0").
         collections: Where the pictures come from; see `Card.collections`.
         remarks: What is odd about the source and belongs to no study (a box for an unknown image) → how often.
-        takes: Which of the settings that only some data sets have it looked at: reports, projections.
+        used_settings: Which of the settings that only some data sets have it looked at: reports, projections.
         label_style: How sentences are made from the labels (see `label_text`), where the source has no English report.
-        writes: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
+        writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
     """
 
     items: Iterable[Item]
@@ -178,13 +178,13 @@ class Plan(Generic[Item]):
     layout: str
     collections: tuple[str, ...] = ()
     remarks: Mapping[str, int] = field(default_factory=dict)
-    takes: tuple[str, ...] = ()
+    used_settings: tuple[str, ...] = ()
     label_style: str | None = None
-    writes: bool = False
+    writes_images: bool = False
 
 
 @dataclass(frozen=True)
-class About:
+class DatasetInfo:
     """What the docstring of an importer says of its data set.
 
     Args:
@@ -206,7 +206,7 @@ class About:
         return self.fields["Citation"]
 
 
-def about(importer: Callable[..., Any]) -> About:
+def dataset_info(importer: Callable[..., Any]) -> DatasetInfo:
     """What the module of an importer's `plan` says of its data set; a missing field is a mistake of the programmer."""
     text = inspect.cleandoc(sys.modules[importer.__module__].__doc__ or "")
     title, _, body = text.partition("\n")
@@ -214,7 +214,7 @@ def about(importer: Callable[..., Any]) -> About:
     found = {name: " ".join(value.split()) for name, value in zip(parts[1::2], parts[2::2], strict=True)}
     if tuple(found) != FIELDS or not all(found.values()):
         raise ValueError(f"the docstring of {importer.__module__} needs the fields {', '.join(FIELDS)}, in this order.")
-    return About(title.rstrip("."), found)
+    return DatasetInfo(title.rstrip("."), found)
 
 
 MAKER = "labels"

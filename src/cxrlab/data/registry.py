@@ -1,6 +1,6 @@
 """The data sets that can be imported: one row each, loaded when asked for.
 
-A row leads to `plan(config) -> Plan` (see `data/importing.py`); the docstring of its module says
+A row leads to `plan(config) -> ImportPlan` (see `data/importing.py`); the docstring of its module says
 what the data set is, what may be done with it and how to obtain it.
 """
 

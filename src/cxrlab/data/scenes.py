@@ -23,7 +23,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.splits import assign_split
 
 # Raised whenever the same settings give other pictures or captions than before; it stands in every card.
@@ -64,7 +64,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
     """Make or continue a corpus of scenes in the folder `out`."""
     card = Card(
         name="scenes",
-        source="Drawn from a seed by cxrlab; no photograph and no patient behind it.",
+        source="NewStudy from a seed by cxrlab; no photograph and no patient behind it.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, synthetic scenes.",
         settings={"drawing": DRAWING, **card_settings(config)},
@@ -83,7 +83,7 @@ def _study_ids(number: int) -> tuple[str, ...]:
     return (_study_id(number),)
 
 
-def _draw_study(seed: int, size: int, number: int) -> tuple[Drawn, ...]:
+def _draw_study(seed: int, size: int, number: int) -> tuple[NewStudy, ...]:
     scene = draw_scene(seed, number, size)
     name = _study_id(number)
     path = f"images/{name}.png"
@@ -95,7 +95,7 @@ def _draw_study(seed: int, size: int, number: int) -> tuple[Drawn, ...]:
         caption=scene.caption,
         extra={"ground": scene.ground, "objects": [one.to_json() for one in scene.objects]},
     )
-    return (Drawn(study, {path: encode_png(scene.image)}),)
+    return (NewStudy(study, {path: encode_png(scene.image)}),)
 
 
 SIDES: Mapping[str, float] = MappingProxyType({"left": 0.2, "centre": 0.5, "right": 0.8})

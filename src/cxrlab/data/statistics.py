@@ -20,7 +20,7 @@ from cxrlab.core.records import SECTIONS, SPLITS, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.duplicates import study_text, words
 from cxrlab.data.images import Picture, as_uint8, luminance
-from cxrlab.data.views import shown
+from cxrlab.data.views import selected_image
 
 Counts = Mapping[str, int]
 # Value → split → count; "all" holds the sum of the splits.
@@ -240,7 +240,7 @@ def usable(study: Study) -> str:
     if not (text and text.strip()):
         return NO_TEXT
     try:
-        shown(study)
+        selected_image(study)
     except DataError:
         return NO_FRONTAL
     return USABLE if study.split is not None else NO_SPLIT

@@ -19,7 +19,7 @@ from cxrlab.data.images import ImageArray
 FRONTAL = (View.PA, View.AP, View.FRONTAL)
 
 
-def frontal(study: Study) -> int:
+def frontal_index(study: Study) -> int:
     """Index of the frontal image: the first PA, else the first AP, else the first of unknown direction.
 
     A study without any is a `DataError`: a lateral image would be read as a frontal one without a word. An image whose
@@ -35,28 +35,28 @@ def frontal(study: Study) -> int:
     raise DataError(f"study '{study.id}' has {has}; a frontal image (PA, AP or frontal) is needed.{state}")
 
 
-class Shown(NamedTuple):
+class SelectedImage(NamedTuple):
     """The number of an image among those of its study, and whether it is shown in colour."""
 
     number: int
     colour: bool
 
 
-def shown(study: Study) -> Shown:
+def selected_image(study: Study) -> SelectedImage:
     """What training and evaluation alike show of a study: the frontal image in grey, of a caption its picture in colour.
 
     A `DataError` where there is neither.
     """
     if study.caption is None:
-        return Shown(frontal(study), colour=False)
+        return SelectedImage(frontal_index(study), colour=False)
     if not study.images:
         raise DataError(f"study '{study.id}' has a caption and no image.")
-    return Shown(0, colour=True)
+    return SelectedImage(0, colour=True)
 
 
-def image_of(corpus: Corpus, study: Study, size: int | None = None) -> ImageArray:
+def load_selected_image(corpus: Corpus, study: Study, size: int | None = None) -> ImageArray:
     """The image [H, W], or the picture of a caption [H, W, 3], in [0, 1]; fitted into size × size where one is given."""
-    number, colour = shown(study)
+    number, colour = selected_image(study)
     return (corpus.rgb if colour else corpus.image)(study, number, size)
 
 

@@ -32,7 +32,7 @@ from cxrlab.core.terminal import track
 from cxrlab.data.contact_sheet import drawable
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
@@ -109,7 +109,7 @@ def _subject(config: ExplainConfig) -> _Subject:
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
     told = study.sections.indication if study.sections else None
-    return _Subject(study.id, image_of(corpus, study), config.indication or told, corpus.egress_data)
+    return _Subject(study.id, load_selected_image(corpus, study), config.indication or told, corpus.egress_data)
 
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:

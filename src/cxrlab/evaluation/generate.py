@@ -34,7 +34,7 @@ from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
 from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import image_of, shown
+from cxrlab.data.views import load_selected_image, selected_image
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import generate_for_control_images
 from cxrlab.evaluation.inference import (
@@ -372,13 +372,13 @@ def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Col
         study = corpus[study_id]
         # Numbered, not named after the study: an id may hold characters that a file name may not.
         thumb = f"{THUMBS}/{number:03d}.png"
-        run.write(thumb, encode_png(to_uint8(image_of(corpus, study, THUMB_SIZE))))
+        run.write(thumb, encode_png(to_uint8(load_selected_image(corpus, study, THUMB_SIZE))))
         run.append(EXAMPLES, _example(study, thumb))
 
 
 def _example(study: Study, thumb: str) -> Example:
     person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
-    number, picture = shown(study)
+    number, picture = selected_image(study)
     parts = ("picture" if picture else study.images[number].view, person)
     truth = None
     if study.findings is not None:

@@ -19,7 +19,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Images:
 
     def image(self, key: str) -> Image:
         """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
-        return image_of(self.corpus, self.corpus[key])
+        return load_selected_image(self.corpus, self.corpus[key])
 
 
 class ReportGenerator:

@@ -26,7 +26,7 @@ from cxrlab.core.llm import Budget, LLMConfig
 from cxrlab.core.protocols import Generated
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import FRONTAL, frontal
+from cxrlab.data.views import FRONTAL, frontal_index
 from cxrlab.models.baselines import Exemplar
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model as load_named
@@ -94,7 +94,7 @@ def read_exemplars(corpus: str) -> Iterator[Exemplar]:
         elif not any(image.view in FRONTAL for image in study.images):
             passed["no image known to be frontal"] += 1
         else:
-            image = source.image(study, frontal(study))
+            image = source.image(study, frontal_index(study))
             yield Exemplar(study.id, study.patient, image, text.strip())
     if passed:
         why = ", ".join(f"{reason}: {number:,}" for reason, number in passed.items())

@@ -30,7 +30,7 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import observation
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import frontal_index
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.word_maps import (
@@ -139,7 +139,7 @@ def _reports(
         if all(key in done for key in keys):
             continue
         batch = [corpus[key] for key in keys]
-        images = [corpus.image(study, frontal(study)) for study in batch]
+        images = [corpus.image(study, frontal_index(study)) for study in batch]
         if config.report == "reference":
             texts = [(study.sections and study.sections.findings) or "" for study in batch]
         else:
@@ -187,7 +187,7 @@ def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
 def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
     """Where each present finding lies; none when the frontal image is not the first, which the masks belong to."""
     masks: dict[Kind, NDArray[np.bool_]] = {}
-    if frontal(study) != 0:
+    if frontal_index(study) != 0:
         return masks
     for index, finding in enumerate(study.findings or ()):
         mask = corpus.mask(study, index) if finding.present else None

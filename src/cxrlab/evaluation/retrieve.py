@@ -26,7 +26,7 @@ from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.evaluation.zero_shot import ZeroShot, classify, load_sentences, margins, select_names
 from cxrlab.findings.excerpts import present_sentences
@@ -370,7 +370,7 @@ def _batches(corpus: Corpus, block: Sequence[Entry], size: int) -> Iterator[tupl
     images: list[Image] = []
     for place, entry in enumerate(block):
         try:
-            images.append(image_of(corpus, corpus[entry.id]))
+            images.append(load_selected_image(corpus, corpus[entry.id]))
         except DataError:
             continue  # told with their number when all others are done
         places.append(place)

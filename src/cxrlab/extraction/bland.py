@@ -18,7 +18,7 @@ from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction.pools import square
 from cxrlab.findings.cases import CaseConfig, draw_patient
@@ -107,7 +107,7 @@ def _ids(number: int) -> tuple[str, ...]:
     return (_id(number),)
 
 
-def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tuple[Drawn, ...]:
+def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tuple[NewStudy, ...]:
     # A seed of its own: neither a corpus of scenes nor a pool of the same seed shows these pictures.
     scene = draw_scene(stream_key(seed, "bland", "scenes"), number, size)
     told = reports[int(generator(seed, "bland", "report", number).integers(len(reports)))]
@@ -115,4 +115,4 @@ def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tup
     study = Study(
         id=_id(number), patient=_id(number), images=(ImageFile(path, View.FRONTAL),), sections=told, split="train"
     )
-    return (Drawn(study, {path: encode_png(square(scene.image, size))}),)
+    return (NewStudy(study, {path: encode_png(square(scene.image, size))}),)

@@ -22,7 +22,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.scenes import draw_scene
 from cxrlab.data.sources.cifar100 import cifar_pool
 from cxrlab.data.sources.image_folder import FolderPool, folder_pool
-from cxrlab.data.views import image_of
+from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.pools import POOLS, Pool, open_pool, square, usage
 from cxrlab.extraction.records import Picture
 
@@ -165,7 +165,7 @@ class Images(_Listed):
 
     def _load(self, key: str) -> Picture:
         study = self._corpus[key]
-        image = image_of(self._corpus, study)
+        image = load_selected_image(self._corpus, study)
         return Picture(key, square(image, self.size), in_domain=study.caption is None)
 
 

@@ -13,7 +13,7 @@ from cxrlab.core.records import Finding, Study
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
-from cxrlab.data.views import image_of, shown
+from cxrlab.data.views import load_selected_image, selected_image
 from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, truth_of
 
 if TYPE_CHECKING:
@@ -76,12 +76,14 @@ class Cases:
 
     def image(self, case: Case) -> Image:
         """[H, W] or [H, W, 3] float32 in [0, 1]; a `DataError` where it cannot be read."""
-        return image_of(self.corpus, self.corpus[case.id], self.config.image_size).astype(np.float32, copy=False)
+        return load_selected_image(self.corpus, self.corpus[case.id], self.config.image_size).astype(
+            np.float32, copy=False
+        )
 
     def finding_masks(self, case: Case) -> list[Image]:
         """Masks of a study's findings, in the shape of its image; empty where the corpus has none."""
         study = self.corpus[case.id]
-        if study.findings is None or shown(study).number != 0:
+        if study.findings is None or selected_image(study).number != 0:
             return []
         masks = [self.corpus.mask(study, index) for index in range(len(study.findings))]
         found = [mask.astype(np.float32) for mask in masks if mask is not None]

@@ -16,7 +16,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
-from cxrlab.data.views import shown
+from cxrlab.data.views import selected_image
 from cxrlab.findings.excerpts import listed
 from cxrlab.findings.questions import NO, YES, known_answers, question_about
 from cxrlab.findings.reader import read
@@ -188,7 +188,7 @@ def find_image_file(corpus: Corpus, study: Study) -> ImageFile | str:
     if not study.images:
         return "no image"
     try:
-        number, colour = shown(study)
+        number, colour = selected_image(study)
     except DataError:
         unknown = any(image.view is None for image in study.images)
         return "no frontal image, and an image whose view is unknown" if unknown else "no frontal image"

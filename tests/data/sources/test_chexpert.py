@@ -12,7 +12,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan, import_corpus
+from cxrlab.data.importing import Imported, ImportPlan, import_corpus
 from cxrlab.data.sources.chexpert import LISTED_TWICE, plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "v1"
@@ -20,7 +20,7 @@ IMAGE = "patient99001/study1/view1_frontal.jpg"
 
 
 def imported(config: ImportConfig) -> list[Imported]:
-    found: Plan[Any] = plan(config)
+    found: ImportPlan[Any] = plan(config)
     answers = [found.read(item) for item in found.items]
     assert all(isinstance(one, Imported) for one in answers)
     return [one for one in answers if isinstance(one, Imported)]

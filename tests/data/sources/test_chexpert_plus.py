@@ -12,7 +12,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan, import_corpus
+from cxrlab.data.importing import Imported, ImportPlan, import_corpus
 from cxrlab.data.sources.chexpert import LABELS_WITHOUT_IMAGE, LISTED_TWICE, NO_LABELS, NO_SECTION, TABLE, plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "plus"
@@ -20,7 +20,7 @@ IMAGE = "train/patient99001/study1/view1_frontal"
 
 
 def imported(config: ImportConfig) -> list[Imported]:
-    found: Plan[Any] = plan(config)
+    found: ImportPlan[Any] = plan(config)
     answers = [found.read(item) for item in found.items]
     return [one for one in answers if isinstance(one, Imported)]
 

@@ -13,7 +13,7 @@ from cxrlab.core.records import ImageFile, Study, chexpert_labels
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.data.splits import assign_split
 from cxrlab.findings.cases import CaseConfig, PatientCase, Visit, draw_patient, visit_count
@@ -45,7 +45,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
         del settings["mistakes"]  # a corpus without a second text is the same as ever
     card = Card(
         name="phantom",
-        source="Drawn from a seed by cxrlab; no patient behind it.",
+        source="NewStudy from a seed by cxrlab; no patient behind it.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, phantom chest radiographs.",
         settings={"drawing": DRAWING, **settings},
@@ -72,7 +72,7 @@ def orders(config: PhantomConfig) -> Iterator[Order]:
         number += 1
 
 
-def draw_studies(config: PhantomConfig, order: Order) -> list[Drawn]:
+def draw_studies(config: PhantomConfig, order: Order) -> list[NewStudy]:
     """All studies of one patient with the bytes of their images and masks."""
     case = draw_patient(config.seed, order.patient, CaseConfig(normal=config.normal, faint=config.faint))
     return [_draw_study(config, case, visit) for visit in case.visits[: order.visits]]
@@ -87,7 +87,7 @@ def study_id(patient: str, number: int) -> str:
     return f"{patient}s{number}"
 
 
-def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn:
+def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> NewStudy:
     name = study_id(case.patient, visit.number)
     # The first visit's age, so that the body stays the same while the patient grows older.
     sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
@@ -113,7 +113,7 @@ def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn
         structured=_mistaken(config, visit, name) if split == LEARNT else {},
         extra={"context": visit.context},
     )
-    return Drawn(study, files)
+    return NewStudy(study, files)
 
 
 def _mistaken(config: PhantomConfig, visit: Visit, name: str) -> Mapping[str, Mapping[str, str]]:

@@ -25,7 +25,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     Age,
     Fourteen,
@@ -72,7 +72,7 @@ class SourceImage:
     labels: Fourteen
 
 
-def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     asked = chosen_layout(config, LAYOUTS)
     table = find_file(
@@ -90,7 +90,7 @@ def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
         image = _image_of_study(row, column, f"{table}:{line}")
         # A row that belongs to no study stays by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
-    return Plan(
+    return ImportPlan(
         items=studies_with_priors(studies, _visit),
         study_id=StudyImages.id_of,
         read=read,

@@ -31,7 +31,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import DicomInfo
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
     Row,
@@ -74,7 +74,7 @@ class SourceImage:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -88,7 +88,7 @@ def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
     studies = _studies(table, masks)
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
-    return Plan(
+    return ImportPlan(
         items=studies_with_priors(studies, _visit),
         study_id=StudyImages.id_of,
         read=partial(read, config.root),

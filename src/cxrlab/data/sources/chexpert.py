@@ -39,7 +39,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
     NEEDED,
@@ -91,7 +91,7 @@ class Visit:
     prior: str | None = None
 
 
-def plan(config: ImportConfig) -> Plan[Visit] | Plan[Reported]:
+def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[Reported]:
     """The studies in the order of the tables: train, valid, test."""
     layout, folders = _found(config)
     if layout == "plus":
@@ -101,7 +101,7 @@ def plan(config: ImportConfig) -> Plan[Visit] | Plan[Reported]:
     # The batches of the full release stand beside the one that holds the tables, the test images in a folder of theirs.
     apart = len(folders) > 1 or "batch" in folders[0].name
     trees = find_trees(config.root, config.root if apart else folders[0])
-    return Plan(
+    return ImportPlan(
         items=visits.values(),
         study_id=_study_id,
         read=partial(read, trees),
@@ -260,7 +260,7 @@ class Reported:
     prior: str | None
 
 
-def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
+def plan_plus(config: ImportConfig, folder: Path) -> ImportPlan[Reported]:
     """The studies in the order of the table; `folder` holds it."""
     table = find_file(folder, *TABLES, what="the table of CheXpert Plus")
     remarks = Counter[str]()
@@ -269,7 +269,7 @@ def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
     before = prior_studies(
         StudyDate(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
     )
-    return Plan(
+    return ImportPlan(
         items=_reported(table, visits, labels, differ, before),
         study_id=_study_id_chexpert_plus,
         read=partial(read_chexpert_plus, find_trees(config.root)),

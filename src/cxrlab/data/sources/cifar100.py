@@ -28,7 +28,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.image_folder import Picture
 from cxrlab.data.sources.tables import chosen_layout
 
@@ -43,11 +43,13 @@ class Shot(NamedTuple):
     picture: Picture
 
 
-def plan(config: ImportConfig) -> Plan[Shot]:
+def plan(config: ImportConfig) -> ImportPlan[Shot]:
     """Both splits, in the order of the files."""
     chosen_layout(config, ())
     cifar_pool(config.root)  # refuses a folder that is no CIFAR before anything is written
-    return Plan(items=_shots(config), study_id=_study_id, read=read, total=None, layout="python", writes=True)
+    return ImportPlan(
+        items=_shots(config), study_id=_study_id, read=read, total=None, layout="python", writes_images=True
+    )
 
 
 def read(shot: Shot) -> Imported:

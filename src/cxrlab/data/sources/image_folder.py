@@ -26,17 +26,17 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.images import load_rgb
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import chosen_layout
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 
 
-def plan(config: ImportConfig) -> Plan[str]:
+def plan(config: ImportConfig) -> ImportPlan[str]:
     """Every picture under the root, in the order of the paths."""
     chosen_layout(config, ())
     files = folder_pool(config.root).files
-    return Plan(items=files, study_id=str, read=read, total=len(files), layout="folder")
+    return ImportPlan(items=files, study_id=str, read=read, total=len(files), layout="folder")
 
 
 def read(path: str) -> Imported:

@@ -26,7 +26,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
@@ -53,20 +53,20 @@ class Entry(NamedTuple):
     views: tuple[View | None, ...]
 
 
-def plan(config: ImportConfig) -> Plan[Entry]:
+def plan(config: ImportConfig) -> ImportPlan[Entry]:
     """The studies of the annotation: train, then val, then test, each in the order of the file."""
     chosen_layout(config, ())
     table = find_file(config.root, "annotation.json", what="the annotation of R2Gen")
     projections = read_projections(config)
     entries = _entries(table, projections)
-    return Plan(
+    return ImportPlan(
         items=entries,
         study_id=_study_id,
         read=partial(read, config.root, projections is not None),
         total=len(entries),
         layout="r2gen" if projections is None else "r2gen with projections",
         collections=(COLLECTION,),
-        takes=("projections",),
+        used_settings=("projections",),
     )
 
 

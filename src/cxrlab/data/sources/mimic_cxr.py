@@ -41,7 +41,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, read_bounded, read_member
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
@@ -81,18 +81,18 @@ BY_RADIOLOGISTS = "labels by radiologists (2.1.0), in place of the labeller's"
 NO_DATE = "study without a date, so that its prior is unknown"
 
 
-def plan(config: ImportConfig) -> Plan[Taken]:
+def plan(config: ImportConfig) -> ImportPlan[Taken]:
     """The studies in the order in which the table of images first names them."""
     layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
     archive = read_archive(config, layout)
-    return Plan(
+    return ImportPlan(
         items=archive.studies(),
         study_id=_study_id,
         read=partial(read, config.root, find_reports(config.root, config.reports)),
         total=len(archive.visits),
         layout=_told(layout, config, archive),
         collections=("beth-israel",),
-        takes=("reports",),
+        used_settings=("reports",),
         remarks=archive.remarks,
     )
 

@@ -29,7 +29,7 @@ from cxrlab.core.label_maps import NIH_CXR14, mapped
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     chosen_layout,
     digits,
@@ -72,7 +72,7 @@ class SourceImage:
     prior: str | None = None
 
 
-def plan(config: ImportConfig) -> Plan[SourceImage]:
+def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     """The images in the order of the table, joined with boxes and lists."""
     chosen_layout(config, ())
     table = find_file(
@@ -82,7 +82,7 @@ def plan(config: ImportConfig) -> Plan[SourceImage]:
     boxes = _boxes(config.root)
     images = _images(table, splits, boxes)
     orphans = sum(map(len, boxes.values())) - sum(len(image.boxes) for image in images)
-    return Plan(
+    return ImportPlan(
         items=images,
         study_id=_study_id,
         read=partial(read, _folders(config.root), bool(splits)),

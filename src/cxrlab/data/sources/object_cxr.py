@@ -27,7 +27,7 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import Row, chosen_layout, find_optional, image_path, portable, read_rows
 
 LABEL = "foreign object"
@@ -56,7 +56,7 @@ class SourceImage:
     shapes: tuple[Shape, ...] | None
 
 
-def plan(config: ImportConfig) -> Plan[SourceImage]:
+def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     """The images table by table."""
     chosen_layout(config, ())
     tables = {folder: find_optional(config.root, f"{folder}.csv", f"{folder}/{folder}.csv") for folder in _TABLES}
@@ -68,7 +68,7 @@ def plan(config: ImportConfig) -> Plan[SourceImage]:
     images = [image for folder, table in tables.items() if table is not None for image in _images(folder, table)]
     names = {image.id: image for image in images}
     repeated = len(images) - len(names)
-    return Plan(
+    return ImportPlan(
         items=list(names.values()),
         study_id=_study_id,
         read=partial(read, config.root),

@@ -40,7 +40,7 @@ from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, Unpacked, max_unpacked
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import load_image
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     Row,
     chosen_layout,
@@ -87,7 +87,7 @@ class Source(NamedTuple):
     projections: Projections | None
 
 
-def plan(config: ImportConfig) -> Plan[Any]:
+def plan(config: ImportConfig) -> ImportPlan[Any]:
     """The reports in the order of their numbers (XML) or of the table (CSV)."""
     layout = chosen_layout(config, LAYOUTS)
     table = find_optional(config.root, *_TABLE)
@@ -96,25 +96,25 @@ def plan(config: ImportConfig) -> Plan[Any]:
     views = "" if source.projections is None else " with projections"
     if files is not None and layout != "csv":
         reports, total = open_files(files)
-        return Plan(
+        return ImportPlan(
             items=reports,
             study_id=_xml_id,
             read=partial(read_xml, source),
             total=total,
             layout=f"xml{views}",
             collections=(COLLECTION,),
-            takes=("projections",),
+            used_settings=("projections",),
         )
     if table is not None and layout != "xml":
         rows = _rows(table)
-        return Plan(
+        return ImportPlan(
             items=rows,
             study_id=_csv_id,
             read=partial(read_csv, source, _listed_images(source)),
             total=len(rows),
             layout=f"csv{views}",
             collections=(COLLECTION,),
-            takes=("projections",),
+            used_settings=("projections",),
         )
     wanted = {"xml": f"ecgen-radiology/*.xml or {ARCHIVES[0]}", "csv": _TABLE[0]}
     looked = wanted[layout] if layout else ", ".join(wanted.values())

@@ -32,7 +32,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
@@ -89,7 +89,7 @@ class SourceImage:
     report_id: str
 
 
-def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -106,7 +106,7 @@ def plan(config: ImportConfig) -> Plan[StudyImages[SourceImage]]:
         images = studies.setdefault(image.study or f"line {line}", [])
         # The report stands in every row of its study; held once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
-    return Plan(
+    return ImportPlan(
         items=studies_with_priors(studies, _visit),
         study_id=StudyImages.id_of,
         read=partial(read, config.root),

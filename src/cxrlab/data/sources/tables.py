@@ -411,7 +411,7 @@ class StudyImages(Generic[SourceImage]):
 
     @staticmethod
     def id_of(visited: StudyImages[SourceImage]) -> str:
-        """The id, for `Plan.study_id`."""
+        """The id, for `ImportPlan.study_id`."""
         return visited.id
 
 

@@ -33,7 +33,7 @@ from cxrlab.core.label_maps import VINDR_CXR
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     Row,
     chosen_layout,
@@ -87,13 +87,13 @@ class SourceImage:
     remarks: list[str] = field(default_factory=list)
 
 
-def plan(config: ImportConfig) -> Plan[SourceImage]:
+def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     """The images of train, then those of test, in the order of the tables."""
     layout = chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = "kaggle" if not _tables(config.root) and find_optional(config.root, "train.csv") else "physionet"
     images = _kaggle(config.root) if layout == "kaggle" else _physionet(config.root)
-    return Plan(
+    return ImportPlan(
         items=images,
         study_id=_study_id,
         read=partial(read, config.root),

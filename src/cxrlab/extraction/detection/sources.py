@@ -15,7 +15,7 @@ from cxrlab.core.image_codec import decode, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import shown
+from cxrlab.data.views import selected_image
 from cxrlab.extraction.desk import PICTURES
 from cxrlab.extraction.ledger import LEDGER, read_ledger
 
@@ -99,4 +99,4 @@ class _Image:
 
     def __call__(self) -> Pixels:
         study = self.corpus[self.study]
-        return to_uint8(self.corpus.image(study, shown(study).number))
+        return to_uint8(self.corpus.image(study, selected_image(study).number))
