@@ -104,9 +104,9 @@ def test_the_seed_reaches_every_stage(tmp_path: Path) -> None:
 
 def test_null_takes_a_setting_out(tmp_path: Path) -> None:
     """A variant that learns one text only takes the other corpus out of the recipe."""
-    recipe = {**BASE["align"], "also": {"twice": {"data": "drawn", "weight": 0.5}}}
-    parts = planned(tmp_path, align=recipe, variants=variants(one={"align": {"also": None}})).parts
-    alsos = {part.folder: part.config.also for part in parts if part.kind == "align"}
+    recipe = {**BASE["align"], "extra_corpora": {"twice": {"data": "drawn", "weight": 0.5}}}
+    parts = planned(tmp_path, align=recipe, variants=variants(one={"align": {"extra_corpora": None}})).parts
+    alsos = {part.folder: part.config.extra_corpora for part in parts if part.kind == "align"}
     assert alsos["seed1/full/align"]["twice"]["data"] == str(tmp_path / "corpora" / "drawn")
     assert alsos["seed1/one/align"] == {}
 

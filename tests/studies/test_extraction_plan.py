@@ -20,7 +20,7 @@ from cxrlab.studies.study_corpora import corpus_folders, pool_with_folders
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 40, "size": 32, "seed": 3}}, "bland": {"bland": {"n": 6, "size": 32}}},
     "data": "drawn",
-    "models": {"taught": {"start": "builtin:reporter", "also": {"bland": {"data": "bland"}}}},
+    "models": {"taught": {"start": "builtin:reporter", "extra_corpora": {"bland": {"data": "bland"}}}},
     "extract": {"victim": "made:taught", "budget": 30, "rounds": 3, "n": 5},
     "variants": {
         "knockoff": {"changes": "As they are.", "extract": {"method": "knockoff"}},
@@ -101,7 +101,9 @@ def test_names_of_corpora_and_models_become_folders(tmp_path: Path) -> None:
     assert one.pool == f"mix:0.1:corpus:{corpora}/drawn@train+scenes" and one.data == corpora / "drawn"
     assert two.defence_settings.benign == corpora / "drawn"
     first, second = (part for part in found.parts if part.kind == "models")
-    assert first.config.data == corpora / "drawn" and first.config.also["bland"]["data"] == str(corpora / "bland")
+    assert first.config.data == corpora / "drawn" and first.config.extra_corpora["bland"]["data"] == str(
+        corpora / "bland"
+    )
     assert second.config.start == taught and second.needs == ("models/taught",)
 
 

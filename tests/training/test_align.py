@@ -131,8 +131,8 @@ def test_a_whole_model_may_be_the_start(config: AlignConfig, aligned: Path, tmp_
 
 def test_words_without_images_teach_a_projector_nothing(config: AlignConfig) -> None:
     for words in ({"images": False}, {"images": False, "findings_in_prompt": True}):
-        with pytest.raises(ConfigError, match="also, 'words': a projector alone learns nothing from words"):
-            dataclasses.replace(config, also={"words": {"data": str(config.data), **words}})
+        with pytest.raises(ConfigError, match="extra_corpora, 'words': a projector alone learns nothing from words"):
+            dataclasses.replace(config, extra_corpora={"words": {"data": str(config.data), **words}})
 
 
 def test_images_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_images_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path:
 
     make_scenes(ScenesConfig(n=20, size=32, seed=1, workers=1), tmp_path / "scenes")
     also = {"scenes": {"data": str(tmp_path / "scenes"), "weight": 0.5, "prompts": "caption/1"}}
-    done = align(dataclasses.replace(config, also=also, cache=tmp_path / "cache"), tmp_path / "run")
+    done = align(dataclasses.replace(config, extra_corpora=also, cache=tmp_path / "cache"), tmp_path / "run")
     card = read_model_card(tmp_path / "run" / "checkpoint")
     assert done.rows > 40 and card is not None and set(card.collections) == {"phantom", "scenes"}
 

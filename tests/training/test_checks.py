@@ -80,8 +80,8 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
         ({"start": "a", "augmentation": Augmentation()}, "augmentation without train_vision_encoder"),
         ({"start": "a", "n": 0}, "n=0"),
         ({"start": "a", "cache_gb": -1.0}, "cache_gb"),
-        ({"start": "a", "also": {"x": {"data": "c", "weight": 0}}}, "weight=0"),
-        ({"start": "a", "also": {"x": {"daat": "c"}}}, "there is no setting 'daat'"),
+        ({"start": "a", "extra_corpora": {"x": {"data": "c", "weight": 0}}}, "weight=0"),
+        ({"start": "a", "extra_corpora": {"x": {"daat": "c"}}}, "there is no setting 'daat'"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, object], said: str) -> None:
@@ -99,7 +99,7 @@ def test_images_are_varied_by_what_the_file_names_alone(tmp_path: Path) -> None:
 def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
-        "data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, images: false}\n"
+        "data: c\nstart: hf:x\nextra_corpora:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, images: false}\n"
     )
-    found = parse_extra_corpora(config_from(FinetuneConfig, file).also)
+    found = parse_extra_corpora(config_from(FinetuneConfig, file).extra_corpora)
     assert found["scenes"].weight == 0.5 and found["scenes"].images and not found["words"].images

@@ -59,7 +59,7 @@ def start(drops: Path) -> Path:
 def config(corpus: Path, **changes: Any) -> EncoderConfig:
     optimisation = replace(SHORT, **changes.pop("optimisation", {}))
     parts = {} if "start" in changes else {"vision_encoder": "fresh:tiny", "text_encoder": "fresh:tiny"}
-    return EncoderConfig(corpus, **{**parts, "shared": 16, "optimisation": optimisation, **changes})
+    return EncoderConfig(corpus, **{**parts, "projection_dim": 16, "optimisation": optimisation, **changes})
 
 
 def losses(out: Path) -> list[float]:
@@ -268,7 +268,10 @@ def test_configs_that_contradict_themselves(corpus: Path) -> None:
         ({"vision_encoder": "fresh:tiny", "text_encoder": "fresh:tiny", "start": "hf:x"}, "contradict"),
         ({"n": 0}, "n=0"),
         ({"cache_gb": -1.0}, "cache_gb"),
-        ({"vision_encoder": "fresh:tiny", "also": {"words": {"data": "x", "images": False}}}, "an image and a report"),
+        (
+            {"vision_encoder": "fresh:tiny", "extra_corpora": {"words": {"data": "x", "images": False}}},
+            "an image and a report",
+        ),
         ({"vision_encoder": "fresh:tiny", "optimisation": Optimisation(compiled=True)}, "no language model"),
     ):
         with pytest.raises(ConfigError, match=told):
@@ -282,7 +285,9 @@ def test_a_second_corpus_in_colour_and_a_second_text_of_one_image(corpus: Path, 
 
     scenes = make_scenes(ScenesConfig(n=24, size=32, seed=7, workers=1), tmp_path / "scenes").path
     also = {"scenes": {"data": str(scenes), "weight": 0.5}, "again": {"data": str(corpus)}}
-    done = train_encoder(config(corpus, start=f"hf:{start}", also=also, optimisation={"steps": 2}), tmp_path / "run")
+    done = train_encoder(
+        config(corpus, start=f"hf:{start}", extra_corpora=also, optimisation={"steps": 2}), tmp_path / "run"
+    )
     assert done.rows > 2 * 52 and done.steps == 2
 
 

@@ -235,7 +235,7 @@ def test_a_run_that_was_killed_after_its_summary_is_ended_not_repeated(
 
 def test_a_image_with_two_texts_is_decoded_once(config: FinetuneConfig, tmp_path: Path) -> None:
     """As LLaVA-Rad learns the rules' and the model's text of one corpus."""
-    both = dataclasses.replace(config, also={"again": {"data": str(config.data)}}, cache=tmp_path / "cache")
+    both = dataclasses.replace(config, extra_corpora={"again": {"data": str(config.data)}}, cache=tmp_path / "cache")
     done = finetune(both, tmp_path / "run")
     images = [folder for folder in (tmp_path / "cache").iterdir() if folder.name.startswith("images-")]
     (state_of,) = (json.loads((folder / "state.json").read_text()) for folder in images)
@@ -281,10 +281,12 @@ def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, t
         "words": {"data": data, "images": False},
         "told": {"data": data, "images": False, "findings_in_prompt": True},
     }
-    done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
+    done = finetune(dataclasses.replace(config, extra_corpora=also), tmp_path / "run")
     assert done.rows == 3 * len(read_source(ExtraCorpus(config.data)).samples)
-    with pytest.raises(ConfigError, match="also, 'words': a language model that is left as it is learns nothing"):
-        dataclasses.replace(config, also=also, train_language=False, lora_rank=0)
+    with pytest.raises(
+        ConfigError, match="extra_corpora, 'words': a language model that is left as it is learns nothing"
+    ):
+        dataclasses.replace(config, extra_corpora=also, train_language=False, lora_rank=0)
 
 
 def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_
     asked = read_source(ExtraCorpus(config.data, questions=True)).samples
     assert {sample.report for sample in asked} == {YES, NO} and all(sample.question for sample in asked)
     also = {"questions": {"data": str(config.data), "questions": True}}
-    done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
+    done = finetune(dataclasses.replace(config, extra_corpora=also), tmp_path / "run")
     assert done.rows == len(asked) + len(read_source(ExtraCorpus(config.data)).samples)
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
     image = np.zeros((32, 32), np.float32)

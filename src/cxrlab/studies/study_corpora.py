@@ -138,13 +138,13 @@ _MAKERS = {
 
 
 def with_folders(settings: Mapping[str, Any], folders: Mapping[str, Path], place: str) -> dict[str, Any]:
-    """Settings with names of corpora replaced by folders: under `data`, and in the rows of `also`."""
+    """Settings with names of corpora replaced by folders: under `data`, and in the rows of `extra_corpora`."""
     result = dict(settings)
     if "data" in result:
         result["data"] = str(_folder(result["data"], folders, place))
-    if isinstance(also := result.get("also"), Mapping):
-        rows = {name: row for name, row in also.items() if isinstance(row, Mapping)}  # the others are refused later
-        result["also"] = {**also, **{name: with_folders(row, folders, place) for name, row in rows.items()}}
+    if isinstance(extra := result.get("extra_corpora"), Mapping):
+        rows = {name: row for name, row in extra.items() if isinstance(row, Mapping)}  # the others are refused later
+        result["extra_corpora"] = {**extra, **{name: with_folders(row, folders, place) for name, row in rows.items()}}
     return result
 
 

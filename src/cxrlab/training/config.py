@@ -160,7 +160,7 @@ def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
     found: dict[str, ExtraCorpus] = {}
     problems: list[str] = []
     for name, given in values.items():
-        one, wrong = parse_group(ExtraCorpus, given, f"also, '{name}'")
+        one, wrong = parse_group(ExtraCorpus, given, f"extra_corpora, '{name}'")
         problems += wrong
         if one is not None:
             found[str(name)] = one
@@ -181,9 +181,9 @@ class EncoderConfig:
         text: Who made the structured text that is learnt; the source's findings when left out.
         statements: all sentences of a report, or present: those alone that state something present or possible. Which
             denials a report writes down cannot be seen on the image.
-        also: Further corpora, name → {data, weight, text}.
+        extra_corpora: Further corpora, name → {data, weight, text}.
         n: Number of studies drawn; all when left out.
-        shared: Numbers of the space that images and reports share.
+        projection_dim: Width of the embedding space that images and reports share.
         text_head: How a text is read off its tokens: bert (its own pooler and one matrix), or biomedclip (first token
             and two matrices).
         image_size: Side of the image in pixels, for a encoder whose own image processor gives another one; the whole
@@ -202,9 +202,9 @@ class EncoderConfig:
     start: str | None = None
     text: str | None = None
     statements: Literal["all", "present"] = "all"
-    also: Mapping[str, Any] = field(default_factory=dict)
+    extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     n: int | None = None
-    shared: int = 512
+    projection_dim: int = 512
     text_head: Literal["bert", "biomedclip"] = "bert"
     image_size: int | None = None
     augmentation: Augmentation = Augmentation()
@@ -216,7 +216,7 @@ class EncoderConfig:
     cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
-        for name in ("n", "shared", "image_size"):
+        for name in ("n", "projection_dim", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
@@ -231,9 +231,11 @@ class EncoderConfig:
             raise ConfigError(
                 "start and vision encoder or text_encoder contradict each other; give start alone, or both parts."
             )
-        for name, one in parse_extra_corpora(self.also).items():
+        for name, one in parse_extra_corpora(self.extra_corpora).items():
             if not one.images or one.questions:
-                raise ConfigError(f"also, '{name}': contrastive training needs an image and a report in every pair.")
+                raise ConfigError(
+                    f"extra_corpora, '{name}': contrastive training needs an image and a report in every pair."
+                )
         if self.optimisation.compiled:
             raise ConfigError("compiled=true: stage 1 has no language model whose layers could be compiled.")
 
@@ -248,7 +250,7 @@ class AlignConfig:
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained on: hf:FOLDER or builtin:NAME.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
         prompts: Row of the prompts' table, or a YAML file of that form.
         n: Number of studies drawn; all when left out.
         optimisation: How the weights are moved.
@@ -264,7 +266,7 @@ class AlignConfig:
     language_model: str | None = None
     start: str | None = None
     text: str | None = None
-    also: Mapping[str, Any] = field(default_factory=dict)
+    extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
     n: int | None = None
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
@@ -289,7 +291,7 @@ class FinetuneConfig:
         encoder: Vision vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
         indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
         train_vision_encoder: Train the vision encoder too; its features are then not cached.
@@ -313,7 +315,7 @@ class FinetuneConfig:
     encoder: str | None = None
     language_model: str | None = None
     text: str | None = None
-    also: Mapping[str, Any] = field(default_factory=dict)
+    extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     indication: bool = True
     train_projector: bool = True
     train_vision_encoder: bool = False
@@ -351,9 +353,11 @@ class FinetuneConfig:
 
 def _check_images(config: AlignConfig | FinetuneConfig, what: str) -> None:
     """Words without an image pass by the projector."""
-    for name, one in parse_extra_corpora(config.also).items():
+    for name, one in parse_extra_corpora(config.extra_corpora).items():
         if not one.images:
-            raise ConfigError(f"also, '{name}': {what} learns nothing from words without images; leave it out.")
+            raise ConfigError(
+                f"extra_corpora, '{name}': {what} learns nothing from words without images; leave it out."
+            )
 
 
 def _check_shared(config: AlignConfig | FinetuneConfig) -> None:
@@ -362,7 +366,7 @@ def _check_shared(config: AlignConfig | FinetuneConfig) -> None:
         raise ConfigError(f"n={config.n} is not usable; give a whole number from 1.")
     if config.cache_gb < 0:
         raise ConfigError(f"cache_gb={config.cache_gb} is not usable; give a number of at least 0.")
-    parse_extra_corpora(config.also)
+    parse_extra_corpora(config.extra_corpora)
     parts = (config.encoder, config.language_model)
     if config.start is None and None in parts:
         raise ConfigError("there is no start; give start (a trained model), or both encoder and language_model.")

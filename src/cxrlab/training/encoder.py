@@ -109,7 +109,7 @@ def write_encoder(parts: EncoderParts, card: ModelCard, folder: Path) -> None:
 def _sources(config: EncoderConfig) -> list[Source]:
     """The corpora; together they must hold at least two different reports."""
     main = read_source(ExtraCorpus(config.data, text=config.text), config.n, config.optimisation.seed)
-    sources = [main, *(read_source(one) for one in parse_extra_corpora(config.also).values())]
+    sources = [main, *(read_source(one) for one in parse_extra_corpora(config.extra_corpora).values())]
     if config.statements == "present":
         sources = [_of_what_is_there(source) for source in sources]
     if len({sample.report for source in sources for sample in source.samples}) < 2:
@@ -282,9 +282,9 @@ def _put_together(config: EncoderConfig) -> tuple[Any, Any, Any, tuple[str, ...]
     vision_encoder = load_vision_encoder(str(config.vision_encoder), seed=seed)
     text = load_text_encoder(str(config.text_encoder), seed=seed + 1)
     if config.text_head == "bert":
-        model = build_dual_encoder(vision_encoder.model, text.model, config.shared, seed + 2)
+        model = build_dual_encoder(vision_encoder.model, text.model, config.projection_dim, seed + 2)
     else:
-        model = _biomedclip(vision_encoder.model, text.model, config.shared, seed + 2)
+        model = _biomedclip(vision_encoder.model, text.model, config.projection_dim, seed + 2)
     return model, text.tokenizer, vision_encoder.image_processor, vision_encoder.collections, vision_encoder.trained_on
 
 

@@ -332,7 +332,7 @@ def read_sources(config: Config) -> tuple[Source, ...]:
     """The corpora of a config, the main one first."""
     main = ExtraCorpus(config.data, text=config.text)
     seed = config.optimisation.seed
-    further = [read_source(one, seed=seed) for one in parse_extra_corpora(config.also).values()]
+    further = [read_source(one, seed=seed) for one in parse_extra_corpora(config.extra_corpora).values()]
     return (read_source(main, config.n, seed), *further)
 
 
