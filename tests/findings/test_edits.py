@@ -5,18 +5,18 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence, Severity, Side
-from cxrlab.findings.edits import EDITS, Told, omission, paraphrase, sentence_order
+from cxrlab.findings.edits import EDITS, NarratedVisit, omission, paraphrase, sentence_order
 from cxrlab.findings.narrator import narrate
 
 
 @pytest.fixture(scope="module")
-def told(visits):
-    return [Told.of(visit, 4, f"t{number}") for number, visit in enumerate(visits[:600])]
+def narrated(visits):
+    return [NarratedVisit.of(visit, 4, f"t{number}") for number, visit in enumerate(visits[:600])]
 
 
 @pytest.fixture(scope="module")
-def edited(told):
-    return {name: [(t, e) for t in told if (e := row.edit(t)) is not None] for name, row in EDITS.items()}
+def edited(narrated):
+    return {name: [(t, e) for t in narrated if (e := row.edit(t)) is not None] for name, row in EDITS.items()}
 
 
 def words(text):
@@ -44,9 +44,9 @@ def test_harmful_and_harmless_edits_are_the_ten_that_are_asked_for():
     ]  # fmt: skip
 
 
-def test_edits_are_the_same_each_time(told):
+def test_edits_are_the_same_each_time(narrated):
     for row in EDITS.values():
-        assert row.edit(told[3]) == row.edit(told[3])
+        assert row.edit(narrated[3]) == row.edit(narrated[3])
 
 
 def test_a_side_flip_swaps_left_and_right_and_nothing_else(edited):
@@ -65,31 +65,33 @@ def test_severity_and_size_change_one_or_two_words(edited):
 
 
 def test_a_negation_flip_adds_a_denial_of_what_was_there(edited):
-    for told, edit in edited["negation flip"]:
+    for narrated, edit in edited["negation flip"]:
         assert len(re.findall(r"\bNo ", edit.candidate)) == len(re.findall(r"\bNo ", edit.reference)) + 1
-        assert edit.reference == told.text
+        assert edit.reference == narrated.text
 
 
 def test_an_omission_takes_one_sentence_and_leaves_the_others(edited):
-    for told, edit in edited["omission"]:
+    for narrated, edit in edited["omission"]:
         lost, gained = changed(edit)
         assert lost and not gained
         assert not re.search(r"\d+\. \d+\. |: \.|  ", edit.candidate), edit.candidate
-        assert len(edit.candidate) < len(told.text)
+        assert len(edit.candidate) < len(narrated.text)
 
 
 def test_an_invention_is_appended_and_not_denied_before(edited):
-    for told, edit in edited["invention"]:
-        assert edit.candidate.startswith(told.text + " ") and edit.candidate.endswith(".")
-        assert told.denied.isdisjoint({"lung opacity"}) or "consolidation" not in edit.candidate[len(told.text) :]
+    for narrated, edit in edited["invention"]:
+        assert edit.candidate.startswith(narrated.text + " ") and edit.candidate.endswith(".")
+        assert (
+            narrated.denied.isdisjoint({"lung opacity"}) or "consolidation" not in edit.candidate[len(narrated.text) :]
+        )
 
 
 def test_a_paraphrase_says_the_same_in_other_words(visits):
     visit = next(v for v in visits if len(v.present) > 2)
-    told = Told.of(visit, 4, "x")
+    narrated = NarratedVisit.of(visit, 4, "x")
     again = narrate(visit, 4, "x/again", "B")
-    assert paraphrase(told).candidate == again.report.findings != told.text
-    assert [f.observation for f in again.findings[: len(visit.findings)]] == [f.observation for f in told.findings]
+    assert paraphrase(narrated).candidate == again.report.findings != narrated.text
+    assert [f.observation for f in again.findings[: len(visit.findings)]] == [f.observation for f in narrated.findings]
 
 
 def test_case_changes_no_letter(edited):
@@ -105,7 +107,7 @@ def test_another_order_keeps_every_sentence(edited):
 def test_numbered_and_headed_text_keeps_its_order(image):
     visit = image()
     for text in ("1. No edema. 2. Heart normal.", "Lungs: No edema. Heart: Normal.", "No edema."):
-        assert sentence_order(Told(visit, 1, "x", text, (), frozenset())) is None
+        assert sentence_order(NarratedVisit(visit, 1, "x", text, (), frozenset())) is None
 
 
 def test_masks_are_added_and_nothing_is_lost(edited):
@@ -117,12 +119,14 @@ def test_a_sentence_under_a_heading_is_not_taken_out_alone(image):
     """ "Lungs: Heart: normal." would no longer be a report."""
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
     text = "Pleura: Small left pleural effusion. Heart: Normal size."
-    told = Told(image(effusion), 1, "x", text, (Finding(**{**vars(effusion), "span": (8, 35)}),), frozenset())
-    assert told.sentences and omission(told) is None
+    narrated = NarratedVisit(
+        image(effusion), 1, "x", text, (Finding(**{**vars(effusion), "span": (8, 35)}),), frozenset()
+    )
+    assert narrated.sentences and omission(narrated) is None
 
 
-def test_hedged_joined_and_repeated_findings_are_left_alone(told):
-    for report in told:
+def test_hedged_joined_and_repeated_findings_are_left_alone(narrated):
+    for report in narrated:
         names = Counter(f.observation for f in report.findings)
         for finding in report.sentences:
             assert finding.presence is Presence.PRESENT and finding.certainty == "certain"

@@ -129,7 +129,7 @@ def test_a_number_of_mistakes_is_kept_where_the_visit_offers_as_many(visits):
 def test_a_normal_image_can_only_be_overread(visits):
     normal = next(v for v in visits if not v.findings)
     plan = draw_error_plan(generator(3, "plan"), normal, count=8)
-    assert all(mistake.was is None for mistake in plan.mistakes)
+    assert all(mistake.reference is None for mistake in plan.mistakes)
     assert 1 <= plan.count(ErrorKind.FALSE_FINDING) <= 3 and plan.count(ErrorKind.FALSE_COMPARISON) <= 1
 
 

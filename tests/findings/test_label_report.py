@@ -13,7 +13,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import observation
 from cxrlab.findings.grammar import capital, without_article
-from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES, label_report, told
+from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES, label_report, stated_labels
 from cxrlab.findings.reader import Reading, read
 
 # Shares of present, absent, uncertain and missing labels: few labels as in real tables, all of one kind, and all mixed.
@@ -79,11 +79,11 @@ def invented(labels: dict[str, int], reading: Reading, style: str) -> set[str]:
 
 
 def check(style: str, seeds: range) -> None:
-    """Every vector is told whole and comes back whole, with nothing else in the text."""
+    """Every vector is stated whole and comes back whole, with nothing else in the text."""
     for seed in seeds:
         labels = consistent(style, seed)
         text = label_report(labels, f"study {seed}", style)
-        kept = told(labels, style)
+        kept = stated_labels(labels, style)
         assert {**labels, **kept} == labels and set(labels) - set(kept) <= {STYLES[style].nothing}, labels
         reading = read(text)
         assert not unlike(labels, reading, style), (labels, text)
@@ -103,13 +103,13 @@ def test_a_thousand_other_vectors_come_back_from_the_text(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_of_a_contradiction_what_is_told_comes_back(style: str) -> None:
+def test_of_a_contradiction_what_is_stated_comes_back(style: str) -> None:
     """A vector drawn without care: the text still says one thing of each observation."""
     for seed in range(300):
         labels = drawn(style, seed)
         if STYLES[style].nothing:
             labels[str(STYLES[style].nothing)] = (1, 0, -1)[seed % 3]
-        kept = told(labels, style)
+        kept = stated_labels(labels, style)
         assert kept.items() <= labels.items()
         text = label_report(labels, f"study {seed}", style)
         assert not unlike(kept, read(text), style), (labels, text)
@@ -184,18 +184,18 @@ def test_nothing_found_is_one_sentence_and_allows_devices() -> None:
 @pytest.mark.parametrize("value", [1, -1])
 def test_nothing_found_yields_to_a_finding(value: int) -> None:
     """A finding, sure or not, outweighs the label that says that there is none."""
-    assert told({"No Finding": 1, "Edema": value}, "chexpert") == {"Edema": value}
+    assert stated_labels({"No Finding": 1, "Edema": value}, "chexpert") == {"Edema": value}
 
 
 @pytest.mark.parametrize("value", [0, -1])
-def test_nothing_found_is_told_by_no_word_unless_it_is_certain(value: int) -> None:
+def test_nothing_found_is_stated_by_no_word_unless_it_is_certain(value: int) -> None:
     assert label_report({"No Finding": value}, "a", "chexpert") == ""
 
 
-def test_the_strongest_of_labels_for_one_thing_is_told() -> None:
+def test_the_strongest_of_labels_for_one_thing_is_stated() -> None:
     """The vocabulary calls both a lung opacity: a text cannot have one and lack the other."""
-    assert told({"Infiltration": 0, "Lung Opacity": 1}, "vindr-cxr") == {"Lung Opacity": 1}
-    assert told({"Nodule/Mass": -1, "Lung tumor": 0}, "vindr-cxr") == {"Nodule/Mass": -1}
+    assert stated_labels({"Infiltration": 0, "Lung Opacity": 1}, "vindr-cxr") == {"Lung Opacity": 1}
+    assert stated_labels({"Nodule/Mass": -1, "Lung tumor": 0}, "vindr-cxr") == {"Nodule/Mass": -1}
 
 
 def test_the_parent_is_denied_beside_its_child_as_the_rest() -> None:

@@ -23,7 +23,7 @@ from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.metric_choice import OpenJudge
 from cxrlab.evaluation.validate import compute_tallies, higher_is_better
 from cxrlab.findings.cases import CaseConfig, draw_patient
-from cxrlab.findings.edits import EDITS, Edited, EditRow, Told, paraphrase
+from cxrlab.findings.edits import EDITS, Edited, EditRow, NarratedVisit, paraphrase
 from cxrlab.findings.planted_errors import mistaken
 from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch, Context, Pair
@@ -347,33 +347,33 @@ class _Measure:
 
 
 class _Reports:
-    """Narrated reports, told once however many rows ask for them."""
+    """Narrated reports, narrated once however many rows ask for them."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._told: list[Told] = []
+        self._narrated: list[NarratedVisit] = []
 
-    def __getitem__(self, index: int) -> Told:
-        while len(self._told) <= index:
-            name = f"sensitivity{len(self._told):05d}"
-            self._told.append(Told.of(draw_patient(self.seed, name).visits[-1], self.seed, name))
-        return self._told[index]
+    def __getitem__(self, index: int) -> NarratedVisit:
+        while len(self._narrated) <= index:
+            name = f"sensitivity{len(self._narrated):05d}"
+            self._narrated.append(NarratedVisit.of(draw_patient(self.seed, name).visits[-1], self.seed, name))
+        return self._narrated[index]
 
 
 def _row(row: EditRow, measure: _Measure, reports: _Reports, n: int) -> Row:
-    cases: list[tuple[Told, Edited]] = []
+    cases: list[tuple[NarratedVisit, Edited]] = []
     for index in range(max(LEAST_LOOKS, LOOKS * n)):
-        told = reports[index]
-        edited = row.edit(told)
+        narrated = reports[index]
+        edited = row.edit(narrated)
         if edited is not None:
-            cases.append((told, edited))
+            cases.append((narrated, edited))
         if len(cases) == n:
             break
     if not cases:
         raise DataError(f"no report of seed {reports.seed} offers a place for an edit; take another seed.")
-    same = Batch([_pair(told, edited) for told, edited in cases])
+    same = Batch([_pair(narrated, edited) for narrated, edited in cases])
     after = measure(same.with_candidates([edited.candidate for _, edited in cases]))
-    others = [paraphrase(told).candidate for told, _ in cases] if row.must_fall else None
+    others = [paraphrase(narrated).candidate for narrated, _ in cases] if row.must_fall else None
     faithful = measure(same.with_candidates(others)) if others else {}
     cells = {}
     for name, (tally, before) in measure(same).items():
@@ -381,10 +381,10 @@ def _row(row: EditRow, measure: _Measure, reports: _Reports, n: int) -> Row:
     return Row(row.must_fall, len(cases), cells)
 
 
-def _pair(told: Told, edited: Edited) -> Pair:
+def _pair(narrated: NarratedVisit, edited: Edited) -> Pair:
     """The report as its own candidate."""
     text = edited.reference
-    return Pair(told.name, text, text, patient=told.name, context=Context(age=told.visit.age))
+    return Pair(narrated.name, text, text, patient=narrated.name, context=Context(age=narrated.visit.age))
 
 
 def _cell(tally: Tally, before: Matrix, after: Matrix, paraphrased: Matrix | None) -> CellSensitivity:

@@ -1,15 +1,15 @@
-"""Plausible cases from a seed: patients, their visits, and what is on each film.
+"""Plausible cases from a seed: patients, their visits, and what is on each radiograph.
 
-A patient's visits are drawn in order. Whether a film is normal comes first, so that the share of
-normal studies is what the settings ask for; then the clinical context and the days since the film
-before, so that what was there has had the time to go; then each finding of the previous film moves
+A patient's visits are drawn in order. Whether a radiograph is normal comes first, so that the share of
+normal studies is what the settings ask for; then the clinical context and the days since the radiograph
+before, so that what was there has had the time to go; then each finding of the previous radiograph moves
 on by its course and new ones join it by the chances of the context.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,7 @@ class Visit:
 
     @property
     def present(self) -> tuple[Finding, ...]:
-        """What is on the film; empty for a normal one."""
+        """Present findings; empty for a normal radiograph."""
         return tuple(finding for finding in self.findings if finding.present)
 
 
@@ -106,14 +106,20 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
         findings = (image.normal if is_normal else image.abnormal)(before.present if before else ())
         first_day = {lesion(f): first_day.get(lesion(f), day) for f in findings if f.present}
         prior = days if before else None
-        visits.append(Visit(index + 1, int(image.age), sex, _view(rng, context, findings), context, prior, findings))
+        # AP by the share of the context, and always for who cannot be brought to the stand.
+        bedside = rng.random() < CONTEXTS[context].ap
+        visits.append(
+            Visit(
+                index + 1,
+                int(image.age),
+                sex,
+                View.AP if bedside or any(f.present and f.observation in BEDSIDE for f in findings) else View.PA,
+                context,
+                prior,
+                findings,
+            )
+        )
     return PatientCase(patient, tuple(visits))
-
-
-def _view(rng: np.random.Generator, context: str, findings: Sequence[Finding]) -> View:
-    """AP by the share of the context, and always for who cannot be brought to the stand."""
-    bedside = rng.random() < CONTEXTS[context].ap
-    return View.AP if bedside or any(f.present and f.observation in BEDSIDE for f in findings) else View.PA
 
 
 def _normal_flags(rng: np.random.Generator, count: int, share: float) -> Iterator[bool]:
@@ -126,9 +132,9 @@ def _normal_flags(rng: np.random.Generator, count: int, share: float) -> Iterato
 
 
 def _occasion(rng: np.random.Generator, before: Visit | None, is_normal: bool, *, recovers: bool) -> tuple[str, int]:
-    """Why this film is taken and how many days after the one before.
+    """The clinical context of this visit and the days since the one before.
 
-    A normal film comes late enough for everything on the one before to have gone, and where the
+    A normal radiograph comes late enough for everything on the one before to have gone, and where the
     context has no such long intervals, for another reason.
     """
     if before is None:
@@ -143,7 +149,7 @@ def _occasion(rng: np.random.Generator, before: Visit | None, is_normal: bool, *
 
 
 def _context(rng: np.random.Generator, before: Visit | None, is_normal: bool, recovers: bool) -> str:
-    """A context that suits the patient's age; one to recover from when a normal film is still to come."""
+    """A context that suits the patient's age; one to recover from when a normal radiograph is still to come."""
     rows = {name: row for name, row in CONTEXTS.items() if before is None or row.suits(before.age)}
     if is_normal:
         weights = {name: row.normal for name, row in rows.items()}
@@ -153,7 +159,7 @@ def _context(rng: np.random.Generator, before: Visit | None, is_normal: bool, re
 
 
 def _interval(rng: np.random.Generator, limits: tuple[int, int]) -> int:
-    """Days, even on a logarithmic scale: follow-up films crowd near the first."""
+    """Days, even on a logarithmic scale: follow-up radiographs crowd near the first."""
     low, high = math.log(limits[0]), math.log(limits[1])
     return round(math.exp(low + (high - low) * rng.random()))
 

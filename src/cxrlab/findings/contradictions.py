@@ -1,4 +1,4 @@
-"""Which findings cannot stand together on one film."""
+"""Findings that exclude each other on one radiograph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
 
-# Never on one film.
+# Never on one radiograph.
 NEVER = frozenset({frozenset({"emphysema", "low lung volumes"})})
 # Never on one side: the layers of the pleura that are thickened together do not separate.
 NEVER_ON_ONE_SIDE = frozenset({frozenset({"pneumothorax", "pleural thickening"})})
@@ -46,7 +46,7 @@ def _empties(air: Finding, other: Finding) -> bool:
 
 
 def clash(first: Finding, second: Finding) -> bool:
-    """Whether the two cannot be on one film, whichever comes first."""
+    """Whether the two cannot be on one radiograph, whichever comes first."""
     names = frozenset({first.observation, second.observation})
     meet = sides_meet(first.side, second.side)
     if len(names) == 1:

@@ -14,7 +14,7 @@ from cxrlab.findings.realiser import Realiser, Statement
 
 
 class NegativeStatements:
-    """Hands out negatives that are true of a visit and says none of them twice."""
+    """Negatives that are true of a visit, each used once."""
 
     def __init__(self, visit: Visit, words: Realiser) -> None:
         """Deny what `visit` does not show, in the words of `words`."""
@@ -51,7 +51,7 @@ class NegativeStatements:
         return [self._list(chosen)] if chosen else []
 
     def whole(self, sentences: list[Statement], *, headed: bool) -> list[Statement]:
-        """A normal film's sentences with a verdict on the whole film where one is due."""
+        """A normal radiograph's sentences with a verdict on the whole radiograph where one is due."""
         short = len(sentences) < 2
         if not short and (headed or not self.words.chance(0.3)):
             return sentences
@@ -228,7 +228,7 @@ CALM = frozenset(
 
 
 def circumstances(present: Iterable[Finding]) -> frozenset[str]:
-    """The observations of a film and the conditions that they fulfil."""
+    """The observations of a radiograph and the conditions that they fulfil."""
     findings = tuple(present)
     met = {name for name, condition in CONDITIONS.items() if any(condition.met(finding) for finding in findings)}
     return frozenset({*met, *(finding.observation for finding in findings)})
@@ -240,5 +240,5 @@ def deniable(name: str, present: frozenset[str]) -> bool:
 
 
 def region_of(name: str) -> str:
-    """The region of the report in which an observation is told."""
+    """The region of the report in which an observation is stated."""
     return REGIONS[observation(name).group]

@@ -1,10 +1,10 @@
-"""Why the film was taken, and what is then likely to be on it.
+"""Clinical contexts: why a radiograph was taken, and which findings are then likely.
 
 One row is one clinical context. `weight` is its share among abnormal studies and `normal` among
-normal ones (both are scaled to sum to 1), `ap` the share of portable AP films, `ages` the range in
+normal ones (both are scaled to sum to 1), `ap` the share of portable AP radiographs, `ages` the range in
 years at a first visit (later ones may be `LATER` years older), `days` the range of the interval to
-the next film, and `chances` the probability that an observation is there at a first abnormal visit.
-`acute` marks contexts a patient can recover from entirely, so that a normal film may follow.
+the next radiograph, and `chances` the probability that an observation is there at a first abnormal visit.
+`acute` marks contexts a patient can recover from entirely, so that a normal radiograph may follow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LATER = 3
 
 @dataclass(frozen=True)
 class Context:
-    """One reason for a film; see the head of this file for the fields."""
+    """One clinical context; the module docstring describes the fields."""
 
     weight: float
     normal: float
@@ -112,7 +112,7 @@ CONTEXTS: Mapping[str, Context] = {
 
 # Chance that a visit carries a finding that has nothing to do with its context, and how likely each
 # one then is. Any pair that is physically possible does occur. Tubes are missing here: nobody comes
-# to a routine film intubated, and drains and subcutaneous emphysema follow other findings.
+# to a routine radiograph intubated, and drains and subcutaneous emphysema follow other findings.
 EXTRA_CHANCE = 0.30
 EXTRAS: Mapping[str, float] = {
     "lung opacity": 1, "consolidation": 1, "pneumonia": 1, "atelectasis": 2, "edema": 1, "nodule": 2, "mass": 1,
@@ -208,11 +208,11 @@ class Course:
         worse: One step up in degree or size.
         better: One step down.
         gone: No longer there.
-        appears: Days since the film before that it needs to be new; None when it never appears late.
+        appears: Days since the radiograph before that it needs to be new; None when it never appears late.
         grows: Days that one step up takes at least.
         eases: Days that one step down takes at least; from severe to gone it is three steps.
-        stays: Most days from the first film that shows it to the last; None without a limit.
-        arises: The context that brings it: new on a later film only when the patient has just come
+        stays: Most days from the first radiograph that shows it to the last; None without a limit.
+        arises: The context that brings it: new on a later radiograph only when the patient has just come
             into it. None for any.
         least_age: Years below which it does not occur.
     """
@@ -229,7 +229,7 @@ class Course:
 
     @property
     def lasting(self) -> bool:
-        """True for what no later film can be free of again."""
+        """Whether it stays on every later radiograph."""
         return self.gone == 0.0
 
 
@@ -276,6 +276,6 @@ COURSES: Mapping[str, Course] = {
 
 
 def days_to_clear(finding: Finding) -> int:
-    """Days after which a film may be free of it: one step for each grade, one where there is none."""
+    """Days after which a radiograph may be free of it: one step for each grade, one where there is none."""
     steps = finding.severity.rank if finding.severity else 1
     return COURSES[finding.observation].eases * max(1, steps)

@@ -8,7 +8,7 @@ matters; where the report offers nothing to edit the answer is None.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ _LEAD = re.compile(r"(?:^|(?<= ))(?:\d+\. )?$")
 
 
 @dataclass(frozen=True)
-class Told:
+class NarratedVisit:
     """A visit and its report.
 
     Args:
@@ -54,12 +54,12 @@ class Told:
     denied: frozenset[str]
 
     @classmethod
-    def of(cls, visit: Visit, seed: int, name: str) -> Told:
-        """Tell a visit."""
+    def of(cls, visit: Visit, seed: int, name: str) -> NarratedVisit:
+        """Narrates a visit in lexicon A."""
         narration = narrate(visit, seed, name, LEXICON)
-        told = narration.findings[: len(visit.findings)]
-        absent = frozenset(finding.observation for finding in narration.findings[len(told) :])
-        return cls(visit, seed, name, narration.report.findings or "", told, absent)
+        stated = narration.findings[: len(visit.findings)]
+        absent = frozenset(finding.observation for finding in narration.findings[len(stated) :])
+        return cls(visit, seed, name, narration.report.findings or "", stated, absent)
 
     @property
     def rng(self) -> np.random.Generator:
@@ -110,86 +110,82 @@ class Edited:
     candidate: str
 
 
-Edit = Callable[[Told], Edited | None]
+Edit = Callable[[NarratedVisit], Edited | None]
 
 
 # ── harmful ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def negation_flip(told: Told) -> Edited | None:
+def negation_flip(narrated: NarratedVisit) -> Edited | None:
     """A sentence that something is there becomes one that it is not."""
-    for finding in told.sentences:
-        names = circumstances(told.rest(finding))
-        if _matters(told, finding) and deniable(finding.observation, names):
-            words = Realiser(load_lexicon(LEXICON), told.rng)
+    for finding in narrated.sentences:
+        names = circumstances(narrated.rest(finding))
+        if _matters(narrated, finding) and deniable(finding.observation, names):
+            words = Realiser(load_lexicon(LEXICON), narrated.rng)
             name = words.pick(words.lexicon.observations[finding.observation].absent).removeprefix("+ ")
-            return Edited(told.text, told.with_sentence(finding, f"no {without_article(name)}"))
+            return Edited(narrated.text, narrated.with_sentence(finding, f"no {without_article(name)}"))
     return None
 
 
-def side_flip(told: Told) -> Edited | None:
+def side_flip(narrated: NarratedVisit) -> Edited | None:
     """Left becomes right, or right left."""
-    return _slip(told, lambda was, now: was.side is not now.side)
+    return _slip(narrated, lambda was, now: was.side is not now.side)
 
 
-def severity_flip(told: Told) -> Edited | None:
+def severity_flip(narrated: NarratedVisit) -> Edited | None:
     """Mild becomes severe, or severe mild."""
-    return _slip(told, lambda was, now: was.severity is not now.severity)
+    return _slip(narrated, lambda was, now: was.severity is not now.severity)
 
 
-def measurement_change(told: Told) -> Edited | None:
+def measurement_change(narrated: NarratedVisit) -> Edited | None:
     """A size is doubled or halved."""
-    return _slip(told, lambda was, now: was.size_mm != now.size_mm)
+    return _slip(narrated, lambda was, now: was.size_mm != now.size_mm)
 
 
-def omission(told: Told) -> Edited | None:
+def omission(narrated: NarratedVisit) -> Edited | None:
     """A sentence is taken out, and nothing that is left could stand for it."""
-    for finding in told.sentences:
-        near = any(relatedness(finding.observation, other.observation) for other in told.rest(finding))
-        text = told.without_sentence(finding)
-        if text and not near and _matters(told, finding):
-            return Edited(told.text, text)
+    for finding in narrated.sentences:
+        near = any(relatedness(finding.observation, other.observation) for other in narrated.rest(finding))
+        text = narrated.without_sentence(finding)
+        if text and not near and _matters(narrated, finding):
+            return Edited(narrated.text, text)
     return None
 
 
-def invention(told: Told) -> Edited | None:
+def invention(narrated: NarratedVisit) -> Edited | None:
     """A sentence is added on something that is not there and that nothing in the report denies."""
-    for mistake in draw_error_plan(told.rng, told.visit, count=6).mistakes:
-        new = mistake.told
-        if mistake.kind is not ErrorKind.FALSE_FINDING or new is None or not significant(mistake, told.visit.age):
+    for mistake in draw_error_plan(narrated.rng, narrated.visit, count=6).mistakes:
+        new = mistake.candidate
+        if mistake.kind is not ErrorKind.FALSE_FINDING or new is None or not significant(mistake, narrated.visit.age):
             continue
-        if not _denied(new, told.denied):
-            return Edited(told.text, f"{told.text} {capital(_sentence(new, told))}.")
+        # Whether a report that denies these observations also rules out the finding.
+        names = set(narrated.denied)
+        there = circumstances([new])
+        said = [row for row in NORMAL.values() if names.issuperset(row.states)]
+        if not (any(there & set(row.requires) for row in said) or any(not deniable(name, there) for name in names)):
+            return Edited(narrated.text, f"{narrated.text} {capital(_sentence(new, narrated))}.")
     return None
 
 
-def _matters(told: Told, finding: Finding) -> bool:
-    return significant(PlantedError(ErrorKind.OMITTED_FINDING, finding, None), told.visit.age)
+def _matters(narrated: NarratedVisit, finding: Finding) -> bool:
+    return significant(PlantedError(ErrorKind.OMITTED_FINDING, finding, None), narrated.visit.age)
 
 
-def _denied(finding: Finding, denied: Iterable[str]) -> bool:
-    """Whether a report that denies these observations also rules out the finding."""
-    names = set(denied)
-    there = circumstances([finding])
-    said = [row for row in NORMAL.values() if names.issuperset(row.states)]
-    return any(there & set(row.requires) for row in said) or any(not deniable(name, there) for name in names)
-
-
-def _slip(told: Told, wanted: Callable[[Finding, Finding], bool]) -> Edited | None:
-    """The first significant slip of the wanted kind, with one sentence said in the same words but for it."""
-    for finding in told.sentences:
-        for mistake in slips(finding) if _matters(told, finding) else ():
-            changed = mistake.told
-            if changed is not None and wanted(finding, changed) and significant(mistake, told.visit.age):
-                if pair := _parallel(told, finding, changed):
-                    return Edited(*(told.with_sentence(finding, sentence) for sentence in pair))
+def _slip(narrated: NarratedVisit, wanted: Callable[[Finding, Finding], bool]) -> Edited | None:
+    """The first significant error of the wanted kind, with one sentence that differs in nothing else."""
+    for finding in narrated.sentences:
+        for mistake in slips(finding) if _matters(narrated, finding) else ():
+            changed = mistake.candidate
+            if changed is not None and wanted(finding, changed) and significant(mistake, narrated.visit.age):
+                if pair := _parallel(narrated, finding, changed):
+                    return Edited(*(narrated.with_sentence(finding, sentence) for sentence in pair))
     return None
 
 
-def _parallel(told: Told, was: Finding, now: Finding) -> tuple[str, str] | None:
+def _parallel(narrated: NarratedVisit, was: Finding, now: Finding) -> tuple[str, str] | None:
     """Two sentences of equal length in words that differ only in the slip."""
     for attempt in range(TRIES):
-        before, after = (_sentence(finding, told, attempt) for finding in (was, now))
+        before, after = (_sentence(finding, narrated, attempt) for finding in (was, now))
         pairs = list(zip(before.split(), after.split(), strict=False))
         apart = [one for one, other in pairs if one != other]
         # An article may change with the word after it: "a mild", "an extensive".
@@ -198,40 +194,40 @@ def _parallel(told: Told, was: Finding, now: Finding) -> tuple[str, str] | None:
     return None
 
 
-def _sentence(finding: Finding, told: Told, attempt: int = 0) -> str:
-    rng = generator(told.seed, "sentence", told.name, attempt)
+def _sentence(finding: Finding, narrated: NarratedVisit, attempt: int = 0) -> str:
+    rng = generator(narrated.seed, "sentence", narrated.name, attempt)
     return Realiser(load_lexicon(LEXICON), rng).present(finding, fragment=False)
 
 
 # ── harmless ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def paraphrase(told: Told) -> Edited:
+def paraphrase(narrated: NarratedVisit) -> Edited:
     """The same visit in the words of the other lexicon."""
-    other = narrate(told.visit, told.seed, f"{told.name}/again", OTHER_LEXICON)
-    return Edited(told.text, other.report.findings or "")
+    other = narrate(narrated.visit, narrated.seed, f"{narrated.name}/again", OTHER_LEXICON)
+    return Edited(narrated.text, other.report.findings or "")
 
 
-def casing(told: Told) -> Edited:
+def casing(narrated: NarratedVisit) -> Edited:
     """All capitals, or none."""
-    return Edited(told.text, told.text.upper() if told.rng.random() < 0.5 else told.text.lower())
+    return Edited(narrated.text, narrated.text.upper() if narrated.rng.random() < 0.5 else narrated.text.lower())
 
 
-def sentence_order(told: Told) -> Edited | None:
+def sentence_order(narrated: NarratedVisit) -> Edited | None:
     """The sentences in another order; None for numbered or headed text, whose order means something."""
-    parts = _BETWEEN.split(told.text)
-    if len(parts) < 2 or re.search(r"^\d+\. |[a-z]: ", told.text):
+    parts = _BETWEEN.split(narrated.text)
+    if len(parts) < 2 or re.search(r"^\d+\. |[a-z]: ", narrated.text):
         return None
-    order = told.rng.permutation(len(parts)).tolist()
+    order = narrated.rng.permutation(len(parts)).tolist()
     order = order if order != sorted(order) else order[::-1]
-    return Edited(told.text, " ".join(parts[index] for index in order))
+    return Edited(narrated.text, " ".join(parts[index] for index in order))
 
 
-def mask_tokens(told: Told) -> Edited:
+def mask_tokens(narrated: NarratedVisit) -> Edited:
     """De-identification marks before the text, between its sentences and after it."""
-    mask = "XXXX" if told.rng.random() < 0.5 else "___"
-    parts = _BETWEEN.split(told.text)
-    return Edited(told.text, f"{mask} " + f" {mask} ".join(parts) + f" {mask}.")
+    mask = "XXXX" if narrated.rng.random() < 0.5 else "___"
+    parts = _BETWEEN.split(narrated.text)
+    return Edited(narrated.text, f"{mask} " + f" {mask} ".join(parts) + f" {mask}.")
 
 
 @dataclass(frozen=True)

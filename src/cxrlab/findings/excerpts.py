@@ -1,7 +1,7 @@
-"""The part of a report that says what is there.
+"""The sentences of a report that state present findings, and how two reports differ.
 
 Most sentences of a report deny or call normal, and which denials a radiologist writes down cannot be
-seen on the film. Who has to tell reports apart by their films learns from the other sentences.
+seen on the radiograph. A contrastive encoder, which matches reports to radiographs, learns from the other sentences.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The text of a report for a study of which only labels are known, in varied words.
 
-The text says what the labels say and nothing else: no side, no size, nothing of a label that is missing. It is
-the same for the same study on every machine. `told` gives the labels that the text tells: all of a consistent
+The text states the labels and nothing else: no side, no size, nothing of a label that is missing. It is
+the same for the same study on every machine. `stated_labels` returns the labels that the text states: all of a consistent
 set, and of others what is left when contradictions are taken out. A set is consistent when
 
 1. the label for "nothing found" is 1 only where every other label but devices is 0 or missing, and is 0 only
-   where one of them is 1 or -1 (the text then tells it by telling that one; "nothing found" is never uncertain);
+   where one of them is 1 or -1 (the text then states that one; "nothing found" is never uncertain);
 2. labels that stand for one observation of the vocabulary ("Infiltration" and "Lung Opacity" of VinDr-CXR) agree.
-   Where they do not, the strongest is told: present before possible before absent.
+   Where they do not, the strongest is stated: present before possible before absent.
 
 A parent of CheXpert's hierarchy may be absent where a child is present, as in the labels of that corpus: the
 text then says that there is no *other* opacity.
@@ -28,12 +28,12 @@ from cxrlab.findings.grammar import capital, listed, without_article
 
 _STRENGTH = {0: 0, -1: 1, 1: 2}
 _DEVICES = "Support Devices"
-# How often a label is told in a sentence of its own words and not in a frame, where it has such sentences.
+# How often a label is stated in a sentence of its own words and not in a frame, where it has such sentences.
 _OWN_WORDS = 0.4
 
 
 def label_report(labels: Mapping[str, int], study_id: str, style: str) -> str:
-    """Sentences that tell these labels.
+    """Sentences that state these labels.
 
     Args:
         labels: Label of the style → 1 present, 0 absent, -1 uncertain; a missing label is not mentioned.
@@ -41,10 +41,10 @@ def label_report(labels: Mapping[str, int], study_id: str, style: str) -> str:
         style: A name of `label_sentences.STYLES`.
 
     Returns:
-        The text; empty where the labels tell nothing.
+        The text; empty where the labels state nothing.
     """
     row = _style(style)
-    rest = told(labels, style)
+    rest = stated_labels(labels, style)
     writer = _Writer(style, rest, study_id)
     sentences = writer.shuffled([sentence for value in (1, -1, 0) for sentence in writer.sentences(value)])
     sentences += writer.what_is_left()
@@ -53,8 +53,8 @@ def label_report(labels: Mapping[str, int], study_id: str, style: str) -> str:
     return " ".join(sentences)
 
 
-def told(labels: Mapping[str, int], style: str) -> dict[str, int]:
-    """The labels that the text of this style tells, in the order of the style: see the top of this file."""
+def stated_labels(labels: Mapping[str, int], style: str) -> dict[str, int]:
+    """The labels that the text of this style states, in the order of the style: see the top of this file."""
     row = _style(style)
     for name, value in labels.items():
         if name not in row.wordings and name != row.nothing:
@@ -216,7 +216,7 @@ NOTHING_FOUND = (
 
 @dataclass(frozen=True)
 class Wording:
-    """How one label is told.
+    """How one label is worded.
 
     Args:
         names: With the article that they take, for what is there or may be there.
@@ -372,7 +372,7 @@ class Style:
 
     Args:
         corpus: Row of `core.label_maps` that says what they mean.
-        wordings: How each is told.
+        wordings: The wording of each label.
         nothing: The label that says that nothing was found, or None.
     """
 

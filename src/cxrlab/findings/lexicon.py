@@ -27,7 +27,7 @@ LEXICONS: Mapping[str, Path] = {"A": _FOLDER / "lexicon_a.json", "B": _FOLDER / 
 
 @dataclass(frozen=True)
 class Phrases:
-    """The ways to say one observation.
+    """Phrases for one observation.
 
     Args:
         absent: Names for a list of negatives, with their article where one is needed.
@@ -78,14 +78,14 @@ class Lexicon:
         denials: Sentences around `{list}` (`{bare}` without articles) with the word that joins it.
         impression: Disease, incidental or device → fragments around `{np}` or `{bare}`.
         rib_groups: Several broken ribs of one `{side}` as one noun phrase around `{ribs}`.
-        openers: First words of a portable film.
-        normal: Region → normal statements; "whole" for the entire film.
+        openers: First words of a portable radiograph.
+        normal: Region → normal statements; "whole" for the entire radiograph.
         headings: Region → headings of the systematic style.
         examinations: View → texts.
         indications: Context → texts with `{age}` and `{person}`.
         comparisons: Texts with `{ago}`.
-        no_comparison: Texts for a first film.
-        impression_normal: For a film without findings.
+        no_comparison: Texts for a first radiograph.
+        impression_normal: For a radiograph without findings.
         impression_calm: Closing line when nothing present is acute.
     """
 

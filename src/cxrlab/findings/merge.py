@@ -1,7 +1,7 @@
-"""Statements into things: what a report says twice is one finding, and both sides of a chest are one pair.
+"""Merges repeated statements of a report into one finding, and left and right into a bilateral one.
 
 A reading is a list of statements. Before two reports can be compared, repeated statements about the
-same thing are merged, so that a finding told in the findings and again in the impression counts once.
+same thing are merged, so that a finding stated in the findings and again in the impression counts once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def same_side(one: Side | None, other: Side | None) -> bool:
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """One finding for each thing that is said to be there or not, in the order of first mention.
+    """One finding for each thing that is stated as present or absent, in the order of first mention.
 
     Statements about one observation are the same thing when their sides and places may be the same;
     one side and both sides only where they do not differ in degree or change ("the right one is larger").
     The merged one keeps the first side, place, degree, size, change and tip that were given, is
     certain if any of them is, and has the span of the first. An absence is dropped where the same
-    thing is also said to be there: "no large effusion … small effusion".
+    thing is also stated as present: "no large effusion … small effusion".
     """
     things: list[Finding] = []
     for finding in findings:

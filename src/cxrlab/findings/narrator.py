@@ -1,8 +1,8 @@
 """Findings into a report: the truth of a visit in words that vary with the name of the study.
 
-Everything present is said once in the findings section with side, degree, place, size, tip and
-change; what is possible is hedged, what has resolved is said to have, and a varied choice of true
-negatives stands beside it. The same visit under another name reads differently and says the same.
+Everything present is stated once in the findings section with side, degree, place, size, tip and
+change; what is possible is hedged, what has resolved is reported as resolved, and a varied choice of true
+negatives stands beside it. The same visit under another name has other words and the same findings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Style:
         numbered: A number before each sentence.
         normal: Share of untouched regions that are called normal.
         denial: Chance of a list of pertinent negatives.
-        opened: A first sentence that says how the film was taken.
+        opened: A first sentence that says how the radiograph was taken.
         join: Chance that two findings of one region share a sentence.
         orders: Orders of the regions, one of which is taken.
     """
@@ -78,31 +78,29 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     """Write the report of one visit.
 
     Args:
-        visit: What is on the film and why it was taken.
+        visit: What is on the radiograph and why it was taken.
         seed: Seed of the corpus.
         name: Id of the study; it picks the words.
         lexicon: "A" for training text, "B" for the held-out one.
     """
     words = Realiser(load_lexicon(lexicon), generator(seed, "narrator", lexicon, name))
-    style = _style(visit, words)
+    portable = visit.view.value == "AP"
+    names = [name for name in STYLES if portable or name != "portable"]
+    style = STYLES[words.pick(names)]
     sentences = _sentences(visit, style, words)
     text, spans = _written(sentences, style, words)
-    told = [replace(finding, span=spans.told[index]) for index, finding in enumerate(visit.findings)]
+    stated = [replace(finding, span=spans.stated[index]) for index, finding in enumerate(visit.findings)]
     denied = [Finding(name, presence=Presence.ABSENT, span=span) for name, span in spans.denied]
+    person = {"F": "woman", "M": "man"}[visit.sex]
+    template = words.pick(words.lexicon.indications[visit.context])
     report = Report(
         examination=words.pick(words.lexicon.examinations[visit.view.value]),
-        indication=_indication(visit, words),
+        indication=capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + ".",
         comparison=_comparison(visit, words),
         findings=text,
         impression=impression(visit, words),
     )
-    return Narration(report, (*told, *denied))
-
-
-def _style(visit: Visit, words: Realiser) -> Style:
-    portable = visit.view.value == "AP"
-    names = [name for name in STYLES if portable or name != "portable"]
-    return STYLES[words.pick(names)]
+    return Narration(report, (*stated, *denied))
 
 
 def _sentences(visit: Visit, style: Style, words: Realiser) -> list[Statement]:
@@ -110,8 +108,8 @@ def _sentences(visit: Visit, style: Style, words: Realiser) -> list[Statement]:
     denier = NegativeStatements(visit, words)
     by_region: dict[str, list[Statement]] = {}
     for region in words.pick(style.orders):
-        told = [(i, f) for i, f in enumerate(visit.findings) if region_of(f.observation) == region]
-        by_region[region] = _region(told, style, words)
+        stated = [(i, f) for i, f in enumerate(visit.findings) if region_of(f.observation) == region]
+        by_region[region] = _region(stated, style, words)
         untouched = not by_region[region]
         if words.chance(style.normal if untouched else 0.35 * style.normal):
             by_region[region].extend(denier.normal(region))
@@ -128,10 +126,10 @@ def _sentences(visit: Visit, style: Style, words: Realiser) -> list[Statement]:
     return sentences
 
 
-def _region(told: Sequence[tuple[int, Finding]], style: Style, words: Realiser) -> list[Statement]:
+def _region(stated: Sequence[tuple[int, Finding]], style: Style, words: Realiser) -> list[Statement]:
     """The statements on one region's findings, present ones first, some of them joined."""
     rows: list[Statement] = []
-    waiting = [pair for pair in told if pair[1].present]
+    waiting = [pair for pair in stated if pair[1].present]
     if words.chance(0.5):
         waiting.reverse()
     while waiting:
@@ -141,18 +139,18 @@ def _region(told: Sequence[tuple[int, Finding]], style: Style, words: Realiser) 
             rows.append(joined(first, waiting.pop(0), words))
         else:
             rows.append(Statement.whole(words.present(first[1], fragment=style.fragment), first[0]))
-    rows.extend(Statement.whole(words.resolved(f), i) for i, f in told if not f.present)
+    rows.extend(Statement.whole(words.resolved(f), i) for i, f in stated if not f.present)
     return rows
 
 
 @dataclass
 class _Spans:
-    told: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stated: dict[int, tuple[int, int]] = field(default_factory=dict)
     denied: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
 
 
 def _written(sentences: Sequence[Statement], style: Style, words: Realiser) -> tuple[str, _Spans]:
-    """The text of the section and where in it each thing is said."""
+    """The text of the section and where in it each finding is stated."""
     spans = _Spans()
     text = ""
     region = ""
@@ -166,17 +164,11 @@ def _written(sentences: Sequence[Statement], style: Style, words: Realiser) -> t
         for start, end, key in sentence.marks:
             span = (len(text) + start, len(text) + end)
             if isinstance(key, int):
-                spans.told[key] = span
+                spans.stated[key] = span
             else:
                 spans.denied.append((key, span))
         text += capital(sentence.text) + "."
     return text, spans
-
-
-def _indication(visit: Visit, words: Realiser) -> str:
-    person = {"F": "woman", "M": "man"}[visit.sex]
-    template = words.pick(words.lexicon.indications[visit.context])
-    return capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + "."
 
 
 def _comparison(visit: Visit, words: Realiser) -> str:
@@ -185,7 +177,7 @@ def _comparison(visit: Visit, words: Realiser) -> str:
     return words.pick(words.lexicon.comparisons).replace("{ago}", interval(visit.days_since_prior)) + "."
 
 
-# Always told, from this grade on where it has one.
+# Always stated, from this grade on where it has one.
 ALWAYS: Mapping[str, Severity] = {
     "pneumothorax": Severity.MILD, "pneumoperitoneum": Severity.MILD, "mass": Severity.MILD, "cavity": Severity.MILD,
     "nodule": Severity.MILD, "pneumonia": Severity.MILD, "consolidation": Severity.MILD, "edema": Severity.MILD,
@@ -194,7 +186,7 @@ ALWAYS: Mapping[str, Severity] = {
     "lung opacity": Severity.SEVERE, "hilar enlargement": Severity.SEVERE, "cardiomegaly": Severity.SEVERE,
 }  # fmt: skip
 MISPLACED = frozenset({"right main bronchus", "high", "distal esophagus"})
-# Told as things of lesser importance, without the words for disease.
+# Worded as things of lesser importance, without the words for disease.
 INCIDENTAL = CALM | {"low lung volumes"}
 # How much a finding matters to the reader of the impression; what is not listed has 3.
 WEIGHT: Mapping[str, int] = {
@@ -237,7 +229,7 @@ def calm(present: Sequence[Finding]) -> bool:
 
 
 def impression(visit: Visit, words: Realiser) -> str:
-    """Every finding that must be told and a few more, the most important first."""
+    """Every finding that must be stated and a few more, the most important first."""
     present = sorted(visit.present, key=lambda finding: (always(finding), weight(finding)), reverse=True)
     lines = grouped(present)
     count = max(sum(always(line[0]) for line in lines), 2 + int(words.rng.random() * 3))

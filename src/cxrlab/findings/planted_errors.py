@@ -1,6 +1,6 @@
 """A report with known mistakes: the truth of how many errors a candidate holds, and of which kind.
 
-The reference tells a visit in one lexicon; the candidate tells the same visit, with a planned number
+The reference reports a visit in one lexicon; the candidate reports the same visit, with a planned number
 of mistakes in it, in the other. Since the candidate is written from the mistaken visit, everything
 it denies agrees with what it asserts. A finding takes one mistake at most, so that no part of a plan
 undoes another, and the plan is exactly the difference of the two finding lists.
@@ -30,7 +30,7 @@ from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
 MOST_MISTAKES = 8
 # Contexts from which inventions are drawn: enough to offer both what matters and what does not.
 POOL_CONTEXTS = 6
-# Days to the earlier film that a candidate claims when it speaks of change and the reference has no prior.
+# Days to the earlier radiograph that a candidate claims when it speaks of change and the reference has no prior.
 CLAIMED_DAYS = 30
 
 # What a plan may invent at most: present findings, and resolved ones that never were.
@@ -54,7 +54,7 @@ class ReportPair:
 
     Args:
         reference: The truth in words.
-        candidate: The mistaken visit in words; its findings are what it says.
+        candidate: The mistaken visit in words, with the findings that it states.
         errors: One for each mistake, with its spans in the findings sections of both reports.
     """
 
@@ -70,7 +70,7 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
         rng: Source of every choice.
         visit: The truth.
         count: How many mistakes to make; None draws 0 to `MOST_MISTAKES`. A visit that offers fewer
-            gets fewer: of a normal film there is little to get wrong but to invent.
+            gets fewer: of a normal radiograph there is little to get wrong but to invent.
     """
     wanted = int(rng.integers(0, MOST_MISTAKES + 1)) if count is None else count
     options = [*_slips_of(visit), *_inventions(rng, visit)]
@@ -106,14 +106,14 @@ def mistaken(
         wrong = replace(wrong, days_since_prior=CLAIMED_DAYS)
     reference = narrate(visit, seed, f"{name}/reference", lexicons[0])
     candidate = narrate(wrong, seed, f"{name}/candidate", lexicons[1])
-    told, said = _spans(visit, reference), _spans(wrong, candidate)
+    reference_spans, candidate_spans = _spans(visit, reference), _spans(wrong, candidate)
     errors = tuple(
         ReportError(
             mistake.kind,
             significant(mistake, visit.age, reference.report.indication),
             mistake.finding.observation,
-            told[mistake.was] if mistake.was else None,
-            said[mistake.told] if mistake.told else None,
+            reference_spans[mistake.reference] if mistake.reference else None,
+            candidate_spans[mistake.candidate] if mistake.candidate else None,
             mistake.detail,
         )
         for mistake in plan.mistakes
@@ -123,21 +123,21 @@ def mistaken(
 
 def apply(plan: Plan, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings with the plan's mistakes made, present ones first."""
-    instead = {mistake.was: mistake.told for mistake in plan.mistakes if mistake.was is not None}
+    instead = {mistake.reference: mistake.candidate for mistake in plan.mistakes if mistake.reference is not None}
     if missing := set(instead) - set(findings):
         names = ", ".join(sorted(finding.observation for finding in missing))
         raise DataError(f"the plan is of another visit: it changes {names}, which this visit does not show.")
-    if len(instead) < sum(mistake.was is not None for mistake in plan.mistakes):
+    if len(instead) < sum(mistake.reference is not None for mistake in plan.mistakes):
         raise DataError("the plan makes two mistakes about one finding; one could undo the other.")
     kept = [instead.get(finding, finding) for finding in findings]
-    invented = [mistake.told for mistake in plan.mistakes if mistake.was is None]
-    told = [finding for finding in (*kept, *invented) if finding is not None]
-    return tuple(sorted(told, key=lambda finding: not finding.present))
+    invented = [mistake.candidate for mistake in plan.mistakes if mistake.reference is None]
+    stated = [finding for finding in (*kept, *invented) if finding is not None]
+    return tuple(sorted(stated, key=lambda finding: not finding.present))
 
 
 def _spans(visit: Visit, narration: Narration) -> dict[Finding, tuple[int, int] | None]:
-    """Where the narration tells each finding of the visit."""
-    return {finding: told.span for finding, told in zip(visit.findings, narration.findings, strict=False)}
+    """Where the narration states each finding of the visit."""
+    return {finding: stated.span for finding, stated in zip(visit.findings, narration.findings, strict=False)}
 
 
 def _slips_of(visit: Visit) -> Iterable[PlantedError]:
@@ -163,20 +163,20 @@ def _inventions(rng: np.random.Generator, visit: Visit) -> Iterable[PlantedError
 def _joins(option: PlantedError, chosen: Sequence[PlantedError], visit: Visit) -> bool:
     """Whether the mistake can be made beside those already chosen, without touching or contradicting them."""
     names = [mistake.finding.observation for mistake in chosen]
-    if option.was is None:
-        invented = sum(mistake.was is None and mistake.kind is option.kind for mistake in chosen)
+    if option.reference is None:
+        invented = sum(mistake.reference is None and mistake.kind is option.kind for mistake in chosen)
         names += [finding.observation for finding in visit.findings]
         # An opacity invented beside a pneumonia would be another word for it, not a finding too many.
         if invented == MOST_INVENTED[option.kind] or any(relatedness(option.finding.observation, n) for n in names):
             return False
-    elif any(mistake.was == option.was for mistake in chosen):
+    elif any(mistake.reference == option.reference for mistake in chosen):
         return False
-    elif option.told is not None and option.was.observation in names:
+    elif option.candidate is not None and option.reference.observation in names:
         return False
     after = apply(Plan((*chosen, option)), visit.findings)
-    told = option.told
-    rest = [finding for finding in after if finding.present and finding != told]
-    return len(after) <= MOST_FINDINGS and (told is None or not told.present or fits(told, rest))
+    candidate = option.candidate
+    rest = [finding for finding in after if finding.present and finding != candidate]
+    return len(after) <= MOST_FINDINGS and (candidate is None or not candidate.present or fits(candidate, rest))
 
 
 # A size is wrong to a significant degree from this ratio on: half again is a growth that follow-up rules act upon.
@@ -195,38 +195,38 @@ DIRECTIONS: Mapping[Change | None, str] = {
     Change.RESOLVED: "better",
 }
 OTHER_SIDE: Mapping[Side | None, Side] = {Side.LEFT: Side.RIGHT, Side.RIGHT: Side.LEFT}
-# A tube that leaves the film may well end in the stomach: neither is wrong about the other.
+# A tube that leaves the radiograph may well end in the stomach: neither is wrong about the other.
 AGREEING_TIPS = frozenset({"stomach", "beyond film"})
 
 
 @dataclass(frozen=True)
 class PlantedError:
-    """What the reference says of a thing and what the candidate says.
+    """One error: the finding of the reference and that of the candidate.
 
     Args:
         kind: One of the six kinds.
-        was: The finding of the reference; None for what the candidate invents.
-        told: The finding of the candidate; None for what it leaves out.
+        reference: The finding of the reference; None for what the candidate invents.
+        candidate: The finding of the candidate; None for what it leaves out.
     """
 
     kind: ErrorKind
-    was: Finding | None
-    told: Finding | None
+    reference: Finding | None
+    candidate: Finding | None
 
     @property
     def finding(self) -> Finding:
         """The reference's finding, or the invented one."""
-        finding = self.was or self.told
+        finding = self.reference or self.candidate
         assert finding is not None, "a mistake is about something"
         return finding
 
     @property
     def detail(self) -> str:
-        """What was said against what should have been, in a few words."""
-        if self.was is None or self.told is None:
-            return "left out" if self.told is None else "not in the reference"
+        """What the candidate states against what it should state, in a few words."""
+        if self.reference is None or self.candidate is None:
+            return "left out" if self.candidate is None else "not in the reference"
         keys = ("side", "location", "tip", "severity", "size_mm", "change")
-        pairs = [(getattr(self.told, key), getattr(self.was, key)) for key in keys]
+        pairs = [(getattr(self.candidate, key), getattr(self.reference, key)) for key in keys]
         return ", ".join(f"{said or 'nothing'} instead of {true or 'nothing'}" for said, true in pairs if said != true)
 
 
@@ -235,27 +235,27 @@ class PlantedError:
 Rule = Callable[[Finding | None, Finding | None, Urgency], bool]
 
 
-def _of_class(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
+def _of_class(reference: Finding | None, candidate: Finding | None, urgency: Urgency) -> bool:
     return urgency.matters
 
 
-def _of_place(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
-    if was is None or told is None:
+def _of_place(reference: Finding | None, candidate: Finding | None, urgency: Urgency) -> bool:
+    if reference is None or candidate is None:
         return False
-    tips = {(finding.observation, finding.tip or "") for finding in (was, told)}
-    return was.side is not told.side or bool(tips & set(MISPLACED))
+    tips = {(finding.observation, finding.tip or "") for finding in (reference, candidate)}
+    return reference.side is not candidate.side or bool(tips & set(MISPLACED))
 
 
-def _of_degree(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
-    if was is None or told is None or urgency is Urgency.BENIGN:
+def _of_degree(reference: Finding | None, candidate: Finding | None, urgency: Urgency) -> bool:
+    if reference is None or candidate is None or urgency is Urgency.BENIGN:
         return False
-    if was.severity and told.severity:
-        return abs(was.severity.rank - told.severity.rank) >= 2
-    return size_ratio(was.size_mm or 1.0, told.size_mm or 1.0) >= SIZE_MATTERS
+    if reference.severity and candidate.severity:
+        return abs(reference.severity.rank - candidate.severity.rank) >= 2
+    return size_ratio(reference.size_mm or 1.0, candidate.size_mm or 1.0) >= SIZE_MATTERS
 
 
-def _of_course(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
-    said = {DIRECTIONS[finding.change if finding else None] for finding in (was, told)}
+def _of_course(reference: Finding | None, candidate: Finding | None, urgency: Urgency) -> bool:
+    said = {DIRECTIONS[finding.change if finding else None] for finding in (reference, candidate)}
     return urgency.matters and not said <= {"nothing", "steady"}
 
 
@@ -289,7 +289,7 @@ RULES: Mapping[ErrorKind, tuple[Rule, str]] = {
 def significant(mistake: PlantedError, age: float | None = None, indication: str | None = None) -> bool:
     """Whether the mistake is likely to change what is done for a patient of this age, filmed for this reason."""
     rule, _ = RULES[mistake.kind]
-    return rule(mistake.was, mistake.told, urgency_of(mistake.finding, age, indication))
+    return rule(mistake.reference, mistake.candidate, urgency_of(mistake.finding, age, indication))
 
 
 def size_ratio(first: float, second: float) -> float:
@@ -310,10 +310,10 @@ def slips(finding: Finding) -> Iterator[PlantedError]:
         yield PlantedError(ErrorKind.OMITTED_COMPARISON, finding, None)
         return
     yield PlantedError(ErrorKind.OMITTED_FINDING, finding, None)
-    for told in _elsewhere(finding):
-        yield PlantedError(ErrorKind.WRONG_LOCATION, finding, told)
-    for told in _other_degrees(finding):
-        yield PlantedError(ErrorKind.WRONG_SEVERITY, finding, told)
+    for candidate in _elsewhere(finding):
+        yield PlantedError(ErrorKind.WRONG_LOCATION, finding, candidate)
+    for candidate in _other_degrees(finding):
+        yield PlantedError(ErrorKind.WRONG_SEVERITY, finding, candidate)
     for change in changes_of(finding):
         if DIRECTIONS[change] != DIRECTIONS[finding.change]:
             yield PlantedError(ErrorKind.FALSE_COMPARISON, finding, replace(finding, change=change))
@@ -322,7 +322,7 @@ def slips(finding: Finding) -> Iterator[PlantedError]:
 
 
 def changes_of(finding: Finding) -> tuple[Change, ...]:
-    """What may be said of its course while it is there: a tube or a break does not grow, a scoliosis stays."""
+    """The changes that fit the finding: a tube or a fracture does not grow, a scoliosis stays."""
     course = COURSES[finding.observation]
     if kind_of(finding) in ("device", "bone") or not (course.worse or course.better):
         return Change.NEW, Change.UNCHANGED

@@ -1,4 +1,4 @@
-"""The findings of one film, drawn from those of the film before.
+"""The findings of one radiograph, drawn from those of the radiograph before.
 
 What was there moves on by its course, on the same side and at the same place; new findings join it
 by the chances of the clinical context, unless they contradict what is already there.
@@ -44,7 +44,7 @@ Lesion = tuple[str, Side | None, str | None]
 
 
 def lesion(finding: Finding) -> Lesion:
-    """What makes two statements on two films speak of one thing: kind, side and place."""
+    """Identity of a finding across visits: kind, side and place."""
     return finding.observation, finding.side, finding.location
 
 
@@ -54,13 +54,13 @@ class Radiograph:
 
     Args:
         rng: Source of every choice.
-        context: Why the film was taken, a key of `contexts.CONTEXTS`.
+        context: Why the radiograph was taken, a key of `contexts.CONTEXTS`.
         lean: The patient's diseased or injured side.
         age: Years at this visit.
-        days: Days since the film before; 0 on the first.
-        first: Whether there is no film before.
-        recovers: Whether a normal film follows, which rules out everything that lasts.
-        entered: Whether the film before was taken for another reason.
+        days: Days since the radiograph before; 0 on the first.
+        first: Whether there is no radiograph before.
+        recovers: Whether a normal radiograph follows, which rules out everything that lasts.
+        entered: Whether the radiograph before was taken for another reason.
         faint: Share of new findings that are faint, and hence only possible.
         seen: Days since each lesion was first seen.
     """
@@ -134,7 +134,7 @@ class Radiograph:
                 yield name
 
     def _follow(self, present: list[Finding], gone: Sequence[Finding], room: int, factor: float) -> None:
-        """Add what comes with the findings of this film; what has just gone does not come back."""
+        """Add what comes with the findings of this radiograph; what has just gone does not come back."""
         for name, row in FOLLOWERS.items():
             if name in {finding.observation for finding in gone} or not self._may_appear(name):
                 continue
@@ -215,7 +215,7 @@ class Radiograph:
         return stays is not None and self.seen.get(lesion(finding), self.days) > stays
 
     def _deserted(self, finding: Finding, others: Sequence[Finding]) -> bool:
-        """Whether what it came with is on neither this film nor the one before."""
+        """Whether what it came with is on neither this radiograph nor the one before."""
         row = FOLLOWERS.get(finding.observation)
         return row is not None and self.context not in row.alone_in and not row.accompanied(finding, others)
 
@@ -242,7 +242,7 @@ class Radiograph:
 
 
 def resolved(finding: Finding) -> Finding:
-    """What is told of a finding that is gone: its side and place, no degree, size or tip."""
+    """A resolved finding keeps its side and place, and has no degree, size or tip."""
     return Finding(
         finding.observation,
         presence=Presence.ABSENT,

@@ -1,7 +1,6 @@
-"""Closed questions about a film, and what they are asked about.
+"""Closed questions about a radiograph, and what they are asked about.
 
-A question has one wording for each thing, so that a model that was trained with it can be asked again in the same
-words, by whoever measures it.
+A question has one wording per observation, so that training and measurement ask the same words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads report text into findings: what is present, absent or possible, and which characters say so.
+"""Reads report text into findings: what is present, absent or possible, and the characters that state it.
 
 The stages are the modules of `cxrlab.findings.reading`, in the order in which `read` calls them. What words mean is
 in the tables under `reading/tables`; the conventions are in docs/reading.md.
@@ -14,7 +14,7 @@ from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.records import Finding, Span
 from cxrlab.core.vocabulary import TIPS, Change
 from cxrlab.findings.reading.assertion import assert_statements
-from cxrlab.findings.reading.attributes import Attributes, ModifierGroup, find_attributes
+from cxrlab.findings.reading.attributes import ModifierGroup, find_attributes
 from cxrlab.findings.reading.coreference import explain_earlier, refine_earlier, resolve_sides, share_attributes
 from cxrlab.findings.reading.drafts import DraftFinding, place_tips
 from cxrlab.findings.reading.phrase_tables import Kind, Label
@@ -104,7 +104,22 @@ def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _Sent
     attributes = find_attributes(phrases, statements)
     share_attributes(phrases, statements, attributes)
     explain_earlier(phrases, statements, attributes, earlier)
-    _merge_renamed(phrases, statements, attributes)
+    # A thing that is named twice in a row is one statement: "postoperative changes after lobectomy".
+    for index in range(1, len(statements)):
+        a, b, first, second = statements[index - 1], statements[index], attributes[index - 1], attributes[index]
+        if not a.observations or a.observations != b.observations or a.dropped or a.absent != b.absent:
+            continue
+        kinds = [phrase.kind for phrase in phrases[a.end + 1 : b.start]]
+        ties = _SAME_THING
+        if kinds == [Kind.OR]:  # "ectasia/tortuosity": two words for one thing
+            ties = _SAME_THING | {Kind.OR}
+        elif a.observations[0] in TIPS:
+            ties = _SAME_THING | {Kind.WITH, Kind.VERB, Kind.FILLER}
+        if ties.issuperset(kinds) and not (first.groups and second.groups):
+            a.dropped = True
+            second.groups = second.groups or first.groups
+            second.severity, second.change = second.severity or first.severity, second.change or first.change
+            second.first = first.first
 
     result = _SentenceResult()
     for statement, own in zip(statements, attributes, strict=True):
@@ -156,27 +171,6 @@ def _drop_repeated_devices(
         introduced = statement.start > 0 and phrases[statement.start - 1].kind in (Kind.ARTICLE, Kind.SIDE)
         if known and bare and not introduced:
             statement.dropped = True
-
-
-def _merge_renamed(
-    phrases: Sequence[Phrase], statements: Sequence[Statement], attributes: Sequence[Attributes]
-) -> None:
-    """A thing that is named twice in a row is one statement: "postoperative changes after lobectomy"."""
-    for index in range(1, len(statements)):
-        a, b, first, second = statements[index - 1], statements[index], attributes[index - 1], attributes[index]
-        if not a.observations or a.observations != b.observations or a.dropped or a.absent != b.absent:
-            continue
-        kinds = [phrase.kind for phrase in phrases[a.end + 1 : b.start]]
-        ties = _SAME_THING
-        if kinds == [Kind.OR]:  # "ectasia/tortuosity": two words for one thing
-            ties = _SAME_THING | {Kind.OR}
-        elif a.observations[0] in TIPS:
-            ties = _SAME_THING | {Kind.WITH, Kind.VERB, Kind.FILLER}
-        if ties.issuperset(kinds) and not (first.groups and second.groups):
-            a.dropped = True
-            second.groups = second.groups or first.groups
-            second.severity, second.change = second.severity or first.severity, second.change or first.change
-            second.first = first.first
 
 
 def _normal_without_statement(phrases: Sequence[Phrase]) -> list[tuple[int, int]]:

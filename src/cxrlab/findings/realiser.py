@@ -41,7 +41,7 @@ class Realiser:
         return option
 
     def phrases(self, finding: Finding) -> Phrases:
-        """The lexicon's phrases for a finding that is complete enough to be told."""
+        """The lexicon's phrases for the finding; refuses a finding that lacks what they need."""
         name = finding.observation
         if name not in self.lexicon.observations:
             raise DataError(f"lexicon {self.lexicon.name} has no words for '{name}'; narrate drawn observations only.")
@@ -56,7 +56,7 @@ class Realiser:
         missing = [key for key, needed in wanted.items() if needed and getattr(finding, key) is None]
         if missing or finding.severity is Severity.TRACE:
             what = ", ".join(missing) or "a grade of mild, moderate or severe"
-            raise DataError(f"the finding '{name}' cannot be told without {what}; complete it first.")
+            raise DataError(f"the finding '{name}' cannot be worded without {what}; complete it first.")
         return self.lexicon.observations[name]
 
     def noun(self, finding: Finding) -> tuple[str, bool]:
@@ -191,7 +191,7 @@ class Statement:
     Args:
         text: The words.
         marks: (start, end, key) with characters [start, end) of `text`.
-        region: The region under which it stands; empty for the whole film.
+        region: The region under which it stands; empty for the whole radiograph.
     """
 
     text: str

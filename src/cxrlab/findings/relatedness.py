@@ -1,6 +1,6 @@
-"""How far one finding stands for another: credit for naming a neighbour of what is there.
+"""Partial credit for naming an observation related to the one in the reference.
 
-A report that says "opacity" where the reference says "pneumonia" is not as wrong as one that says
+A report with "opacity" where the reference has "pneumonia" is not as wrong as one that has
 nothing. Each row gives the share of the credit that either name earns for the other, from 0 (not
 listed) to 1 (the same observation). The shares are judgements, in steps of a tenth.
 """
@@ -21,8 +21,8 @@ class Related:
 
     Args:
         one: The sign, or the less exact name.
-        other: Its cause, or the more exact name; who says this has said the first as well. Where neither is
-            more exact the weightier one, since a report that names it has told what counts.
+        other: Its cause, or the more exact name, which implies the first. Where neither is
+            more exact, the clinically weightier one.
         credit: What naming one earns where the other is meant, in (0, 1).
         reason: What they share.
         apart: Whether a report that names both means two things (a nodule and a mass), and not one thing in
@@ -42,7 +42,7 @@ RELATED: tuple[Related, ...] = (
     Related("lung opacity", "pneumonia", 0.6, "the sign without the diagnosis"),
     Related("consolidation", "pneumonia", 0.8, "the sign and its commonest cause"),
     Related("lung opacity", "atelectasis", 0.6, "collapsed lung is an opacity"),
-    Related("consolidation", "atelectasis", 0.4, "often not told apart on one film"),
+    Related("consolidation", "atelectasis", 0.4, "often not distinguished on one radiograph"),
     Related("pneumonia", "atelectasis", 0.4, "compete for the same opacity at the base"),
     Related("lung opacity", "edema", 0.4, "edema is a spread opacity"),
     Related("lung opacity", "scarring", 0.4, "a scar is a streak of opacity"),
@@ -118,7 +118,7 @@ RELATED: tuple[Related, ...] = (
 # A device that a report does not name is still a device.
 UNNAMED_DEVICE = 0.5
 
-# What the reason for the film can make of a sign: (the two names, words of the indication, credit, reason).
+# What the reason for the radiograph can make of a sign: (the two names, words of the indication, credit, reason).
 IN_CONTEXT: tuple[tuple[frozenset[str], tuple[str, ...], float, str], ...] = (
     (frozenset({"consolidation", "pneumonia"}), INFECTION, 1.0, "with signs of infection they are one statement"),
     (frozenset({"lung opacity", "pneumonia"}), INFECTION, 0.8, "with signs of infection an opacity is read as one"),
@@ -144,12 +144,12 @@ _IMPLIED = frozenset((row.one, row.other) for row in RELATED)
 
 
 def relatedness(one: str, other: str, indication: str | None = None) -> float:
-    """Credit in [0, 1] for saying `one` where `other` is meant; 1 for the same, 0 for strangers.
+    """Credit in [0, 1] for naming `one` where `other` is meant: 1 if equal, 0 if unrelated.
 
     Args:
         one: An observation.
         other: Another one.
-        indication: Why the film was taken; it can make a sign and its cause one statement.
+        indication: Why the radiograph was taken; it can make a sign and its cause one statement.
     """
     credit = _CREDIT.get((one, other), 0.0)
     if indication and 0.0 < credit < 1.0:
@@ -165,5 +165,5 @@ def restates(one: str, other: str) -> bool:
 
 
 def implies(one: str, other: str) -> bool:
-    """Whether who says `one` has said `other` as well: pneumonia says opacity, edema says congestion."""
+    """Whether naming `one` implies `other`: pneumonia implies opacity, edema implies congestion."""
     return (other, one) in _IMPLIED

@@ -1,6 +1,6 @@
-"""How much a finding matters to the patient: one clinical class for every observation, with its reason.
+"""Clinical significance: one class of urgency for every observation, with its reason.
 
-The class is that of a new film read without further knowledge. Age moves a few of them, and so do
+The class is that of a new radiograph read without further knowledge. Age moves a few of them, and so do
 the degree of a finding and the place where a device ends; each such rule is a row as well. The
 classes are judgements in the sense of a radiologist's call list, not measurements.
 """
@@ -187,7 +187,7 @@ DEGREE_RULES: Mapping[tuple[str, Severity], Row] = {
 
 @dataclass(frozen=True)
 class Question:
-    """Something in the reason for the film that makes findings matter one class more, or one class less.
+    """Something in the reason for the radiograph that makes findings matter one class more, or one class less.
 
     Args:
         words: Any of which, in the indication, says it: whole words, also in the plural; `*` stands for any ending.
@@ -237,7 +237,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
 )
 
-# What the reason for the film explains is known already; it matters one class less.
+# What the reason for the radiograph explains is known already; it matters one class less.
 EXPECTED: tuple[Question, ...] = (
     Question(
         ("laparotomy", "laparoscop*", "colectomy", "cholecystectomy", "bowel resection", "abdominal surgery"),
@@ -258,12 +258,12 @@ EXPECTED: tuple[Question, ...] = (
 
 
 def asked_for(name: str, indication: str | None) -> bool:
-    """Whether the reason for the film asks after this observation."""
+    """Whether the reason for the radiograph asks after this observation."""
     return _among(QUESTIONS, name, indication)
 
 
 def expected(name: str, indication: str | None) -> bool:
-    """Whether the reason for the film explains this observation."""
+    """Whether the reason for the radiograph explains this observation."""
     return _among(EXPECTED, name, indication)
 
 
@@ -287,7 +287,7 @@ def urgency_of(finding: Finding, age: float | None = None, indication: str | Non
     Args:
         finding: The finding.
         age: Years; None when unknown.
-        indication: Why the film was taken; None when unknown.
+        indication: Why the radiograph was taken; None when unknown.
     """
     plain = _urgency_of(finding, age)
     if not indication:

@@ -95,7 +95,7 @@ class Attributes:
 
 
 def find_attributes(phrases: Sequence[Phrase], statements: Sequence[Statement]) -> list[Attributes]:
-    """What the modifiers of each statement say."""
+    """Attributes of each statement, from its modifiers."""
     before, after = _assign_modifiers(phrases, statements)
     return [_attributes(phrases, statement, before, after) for statement in statements]
 
@@ -212,7 +212,17 @@ def _attributes(phrases: Sequence[Phrase], statement: Statement, before: Indices
         own.severity = later
         for group in own.groups:
             group.severity = None
-    own.size = _size(phrases, statement, order)
+    # The largest size on this image in millimetres, or None.
+    sizes = [
+        phrases[index].value or 0.0
+        for index in order
+        if phrases[index].kind is Kind.UNIT
+        and phrases[index].value
+        and not _earlier_size(phrases, index)
+        # "should be withdrawn 3 cm"
+        and not any(phrase.kind is Kind.NOT_A_FINDING for phrase in phrases[statement.end + 1 : index])
+    ]
+    own.size = max(sizes) if sizes else None
     used = [phrases[i] for i in order if phrases[i].kind in MODIFIERS and not _opens_sentence(phrases, i, statement)]
     carriers = [phrases[index] for index in (statement.anchor, statement.part) if index >= 0]
     own.first = min(phrase.first for phrase in (*carriers, *used))
@@ -296,20 +306,6 @@ def _compares(phrases: Sequence[Phrase], index: int) -> bool:
     if phrases[index].rule.label is not Label.PREVIOUSLY:
         return True
     return all(phrases[at].kind is not Kind.UNIT for at in (index - 1, index + 1) if 0 <= at < len(phrases))
-
-
-def _size(phrases: Sequence[Phrase], statement: Statement, indices: Sequence[int]) -> float | None:
-    """The largest size on this image in millimetres, or None."""
-    sizes = [
-        phrases[index].value or 0.0
-        for index in indices
-        if phrases[index].kind is Kind.UNIT
-        and phrases[index].value
-        and not _earlier_size(phrases, index)
-        # "should be withdrawn 3 cm"
-        and not any(phrase.kind is Kind.NOT_A_FINDING for phrase in phrases[statement.end + 1 : index])
-    ]
-    return max(sizes) if sizes else None
 
 
 def _earlier_size(phrases: Sequence[Phrase], index: int) -> bool:

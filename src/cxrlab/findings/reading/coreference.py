@@ -186,7 +186,11 @@ def explain_earlier(
         return
     meant = [draft for draft in earlier[-4:] if draft.anchor == last.anchor and draft.name == last.name]
     for statement, own, following in zip(statements, attributes, (*statements[1:], None), strict=True):
-        own.groups = own.groups or [_place_of(draft) for draft in meant if draft.side or draft.location]
+        own.groups = own.groups or [
+            ModifierGroup(draft.side, [draft.location] if draft.location else [])
+            for draft in meant
+            if draft.side or draft.location
+        ]
         if following is None or not following.possible or not _takes_place(following) or following.side:
             return
         if not _lists_alternatives([phrase.kind for phrase in phrases[statement.end + 1 : following.start]]):
@@ -204,10 +208,6 @@ def _refers_back(opening: Sequence[Phrase]) -> bool:
     )
     first = next(references, len(opening))
     return any(phrase.kind in _EXPLANATIONS for phrase in opening[first + 1 :])
-
-
-def _place_of(draft: DraftFinding) -> ModifierGroup:
-    return ModifierGroup(draft.side, [draft.location] if draft.location else [])
 
 
 def refine_earlier(phrases: Sequence[Phrase], earlier: Sequence[DraftFinding]) -> None:

@@ -66,7 +66,15 @@ def place_tips(phrases: Sequence[Phrase], drafts: Sequence[DraftFinding], earlie
         if phrase.kind is Kind.TIP and phrase.rule.tip:
             devices = _devices_ending(phrase.rule.tip, index, drafts, earlier)
             if not devices and phrase.rule.side:
-                _lend_side(phrase.rule.side, index, drafts)
+                # Where no device ends, the place is that of the finding before it: "foreign body in the right main bronchus".
+                before = [draft for draft in drafts if draft.anchor < index]
+                if (
+                    before
+                    and before[-1].side is None
+                    and OBSERVATIONS[before[-1].name].sided
+                    and before[-1].name not in TIPS
+                ):
+                    before[-1].side = phrase.rule.side
             for draft in devices:
                 draft.tips.append(phrase.rule.tip)
                 if draft.name == "other device":
@@ -92,13 +100,6 @@ def _devices_ending(
         return after[:1]
     devices = [draft for draft in earlier[-3:] if draft.name in TIPS]
     return [draft for draft in devices[-1:] if tip in _possible_tips(draft.name)]
-
-
-def _lend_side(side: Side, index: int, drafts: Sequence[DraftFinding]) -> None:
-    """Where no device ends, the place is that of the finding before it: "foreign body in the right main bronchus"."""
-    before = [draft for draft in drafts if draft.anchor < index]
-    if before and before[-1].side is None and OBSERVATIONS[before[-1].name].sided and before[-1].name not in TIPS:
-        before[-1].side = side
 
 
 def _possible_tips(name: str) -> tuple[str, ...]:

@@ -108,7 +108,13 @@ class PhraseMatcher:
             elif rule.kind is Kind.ORDINAL:
                 phrases.append(_ordinal(tokens, index, rule))
             elif rule.kind is Kind.QUESTION_MARK:
-                phrases.append(Phrase(rule, index, end, float(_leads(tokens, index))))
+                # Whether a mark is written to the word after it and not to the one before: "?infection".
+                joined = index + 1 < len(tokens) and tokens[index + 1].start == tokens[index].end
+                phrases.append(
+                    Phrase(
+                        rule, index, end, float(joined and not (index and tokens[index - 1].end == tokens[index].start))
+                    )
+                )
             else:
                 phrases.append(Phrase(rule, index, end))
                 if rule.label is Label.RIB:
@@ -137,12 +143,6 @@ def _ordinal(tokens: Sequence[Token], at: int, rule: PhraseRule) -> Phrase:
         return Phrase(rule, at, at + 1, rule.number)
     number = _number(tokens[at - 1].word) if at else None
     return Phrase(rule, at - (number is not None), at + 1, number)
-
-
-def _leads(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a mark is written to the word after it and not to the one before: "?infection"."""
-    joined = at + 1 < len(tokens) and tokens[at + 1].start == tokens[at].end
-    return joined and not (at and tokens[at - 1].end == tokens[at].start)
 
 
 def _numbers_after(tokens: Sequence[Token], at: int) -> dict[int, float]:

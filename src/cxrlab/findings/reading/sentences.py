@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cxrlab.findings.reading.phrase_tables import Kind
@@ -61,13 +61,11 @@ def chest_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Itera
         if Kind.OTHER_BODY_PART in kinds:
             elsewhere = elsewhere or not kinds & {Kind.MENTION, Kind.PREDICATE, Kind.VERB}
             continue
-        elsewhere = elsewhere and not _names_chest(sentence.phrases)
+        elsewhere = elsewhere and not any(
+            phrase.kind is Kind.BODY_PART and phrase.rule.name in _CHEST for phrase in sentence.phrases
+        )
         if not elsewhere:
             yield sentence
-
-
-def _names_chest(phrases: Iterable[Phrase]) -> bool:
-    return any(phrase.kind is Kind.BODY_PART and phrase.rule.name in _CHEST for phrase in phrases)
 
 
 def split_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Iterator[Sentence]:
@@ -80,7 +78,7 @@ def split_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Itera
     for phrase in phrases:
         start = phrase.first
         if previous is not None and previous.kind is not Kind.FULL_STOP:
-            lines = _lines_between(tokens, previous.last, start) if has_lines else 0
+            lines = max((token.lines for token in tokens[previous.last : start + 1]), default=0) if has_lines else 0
             if lines > 1 or (lines and previous.kind not in _OPEN_END and phrase.kind not in _OPEN_START):
                 if part and not excluded:
                     yield Sentence(part, first, previous.last)
@@ -133,7 +131,3 @@ def _last_restart(tokens: Sequence[Token]) -> int:
         if tokens[index].lines or (tokens[index].word == ":" and tokens[index - 1].word in _REPORT_HEADINGS):
             return index
     return -1
-
-
-def _lines_between(tokens: Sequence[Token], after: int, until: int) -> int:
-    return max((token.lines for token in tokens[after : until + 1]), default=0)

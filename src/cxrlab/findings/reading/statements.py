@@ -1,4 +1,4 @@
-"""Finds the statements of a sentence: mentions of observations, and what is said of parts of the body."""
+"""Finds the statements of a sentence: mentions of observations, and predicates about parts of the body."""
 
 from __future__ import annotations
 
@@ -74,7 +74,13 @@ def find_statements(phrases: Sequence[Phrase]) -> list[Statement]:
     covered: set[int] = set()  # body parts of which something was said already
     for index, phrase in enumerate(phrases):
         if phrase.kind is Kind.MENTION:
-            statements.append(_mention(phrase, index))
+            rule = phrase.rule
+            statement = Statement(rule.observations, index)
+            statement.side, statement.location, statement.severity = rule.side, rule.location, rule.severity
+            statement.possible = rule.possible
+            if rule.resolved:
+                statement.absent, statement.change = True, Change.RESOLVED
+            statements.append(statement)
         elif phrase.kind is Kind.PREDICATE or (phrase.kind in _PREDICATE_KINDS and phrase.rule.predicate):
             new = _predications(phrases, index, covered)
             for (
@@ -86,24 +92,17 @@ def find_statements(phrases: Sequence[Phrase]) -> list[Statement]:
     return statements
 
 
-def _mention(phrase: Phrase, index: int) -> Statement:
-    rule = phrase.rule
-    statement = Statement(rule.observations, index)
-    statement.side, statement.location, statement.severity = rule.side, rule.location, rule.severity
-    statement.possible = rule.possible
-    if rule.resolved:
-        statement.absent, statement.change = True, Change.RESOLVED
-    return statement
-
-
 def _predications(phrases: Sequence[Phrase], at: int, covered: set[int]) -> list[Statement]:
-    """What the predicate at this index says of the body parts before or after it."""
+    """The statements that the predicate at this index makes about the body parts before or after it."""
     rule = phrases[at].rule
     loose = phrases[at].kind is not Kind.PREDICATE  # a severity or change, which need not be a predicate
     predicate = rule.predicate if loose else rule.name
     before = _fitting(phrases, _part_before(phrases, at, loose), predicate)
     after = _fitting(phrases, _part_after(phrases, at, loose), predicate)
-    if after >= 0 and (phrases[at + 1].kind is Kind.PREPOSITION or _separated(phrases, before, at)):
+    if after >= 0 and (
+        phrases[at + 1].kind is Kind.PREPOSITION
+        or any(phrase.kind in (Kind.COLON, Kind.ARTICLE) for phrase in phrases[before + 1 : at])
+    ):
         before = -1  # "widening of the mediastinum" under the heading "Hila:"; "… of the left and a high right dome"
     if before >= 0 and (after < 0 or before not in covered):
         parts = _joined_parts(phrases, before, -1, predicate, covered)
@@ -173,11 +172,6 @@ def _is_adjective(phrases: Sequence[Phrase], index: int) -> bool:
         return False
     of_part = phrases[index].kind is Kind.BODY_PART
     return following.kind is Kind.MENTION or (following.kind is Kind.PREDICATE and not of_part)
-
-
-def _separated(phrases: Sequence[Phrase], before: int, at: int) -> bool:
-    """Whether something new begins between a body part and a predicate: a colon, or an article."""
-    return any(phrase.kind in (Kind.COLON, Kind.ARTICLE) for phrase in phrases[before + 1 : at])
 
 
 def _joined_parts(phrases: Sequence[Phrase], part: int, step: int, predicate: str, covered: set[int]) -> list[int]:
