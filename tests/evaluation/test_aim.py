@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cxrlab.evaluation.pointing import PointingScore, dilate, score_on_grid, score_on_pixels
-from cxrlab.models.hf.token_grid import Grid
+from cxrlab.models.hf.families import Grid
 
 WHOLE = Grid(2, 2, 0.0, 0.0, 8.0, 8.0)
 

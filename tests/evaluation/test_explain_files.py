@@ -11,7 +11,7 @@ from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.explain import WordWriter
 from cxrlab.evaluation.word_maps import PartMaps, parse_map
-from cxrlab.models.hf.token_grid import Grid
+from cxrlab.models.hf.families import Grid
 
 
 def maps(value: float, height: int = 30, width: int = 20) -> PartMaps:

@@ -47,7 +47,7 @@ from cxrlab.evaluation.word_maps import (
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix, Metric, mean_tally
-from cxrlab.models.hf.token_grid import Grid
+from cxrlab.models.hf.families import Grid
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import Span
-from cxrlab.models.hf.token_grid import Grid
+from cxrlab.models.hf.families import Grid
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
 from cxrlab.core.errors import DataError
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import prompt_text, report_text
 
@@ -42,6 +43,16 @@ def test_the_folder_has_the_layout_of_its_family(folder: Path) -> None:
     assert {"config.json", "model.safetensors", "processor_config.json", "tokenizer.json"} <= {
         file.name for file in folder.iterdir()
     }
+
+
+def test_the_parts_of_a_family_have_the_declared_names(model: HfModel) -> None:
+    """Adapters go onto the language model, and stages freeze encoder and projector, by these names."""
+    family = find_family(model.model.config.model_type)
+    assert family.model_types
+    language = model.model.get_submodule(family.language_model)
+    assert any(isinstance(module, torch.nn.Linear) for module in language.modules())
+    encoder, projector = model.model.get_submodule(family.vision_encoder), model.model.get_submodule(family.projector)
+    assert sum(p.numel() for p in encoder.parameters()) and sum(p.numel() for p in projector.parameters())
 
 
 @pytest.mark.parametrize("size", [(40, 30), (33, 90), (200, 180)])

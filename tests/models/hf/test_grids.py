@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,8 @@ pytest.importorskip("torch")
 import torch
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.token_grid import Grid, token_grid
+from cxrlab.models.hf import families
+from cxrlab.models.hf.families import Grid, token_grid
 
 
 def config(family: str = "llava", **values: Any) -> SimpleNamespace:
@@ -83,15 +86,16 @@ def test_gemma_pools_into_a_square() -> None:
     ("family", "given", "tokens", "message"),
     [
         ("llava_next", pixels(tiles=1), 4, "several tiles"),
-        ("idefics2", pixels(), 4, "does not tell which part"),
+        ("idefics2", pixels(), 4, "summary tokens"),
         ("llava", pixels(tiles=3), 4, "3 tiles"),
-        ("llava", pixels(), 7, "7 image tokens, which are no raster of 2 x 2"),
+        ("unheard_of", pixels(), 4, "does not declare which part"),
+        ("llava", pixels(), 7, "7 image tokens.* 2 x 2"),
     ],
 )
 def test_what_is_no_grid_is_refused_with_the_remedy(family: str, given: Any, tokens: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         token_grid(config(family), processor(), given, tokens, 32, 32)
-    assert "maps=gradient" in str(error.value)
+    assert "--maps gradient" in str(error.value)
 
 
 def test_painting_keeps_the_middles_of_cells_and_blends_between() -> None:
@@ -106,3 +110,26 @@ def test_painting_leaves_what_the_model_does_not_see_cold() -> None:
     assert painted[:, 2:6].min() == 1.0 and painted[:, :2].max() == painted[:, 6:].max() == 0.0
     with pytest.raises(ValueError, match="does not fit"):
         Grid(1, 1, 0, 0, 4, 4).paint(np.ones((2, 1), np.float32), 4, 4)
+
+
+def test_a_file_in_the_folder_is_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is touched: model type, pixel path and text form are found by the file alone."""
+    (tmp_path / "new_family.py").write_text(
+        "from cxrlab.models.hf.families import Family\n"
+        "from cxrlab.models.hf.pixels import Plain\n"
+        "class New(Family):\n"
+        "    model_types = ('new_vl',)\n"
+        "    pixel_paths = {'NewImageProcessor': Plain}\n"
+        "    processors = ('NewProcessor',)\n"
+        "    prompt_separator = ''\n"
+    )
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    families.all_families.cache_clear()
+    try:
+        assert type(families.find_family("new_vl")).__name__ == "New"
+        assert families.find_pixel_path("NewImageProcessor") is not None
+        assert families.find_family_of_processor(type("NewProcessor", (), {})()).prompt_separator == ""
+        assert families.find_family("llava").has_grid
+    finally:
+        families.all_families.cache_clear()
+        sys.modules.pop("cxrlab.models.hf.families.new_family", None)

@@ -14,8 +14,18 @@ import transformers
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.families.llava import centre, target
-from cxrlab.models.hf.pixels import BOX, EightBitPath, PixelPath, difference, measure, pixel_path, processed, prove
+from cxrlab.models.hf.pixels import (
+    BOX,
+    EightBitPath,
+    PixelPath,
+    centre,
+    difference,
+    measure,
+    pixel_path,
+    processed,
+    prove,
+    target,
+)
 
 
 def made(kind: str, **settings: Any) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf import scoring
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import prompt_text, report_ids
 from cxrlab.models.hf.saliency import report_attention
@@ -72,7 +72,7 @@ def test_padding_is_not_seen_with_a_mask_or_without(model: HfModel, monkeypatch:
     )
     all_images = images((36, 44), (36, 44), (36, 44))
     as_it_is = model.losses(all_images, REPORTS, REASONS)
-    monkeypatch.setattr(scoring, "_LOOK_BACK", frozenset())
+    monkeypatch.setattr(type(find_family(model.model.config.model_type)), "is_causal", False)
     masked = model.losses(all_images, REPORTS, REASONS)
     hook.remove()
     looks_both_ways = ("paligemma", "gemma3", "qwen2_5_vl")

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.models.hf.families import find_family_of_processor
 from cxrlab.models.hf.prompting import prompt_format, prompt_text, report_ids
 from cxrlab.models.hf.scoring import ReportPositions
 from cxrlab.models.local_files import first_line
@@ -84,6 +85,7 @@ class Encoder:
 
         self.processor, self.path, self.context, self.vocabulary = processor, path, context, vocabulary
         self.device, self.dtype, self.image_token = device, dtype, image_token
+        self.family = find_family_of_processor(processor)
         self.expander = Expander(processor, image_token)
         self.report = lru_cache(_REPORTS)(self._report)
         # What is made in inference mode could never serve a backward pass.
@@ -133,7 +135,7 @@ class Encoder:
             "attention_mask": _padded([[1] * len(row) for row in rows], 0, side),
         }
         for name in asked[0].kinds:
-            after = self._kind_of_report(name)
+            after = self.family.report_token_type if name == "token_type_ids" else 0
             kinds = [[*prompt.kinds[name], *[after] * len(answer)] for prompt, answer in zip(asked, told, strict=True)]
             inputs[name] = _padded(kinds, 0, side)
         report = [[0] * len(prompt.ids) + [1] * len(answer) for prompt, answer in zip(asked, told, strict=True)]
@@ -149,10 +151,6 @@ class Encoder:
         tokenizer = self.processor.tokenizer
         named = (tokenizer.pad_token_id, tokenizer.eos_token_id, prompt_format(self.processor).end)
         return next(int(token) for token in named if token is not None and token != self.image_token)
-
-    def _kind_of_report(self, name: str) -> int:
-        """PaliGemma reads prompt tokens (0) in both directions and a report (1) in one; elsewhere 0 is text."""
-        return int(name == "token_type_ids" and type(self.processor).__name__ == "PaliGemmaProcessor")
 
     def _cast(self, tensor: Tensor) -> Tensor:
         """To the device; pixels into the precision of the weights."""

@@ -18,6 +18,7 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.inputs import Encoded, Encoder, as_images
 from cxrlab.models.hf.prompting import end_tokens
 from cxrlab.models.hf.scoring import (
@@ -28,7 +29,6 @@ from cxrlab.models.hf.scoring import (
     yes_no_log_probs,
     yes_no_tokens,
 )
-from cxrlab.models.hf.token_grid import has_grid
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import Prompts, load_prompts
 
@@ -79,7 +79,7 @@ class HfModel:
         self.capabilities = Capabilities(
             gradients=self.path.differentiable,
             log_probabilities=True,
-            attention=attention == "eager" and has_grid(config.model_type),
+            attention=attention == "eager" and find_family(config.model_type).has_grid,
             batch=True,
         )
         context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED

@@ -22,27 +22,11 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.memory import exhausted_memory
-from cxrlab.core.tables import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Class of the image processor, without its ending for a backend → the path that repeats its steps.
-# One that is not listed is tried as a plain one: the proof decides.
-PATHS = Table(
-    "pixel path",
-    {
-        "plain": "cxrlab.models.hf.families.llava:Plain",
-        "LlavaImageProcessor": "cxrlab.models.hf.families.llava:PaddedToSquare",
-        "LlavaNextImageProcessor": "cxrlab.models.hf.families.llava_next:AnyResolution",
-        "LlavaOnevisionImageProcessor": "cxrlab.models.hf.families.llava_next:OneVision",
-        "Idefics2ImageProcessor": "cxrlab.models.hf.families.idefics:Idefics2",
-        "Idefics3ImageProcessor": "cxrlab.models.hf.families.idefics:Idefics3",
-        "SmolVLMImageProcessor": "cxrlab.models.hf.families.idefics:Idefics3",
-        "Gemma3ImageProcessor": "cxrlab.models.hf.families.llava:WholeImage",
-        "Qwen2VLImageProcessor": "cxrlab.models.hf.families.qwen_vl:FlatPatches",
-    },
-)
+_SMALL = 1 << 20  # pixels of an image up to which all are resized at once; larger ones would lie in memory twice
 _ENDINGS = ("Pil", "Fast")
 # What an image processor tells its processor about the text, and no model takes.
 _NOT_FOR_THE_MODEL = ("rows", "cols", "num_crops", "num_patches", "num_tiles", "num_image_tokens")
@@ -138,6 +122,98 @@ class PixelPath(ABC):
         """The idea of a path; images come checked."""
 
 
+class Plain(PixelPath):
+    """Resize, cut out the centre, scale."""
+
+    def __init__(self, image_processor: Any) -> None:
+        super().__init__(image_processor)
+        self.size = image_processor.size
+        self.do_resize = bool(image_processor.do_resize)
+        self.crop = crop_size(image_processor)
+
+    def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+        """`pixel_values` [N, 3, H, W]."""
+        import torch
+
+        if len({image.shape for image in images}) == 1 and images[0].numel() <= _SMALL:
+            return {"pixel_values": self.one(torch.stack(list(images)))}
+        ready = [self.one(image) for image in images]
+        if len({image.shape for image in ready}) > 1:
+            raise DataError(
+                "this model's processor keeps the shape of an image, and images of different shapes make no batch; "
+                "give them one by one, or crop them to one shape."
+            )
+        return {"pixel_values": torch.stack(ready)}
+
+    def one(self, image: Tensor) -> Tensor:
+        """[..., 1 or 3, H, W] in [0, 1] → [..., 3, h, w] scaled."""
+        if self.do_resize:
+            image = self.resize(image, target(image, self.size))
+        if self.crop is not None:
+            image = centre(image, self.crop, odd_before=self.pillow)
+        return self.scaling(image)
+
+
+def crop_size(image_processor: Any) -> Size | None:
+    """Height and width of what is cut out of the centre; None when nothing is."""
+    size = getattr(image_processor, "crop_size", None)
+    if not getattr(image_processor, "do_center_crop", False) or size is None:
+        return None
+    return measure(size, "height"), measure(size, "width")
+
+
+def target(image: Tensor, size: Any) -> Size:
+    """Height and width after the resize, by the rule that the entries of `size` stand for."""
+    height, width = image.shape[-2:]
+    shortest, longest = measure(size, "shortest_edge"), measure(size, "longest_edge")
+    if shortest and not longest:
+        long = int(shortest * max(height, width) / min(height, width))
+        return (long, shortest) if width <= height else (shortest, long)
+    if shortest:
+        return within_edges(height, width, shortest, longest)
+    most = measure(size, "max_height"), measure(size, "max_width")
+    if all(most):
+        scale = min(most[0] / height, most[1] / width)
+        return int(height * scale), int(width * scale)
+    exact = measure(size, "height"), measure(size, "width")
+    if not all(exact):
+        raise ConfigError(f"the image processor resizes to {size!r}, a rule that is not known here.")
+    return exact
+
+
+def within_edges(height: int, width: int, shortest: int, longest: int) -> Size:
+    """The shorter side at `shortest`, unless the longer one would then exceed `longest`."""
+    short, long = min(height, width), max(height, width)
+    exact = float(shortest)
+    if long / short * shortest > longest:
+        exact = longest * short / long
+    edge = round(exact)
+    if short == edge:
+        return height, width
+    other = int(exact * long / short)
+    return (other, edge) if width < height else (edge, other)
+
+
+def centre(image: Tensor, size: Size, odd_before: bool) -> Tensor:
+    """The middle [..., h, w] of a picture; black around it where the picture is smaller.
+
+    Args:
+        image: [..., H, W].
+        size: Height and width to cut out.
+        odd_before: An odd line of padding goes above and to the left, as in the Pillow processors.
+    """
+    from torch.nn.functional import pad
+
+    margins: list[int] = []
+    for have, want in zip(reversed(image.shape[-2:]), reversed(size), strict=True):
+        missing = max(want - have, 0)
+        before = (missing + 1) // 2 if odd_before else missing // 2
+        margins += [before, missing - before]
+    image = pad(image, margins)
+    top, left = ((have - want) // 2 for have, want in zip(image.shape[-2:], size, strict=True))
+    return image[..., top : top + size[0], left : left + size[1]]
+
+
 class EightBitPath(PixelPath):
     """Through the image processor itself: pixels rounded to 256 levels, no gradient."""
 
@@ -167,11 +243,13 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
         model_type: Family as config.json names it; for the reason.
         processor: What AutoProcessor gives, or an image processor.
     """
+    from cxrlab.models.hf.families import find_pixel_path
+
     image_processor = getattr(processor, "image_processor", processor)
     kind = type(image_processor).__name__
     name = next((kind.removesuffix(ending) for ending in _ENDINGS if kind.endswith(ending)), kind)
     kept = f"the pixels of this '{model_type}' model go through its {kind} in 8 bits and have no gradient: "
-    steps = PATHS.load(name if name in PATHS else "plain")
+    steps = find_pixel_path(name) or Plain
     try:
         path: PixelPath = steps(image_processor)
         path.difference = prove(path, image_processor)

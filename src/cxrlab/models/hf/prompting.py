@@ -15,6 +15,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Span
+from cxrlab.models.hf.families import find_family_of_processor
 from cxrlab.models.tokenization import escape, find_marks, token_ids
 
 # In front of a report when its tokens are cut: a report's tokens must not depend on the prompt that came before.
@@ -43,9 +44,6 @@ class PromptFormat:
     anchor_ids: tuple[int, ...]
 
 
-# Processors without a chat template whose models were trained with another form than '<image>', line break, prompt:
-# PaliGemma's own processor adds the begin token and the closing line break.
-_UNBROKEN = ("PaliGemmaProcessor",)
 _forms: weakref.WeakKeyDictionary[Any, PromptFormat] = weakref.WeakKeyDictionary()
 
 
@@ -123,9 +121,8 @@ def _plain_form(processor: Any) -> PromptFormat:
             f"{type(processor).__name__} has neither a chat template nor an image token, so an image has no place in its "
             "text; give the checkpoint a chat_template.jinja."
         )
-    if type(processor).__name__ in _UNBROKEN:
-        return _form(processor, str(token), "", _plain_end(processor))
-    return _form(processor, f"{token}\n", " ", _plain_end(processor))
+    family = find_family_of_processor(processor)
+    return _form(processor, f"{token}{family.image_suffix}", family.prompt_separator, _plain_end(processor))
 
 
 def _form(processor: Any, image: str, space: str, end: int) -> PromptFormat:

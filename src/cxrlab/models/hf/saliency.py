@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
+from cxrlab.models.hf.families import Grid, token_grid
 from cxrlab.models.hf.prompting import TokenText, token_text
 from cxrlab.models.hf.scoring import last_logits
-from cxrlab.models.hf.token_grid import Grid, token_grid
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.prompting import report_ids
 from cxrlab.models.local_files import first_line
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cxrlab.models.hf.inputs import Encoded
-
-# Families in which every token looks back alone, those of the image included, and counts its place from the left.
-_LOOK_BACK = frozenset({"llava", "llava_next", "llava_onevision", "idefics2", "idefics3"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +65,7 @@ def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     config = getattr(model, "config", None)
     if (
         config is None
-        or config.model_type not in _LOOK_BACK
+        or not find_family(config.model_type).is_causal
         or not getattr(config.get_text_config(), "is_causal", True)
     ):
         return inputs

@@ -1,1 +1,233 @@
-"""TODO: say what this package is."""
+"""What one Hugging Face model family does differently from the others: one module per family, found by its presence.
+
+base class   `Family`; its docstring lists what a family declares
+adding one   write `families/NAME.py` with a subclass of `Family`; no other file changes
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cxrlab.models.hf.pixels import PixelPath
+
+_REMEDY = "Use --maps gradient instead, which needs no grid."
+
+
+class Family:
+    """A family of image-text-to-text models. The base class describes a family that nobody has declared.
+
+    Such a family still generates and scores reports: transformers loads the model, and its own image processor prepares
+    the pixels (in 8 bits, without gradients, unless `pixels.Plain` reproduces the steps). A declaration adds what
+    cannot be found out from the checkpoint:
+
+    1. `model_types`: the family's names in config.json. Required.
+    2. `pixel_paths`: how an image becomes the model's input, differentiably: class of the image processor (without its
+       ending Pil or Fast) → `PixelPath`. Write a path only if the image processor does something else than resize,
+       centre crop and normalise. Every path is compared with the image processor when a model is loaded.
+    3. `has_grid` and `grid_shape`: where the image tokens lie on the image, for attention maps. A family that cuts
+       images into tiles leaves `has_grid` off and gives the reason in `no_grid_reason`.
+    4. `language_model`, `vision_encoder`, `projector`: names of the parts inside the model, for adapters and freezing.
+    5. `is_causal`: no token, image tokens included, attends to a later one, and positions count from the left. Padding
+       on the right then needs no attention mask, which the fastest kernels do not accept.
+    6. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
+       whose text has another form than `<image>`, line break, prompt, space, report.
+
+    `tests/helpers/tiny_families.py` builds a tiny checkpoint of each family; a row there runs all tests of families.
+
+    Attributes:
+        model_types: Values of `model_type` in config.json.
+        pixel_paths: Class name of an image processor → class of the path that reproduces it.
+        has_grid: Whether an image may become one raster of tokens; a setting or an image may still prevent it.
+        no_grid_reason: Why there is none, as the rest of a sentence about the family.
+        language_model: Name of the language model inside the model; adapters go onto its linear layers.
+        vision_encoder: Name of the vision encoder.
+        projector: Name of what is between the two.
+        is_causal: Whether padding on the right needs no attention mask.
+        processors: Class names of processors whose text form the next three attributes describe.
+        image_suffix: What follows the image token in a prompt without a chat template.
+        prompt_separator: What stands between such a prompt and its report.
+        report_token_type: Token type of a report, where the processor gives token types.
+    """
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    pixel_paths: ClassVar[Mapping[str, type[PixelPath]]] = MappingProxyType({})
+    has_grid: ClassVar[bool] = False
+    no_grid_reason: ClassVar[str] = "does not declare which part of an image each image token stands for"
+    language_model: ClassVar[str] = "model.language_model"
+    vision_encoder: ClassVar[str] = "model.vision_tower"
+    projector: ClassVar[str] = "model.multi_modal_projector"
+    is_causal: ClassVar[bool] = False
+    processors: ClassVar[tuple[str, ...]] = ()
+    image_suffix: ClassVar[str] = "\n"
+    prompt_separator: ClassVar[str] = " "
+    report_token_type: ClassVar[int] = 0
+
+    def grid_shape(self, config: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
+        """Rows and columns of the image tokens; by default one per patch of the vision encoder.
+
+        Args:
+            config: Of the model.
+            inputs: What the model was given for one image, `pixel_values` among it.
+
+        Raises:
+            ConfigError: Where this image became something else than one raster.
+        """
+        pixels, patch = inputs["pixel_values"], int(config.vision_config.patch_size)
+        if pixels.shape[0] != 1:
+            raise ConfigError(f"this image became {pixels.shape[0]} tiles, so there is no single grid. {_REMEDY}")
+        return int(pixels.shape[-2]) // patch, int(pixels.shape[-1]) // patch
+
+    def visible_part(self, image_processor: Any, height: int, width: int) -> tuple[float, float, float, float]:
+        """Top, left, height and width of what the model sees of an image, in pixels of the image.
+
+        By the resizing, padding and centre crop of the image processor; negative where it pads.
+        """
+        size = _sides(getattr(image_processor, "size", None))
+        if getattr(image_processor, "do_pad", False):
+            side = float(max(height, width))
+            return (height - side) / 2, (width - side) / 2, side, side
+        if not getattr(image_processor, "do_resize", True):
+            scale_y = scale_x = 1.0
+        elif "shortest_edge" in size:
+            scale_y = scale_x = size["shortest_edge"] / min(height, width)
+        else:
+            scale_y, scale_x = size["height"] / height, size["width"] / width
+        if not getattr(image_processor, "do_center_crop", False):
+            return 0.0, 0.0, float(height), float(width)
+        crop = _sides(image_processor.crop_size)
+        seen_y, seen_x = crop["height"] / scale_y, crop["width"] / scale_x
+        return (height - seen_y) / 2, (width - seen_x) / 2, seen_y, seen_x
+
+
+def _sides(size: Any) -> dict[str, int]:
+    """The sides that are set; processors keep them in a mapping or in an object with empty entries."""
+    names = ("height", "width", "shortest_edge")
+    found = {name: size.get(name) if isinstance(size, Mapping) else getattr(size, name, None) for name in names}
+    return {name: int(value) for name, value in found.items() if value}
+
+
+@cache
+def all_families() -> tuple[Family, ...]:
+    """One instance per family in this folder."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    return tuple(kind() for kind in dict.fromkeys(classes) if issubclass(kind, Family) and kind.model_types)
+
+
+def find_family(model_type: str) -> Family:
+    """The family of a `model_type` of config.json; an undeclared one where no file names it."""
+    return next((family for family in all_families() if model_type in family.model_types), Family())
+
+
+def find_family_of_processor(processor: Any) -> Family:
+    """The family that declares the text form of this processor; an undeclared one for all others."""
+    name = type(processor).__name__
+    return next((family for family in all_families() if name in family.processors), Family())
+
+
+def find_pixel_path(image_processor_class: str) -> type[PixelPath] | None:
+    """The pixel path that a family declares for a class of image processors, given without its ending Pil or Fast."""
+    paths = (family.pixel_paths.get(image_processor_class) for family in all_families())
+    return next((path for path in paths if path is not None), None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Image tokens as cells of a raster over a part of the image, row by row.
+
+    Args:
+        rows: Cells from top to bottom.
+        columns: Cells from left to right.
+        top: Upper edge of the raster in pixels of the image; negative where the model pads above the image.
+        left: Left edge, likewise.
+        height: Of the raster, in pixels of the image.
+        width: Likewise.
+    """
+
+    rows: int
+    columns: int
+    top: float
+    left: float
+    height: float
+    width: float
+
+    @property
+    def half_cell(self) -> float:
+        """Half the longer side of a cell, in pixels of the image."""
+        return max(self.height / self.rows, self.width / self.columns) / 2
+
+    def cells(self, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The row of cells of each pixel row [height], the column of each pixel column [width]; -1 outside."""
+        found = []
+        for pixels, start, length, cells in self._axes(height, width):
+            at = (np.arange(pixels) + 0.5 - start) / length * cells
+            found.append(np.where((at >= 0) & (at < cells), np.floor(at), -1).astype(np.intp))
+        return found[0], found[1]
+
+    def paint(self, values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+        """A map [rows, columns] over an image [height, width], bilinear between cell centres, 0 outside."""
+        if values.shape != (self.rows, self.columns):
+            raise ValueError(f"a map of {values.shape} does not fit a grid of {self.rows} x {self.columns}")
+        down, across = (_bilinear_weights(*axis) for axis in self._axes(height, width))
+        painted: NDArray[np.float32] = (down @ values.astype(np.float64) @ across.T).astype(np.float32)
+        return painted
+
+    def _axes(self, height: int, width: int) -> tuple[tuple[int, float, float, int], tuple[int, float, float, int]]:
+        """Pixels of the image, start, length and cells of the raster: vertically, then horizontally."""
+        return (height, self.top, self.height, self.rows), (width, self.left, self.width, self.columns)
+
+
+def _bilinear_weights(pixels: int, start: float, length: float, cells: int) -> NDArray[np.float64]:
+    """[pixels, cells]: how much of each cell's value a pixel takes; rows of pixels outside are 0."""
+    at = (np.arange(pixels) + 0.5 - start) / length * cells
+    inside = (at >= 0) & (at < cells)
+    at = np.clip(at - 0.5, 0.0, cells - 1.0)
+    low = np.floor(at).astype(np.intp)
+    high = np.minimum(low + 1, cells - 1)
+    weights = np.zeros((pixels, cells))
+    rows = np.arange(pixels)
+    weights[rows, low] += 1.0 - (at - low)
+    weights[rows, high] += at - low
+    weights[~inside] = 0.0
+    return weights
+
+
+def token_grid(
+    config: Any, image_processor: Any, inputs: Mapping[str, Any], tokens: int, height: int, width: int
+) -> tuple[Grid, int]:
+    """The grid of one image, and how many image tokens stand before it (a class token that was kept).
+
+    Args:
+        config: Of the model, with `model_type` and `vision_config`.
+        image_processor: Its settings decide what is cropped or padded.
+        inputs: What the model was given for this image.
+        tokens: Number of image tokens.
+        height: Of the image, in pixels.
+        width: Of the image, in pixels.
+
+    Raises:
+        ConfigError: Where the tokens are not one raster.
+    """
+    model_type = str(config.model_type)
+    family = find_family(model_type)
+    if not family.has_grid:
+        raise ConfigError(
+            f"a model of the family '{model_type}' {family.no_grid_reason}, so there is no single grid. {_REMEDY}"
+        )
+    rows, columns = family.grid_shape(config, inputs)
+    class_tokens = 1 if getattr(config, "vision_feature_select_strategy", "default") == "full" else 0
+    if rows * columns + class_tokens != tokens:
+        raise ConfigError(f"the image has {tokens} image tokens, which do not fill {rows} x {columns} cells. {_REMEDY}")
+    return Grid(rows, columns, *family.visible_part(image_processor, height, width)), class_tokens

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.models.hf.families import Family
 from cxrlab.models.hf.pixels import PixelPath, measure
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Masked(PixelPath):
         return {"pixel_values": values, "pixel_attention_mask": mask}
 
 
-class Idefics2(Masked):
+class EdgesAndQuarters(Masked):
     """The image at its own shape within two edges; with splitting, its four quarters before it."""
 
     def pieces(self, image: Tensor) -> list[Tensor]:
@@ -70,7 +72,7 @@ class Idefics2(Masked):
         return max(height, shortest), max(width, shortest)
 
 
-class Idefics3(Masked):
+class SquareTiles(Masked):
     """Square tiles row by row, then the whole image squeezed into one; without splitting, that one alone."""
 
     resizes = 3
@@ -141,3 +143,32 @@ def quarters(image: Tensor) -> list[Tensor]:
 def visible(image: Tensor) -> Tensor:
     """The models take an image of zeros alone for padding and drop it; an image of even mean grey must not be."""
     return image + _NOT_EMPTY * (image == 0).all()
+
+
+class Idefics2(Family):
+    """Its perceiver mixes the patches of an image into a few summary tokens."""
+
+    model_types = ("idefics2",)
+    pixel_paths = MappingProxyType({"Idefics2ImageProcessor": EdgesAndQuarters})
+    no_grid_reason = "mixes the patches of an image into summary tokens"
+    language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"
+    is_causal = True
+
+
+class Idefics3(Family):
+    """Idefics3."""
+
+    model_types = ("idefics3",)
+    pixel_paths = MappingProxyType({"Idefics3ImageProcessor": SquareTiles})
+    no_grid_reason = "cuts an image into several tiles"
+    language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"
+    is_causal = True
+
+
+class SmolVLM(Family):
+    """SmolVLM, built like Idefics3."""
+
+    model_types = ("smolvlm",)
+    pixel_paths = MappingProxyType({"SmolVLMImageProcessor": SquareTiles})
+    no_grid_reason = "cuts an image into several tiles"
+    language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.models.hf.families.llava import Plain
-from cxrlab.models.hf.pixels import measure
+from cxrlab.models.hf.families import Family
+from cxrlab.models.hf.pixels import Plain, measure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,3 +78,21 @@ def fit(image: Tensor, height: int, width: int) -> tuple[int, int]:
     if across < down:
         return min(ceil(have_height * across), height), width
     return height, min(ceil(have_width * down), width)
+
+
+class LlavaNext(Family):
+    """LLaVA 1.6."""
+
+    model_types = ("llava_next",)
+    pixel_paths = MappingProxyType({"LlavaNextImageProcessor": AnyResolution})
+    no_grid_reason = "cuts an image into several tiles"
+    is_causal = True
+
+
+class LlavaOnevision(Family):
+    """LLaVA-OneVision."""
+
+    model_types = ("llava_onevision",)
+    pixel_paths = MappingProxyType({"LlavaOnevisionImageProcessor": OneVision})
+    no_grid_reason = "cuts an image into several tiles"
+    is_causal = True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.families import Family
 from cxrlab.models.hf.pixels import PixelPath, measure
 
 if TYPE_CHECKING:
@@ -70,3 +72,24 @@ class FlatPatches(PixelPath):
         patches = blocks.permute(1, 4, 2, 5, 0, 3, 6).unsqueeze(5)
         patches = patches.expand(*patches.shape[:5], self.frames, self.patch, self.patch)
         return patches.reshape(rows * columns, -1)
+
+
+class QwenVL(Family):
+    """Positions have three axes, and a raster of patches is merged block by block into tokens."""
+
+    model_types = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    pixel_paths = MappingProxyType({"Qwen2VLImageProcessor": FlatPatches})
+    has_grid = True
+    vision_encoder, projector = "model.visual", "model.visual.merger"
+
+    def grid_shape(self, config: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
+        """As the processor counted the patches, merged."""
+        merge = int(config.vision_config.spatial_merge_size)
+        frames, rows, columns = (int(side) for side in inputs["image_grid_thw"][0])
+        if frames != 1:
+            raise ConfigError(f"this image became {frames} frames, so there is no single grid; use --maps gradient.")
+        return rows // merge, columns // merge
+
+    def visible_part(self, image_processor: Any, height: int, width: int) -> tuple[float, float, float, float]:
+        """The whole image."""
+        return 0.0, 0.0, float(height), float(width)

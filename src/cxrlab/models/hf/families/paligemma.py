@@ -1,0 +1,16 @@
+"""PaliGemma: one picture of one size; its processor writes begin token and line breaks around the prompt itself."""
+
+from __future__ import annotations
+
+from cxrlab.models.hf.families import Family
+
+
+class PaliGemma(Family):
+    """Prompt tokens (type 0) attend in both directions, tokens of the report (type 1) backwards only."""
+
+    model_types = ("paligemma",)
+    has_grid = True
+    processors = ("PaliGemmaProcessor",)
+    image_suffix = ""
+    prompt_separator = ""
+    report_token_type = 1
