@@ -101,7 +101,7 @@ def intervals_s(n: int, metrics: int) -> float:
         for _ in range(metrics)
     ]
     start = time.perf_counter()
-    Resamples([str(number) for number in range(n)], rng=rng).intervals(tallies)
+    Resamples([str(number) for number in range(n)], rng=rng).estimates(tallies)
     return time.perf_counter() - start
 
 

@@ -27,7 +27,8 @@ from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Context, Pair
-from cxrlab.metrics.statistics.bootstrap import METHOD, Interval, ResampledValue, Resamples
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue
 from cxrlab.metrics.tally import Tally
 
 METRICS = ("findings.f1", "rougeL:coco", "bleu4:coco", "errors.significant")
@@ -83,10 +84,10 @@ def main() -> None:
         sets = [_of_set(n, run, by_patient, one, two, args) for run in range(args.runs)]
         cells = []
         for name, true in truth.items():
-            ends = np.array([[found[name].interval(), plain(found[name])] for found in sets])
+            ends = np.array([[found[name].estimate().ends, plain(found[name]).ends] for found in sets])
             held = ((ends[:, :, 0] <= true) & (true <= ends[:, :, 1])).mean(axis=0)
             cells.append(f"{held[0]:.1%} ({held[1]:.1%}), {(ends[:, 0, 1] - ends[:, 0, 0]).mean():.3f}")
-        lows = np.array([[found["difference"].interval().low, plain(found["difference"]).low] for found in sets])
+        lows = np.array([[found["difference"].estimate().low, plain(found["difference"]).low] for found in sets])
         for margin in (-gap, MARGIN):
             shares = (lows > -margin).mean(axis=0)
             cells.append(f"{shares[0]:.1%} ({shares[1]:.1%})")
@@ -103,14 +104,14 @@ def _of_set(
     names = np.repeat([f"{number:04d}" for number in range(n)], [len(place) for place in places])
     tallies = [*one.values(), two[GATED]]
     cut = [replace(tally, rows=tally.rows[rows], defined=tally.defined[rows]) for tally in tallies]
-    found = Resamples(names.tolist(), trials=args.trials, rng=rng).estimates(cut)
+    found = Resamples(names.tolist(), trials=args.trials, rng=rng).resample(cut)
     kept = dict(zip(one, found, strict=False))
     return {**kept, "difference": found[-1].minus(kept[GATED])}
 
 
-def plain(found: ResampledValue) -> Interval:
+def plain(found: ResampledValue) -> Estimate:
     """The percentile interval without any correction."""
-    return Interval(*np.nanpercentile(found.draws, [2.5, 97.5]))
+    return Estimate(found.value, *np.nanpercentile(found.draws, [2.5, 97.5]), found.patients, "percentile bootstrap")
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.radpref import RadPref, read_radpref
+from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
 from cxrlab.evaluation.validate import score_pairs
 from cxrlab.metrics.pairs import Batch, Context
-from cxrlab.metrics.statistics.bootstrap import Interval, ResampledValue, Resamples
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text
 from cxrlab.preference.pairwise_judges import ReaderNoise
@@ -115,8 +116,8 @@ class FittedNoise:
     """
 
     noise: ReaderNoise
-    scale: Interval
-    lapse: Interval
+    scale: Estimate
+    lapse: Estimate
     n: int
 
 
@@ -176,7 +177,7 @@ def noise_with_interval(
     scale, lapse = (
         ResampledValue(
             getattr(noise, key), np.array([getattr(one, key) for one in found]), np.empty(0), draws.clusters.count, span
-        ).interval(level)
+        ).estimate(level)
         for key, span in (("scale", (0.0, np.inf)), ("lapse", (0.0, 1.0)))
     )
     return FittedNoise(noise, scale, lapse, len(studies))
@@ -214,8 +215,8 @@ def above_with_interval(loss: Matrix, least: Matrix, studies: tuple[str, ...], t
     asked = (~np.isnan(loss)).sum(axis=1)
     draws = Resamples(studies, trials=trials, rng=generator(seed, "above"))
     at = draws.clusters.codes
-    found = draws.estimate(lambda times: (times[:, at] @ more) / (times[:, at] @ asked), draws.clusters.count)
-    ends = found.interval()
+    found = draws.resample_value(lambda times: (times[:, at] @ more) / (times[:, at] @ asked), draws.clusters.count)
+    ends = found.estimate()
     return f"{found.value:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.radpref import RadPref, read_radpref
+from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
 from cxrlab.findings.significance import Urgency
 from cxrlab.metrics.families import families
 from cxrlab.metrics.finding_comparison import Comparison

@@ -15,7 +15,7 @@ from cxrlab.core.memory import BATCH_FILE, BatchSize
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.inference import (
+from cxrlab.evaluation.generate import (
     ANSWERS,
     WINDOW,
     Images,
@@ -121,7 +121,7 @@ def test_a_image_that_cannot_be_read_is_not_tried(tmp_path: Path) -> None:
 
 def test_a_model_without_a_choice_of_words_takes_no_decoding() -> None:
     ReportGenerator(Stub("normal"), Decoding())
-    with pytest.raises(ConfigError, match="'stub:normal' cannot be told how to choose its words"):
+    with pytest.raises(ConfigError, match="'stub:normal'.*--decoding"):
         ReportGenerator(Stub("normal"), Decoding(strategy="beam"))
 
 

@@ -9,7 +9,7 @@ from scored import batch, scored
 from tallies import mean
 
 from cxrlab.evaluation.compare import ComparisonResult, compare
-from cxrlab.metrics.statistics.bootstrap import METHOD
+from cxrlab.metrics.statistics.intervals import METHOD
 
 IDS = [f"s{k}" for k in range(40)]
 VALUES = [k / 40 for k in range(40)]

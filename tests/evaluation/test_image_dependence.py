@@ -35,7 +35,7 @@ def test_a_constant_report_is_called_blind_in_every_word() -> None:
     assert found.verdict == "blind" and "word for word the same with noise and swapped images" in found.sentence
     assert "few patients (4)" in found.sentence
     assert [image.unchanged for image in found.wrong.values()] == [1.0, 1.0]
-    assert {image.difference for image in found.wrong.values()} == {0.0}
+    assert {image.difference.value for image in found.wrong.values()} == {0.0}
 
 
 def test_a_perfect_reader_is_seen_to_look() -> None:
@@ -45,8 +45,8 @@ def test_a_perfect_reader_is_seen_to_look() -> None:
     share = 1 - 0.025 ** (1 / 40)  # of patients unlike these forty, at most
     assert found.right[METRIC] == pytest.approx((1.0, 1.0 - share, 1.0))
     for image in found.wrong.values():
-        assert image.metrics[METRIC] == 0.0 and image.difference == 1.0
-        assert image.interval == pytest.approx((1.0 - 2 * share, 1.0))
+        assert image.metrics[METRIC] == 0.0 and image.difference.value == 1.0
+        assert image.difference.ends == pytest.approx((1.0 - 2 * share, 1.0))
         assert image.unchanged == 0.0 and image.beaten is True
     assert found.verdict == "looks" and "few" not in found.sentence
     assert "1.000 against 0.000 with blank images and 0.000 with swapped images" in found.sentence

@@ -18,8 +18,15 @@ from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.evaluation import generate as room
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
-from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions, make_prediction
+from cxrlab.evaluation.generate import (
+    PREDICTIONS,
+    SUMMARY,
+    Images,
+    ReportGenerator,
+    generate,
+    generate_predictions,
+    make_prediction,
+)
 from cxrlab.models.decoding import Decoding
 
 COUNT = 7

@@ -11,8 +11,7 @@ from corpora import toy_corpus
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal_index
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.image_dependence import GREY, ControlImages, control_file
+from cxrlab.evaluation.generate import GREY, ControlImages, control_file, generate
 
 
 def predictions(run: Path, control: str) -> dict[str, dict[str, Any]]:

@@ -14,8 +14,16 @@ import pytest
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.json_values import dumps
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
-from cxrlab.evaluation.retrieve import Entry
-from cxrlab.evaluation.zero_shot import MeanAuroc, Sentences, ZeroShot, classify, load_sentences, margins, select_names
+from cxrlab.evaluation.retrieve import (
+    Entry,
+    MeanAuroc,
+    Sentences,
+    ZeroShot,
+    classify,
+    load_sentences,
+    margins,
+    select_names,
+)
 
 ARTICLE = Sentences(("There is {name}.",), ("No {name}.",), {"nodule": "a lung nodule", "Edema": "anasarca"})
 PLAIN = Sentences(("There is {name}.",), ("There is no {name}.",), {"Edema": "pulmonary edema"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.evaluation.rexval import COUNTS, REPORTS
+from cxrlab.evaluation.published_benchmarks import COUNTS, REPORTS
 
 Counts = NDArray[np.int64]
 COLUMNS = ("radgraph", "bertscore", "s_emb", "bleu")

@@ -89,7 +89,7 @@ def test_resamples_keep_the_bins() -> None:
     error = expected_calibration_error(given, truth, bins=5)
     draws = Resamples(patients, trials=3, rng=np.random.default_rng(2))
     place = bin_of(given, equal_mass_bins(given, 5))
-    found = draws.values([error])[0]
+    found = draws.resample([error])[0].draws
     for number, weights in enumerate(next(draws.weights())[1]):
         times = weights[draws.clusters.codes]
         gaps = [abs(float((times * (given - truth))[place == one].sum())) for one in range(5)]

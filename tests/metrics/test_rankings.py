@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.evaluation.radjudge import parse_ranking
+from cxrlab.evaluation.published_benchmarks import parse_ranking
 from cxrlab.metrics.finding_scores import RuleScores
 from cxrlab.metrics.pairs import Batch, Context, Pair
 

@@ -176,7 +176,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 @pytest.mark.real_data
 def test_the_judge_agrees_with_radiologists_as_often_as_reported(real_data: Path) -> None:
     """The fit of each reader is its constant, rounded; 60 rounds of labelling meet 0.882 of their preferences."""
-    from cxrlab.evaluation.radpref import read_radpref
+    from cxrlab.evaluation.published_benchmarks import read_radpref
 
     data = read_radpref(real_data / "radpref")
     batch = Batch([replace(pair, context=Context()) for pair in data.pairs])

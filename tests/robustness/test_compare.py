@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
-from cxrlab.metrics.statistics.bootstrap import ResampledValue
-from cxrlab.metrics.statistics.exact_tests import holm
+from cxrlab.metrics.statistics.intervals import ResampledValue
+from cxrlab.metrics.statistics.paired_tests import holm
 from cxrlab.robustness.compare import compare_all, compare_models
 from cxrlab.robustness.outcomes import Audit
-from cxrlab.robustness.paired_tests import PairedTests, bootstrap_p, correct, drop_tally, swaps_for
+from cxrlab.robustness.paired_tests import PairedTests, correct, drop_tally, swaps_for
 
 PGD = "pgd@2/255"
 NAMES = [f"s{number}" for number in range(1, 9)]
@@ -60,7 +60,7 @@ def test_p_is_exact_for_few_patients() -> None:
 def test_the_smallest_detectable_difference_is_2_8_standard_errors() -> None:
     made = two(8, 2, 6, 4)
     row = compare_models(made, "a", "b")["conditions"][PGD]["asked.accuracy"]
-    draws = [made.outcome(made.tables(model)[PGD]).image["asked.accuracy"].estimate.draws for model in "ab"]
+    draws = [made.outcome(made.tables(model)[PGD]).image["asked.accuracy"].resampled.draws for model in "ab"]
     assert row["smallest_detectable"] == pytest.approx(2.8 * np.std(draws[1] - draws[0], ddof=1))
 
 
@@ -182,7 +182,7 @@ def test_the_p_of_resamples_by_hand() -> None:
     """Of 99 differences four are not above 0: twice five of a hundred."""
 
     def p(value: float, draws: list[float], patients: int = 50) -> float:
-        return bootstrap_p(ResampledValue(value, np.array(draws), np.empty(0), patients))
+        return ResampledValue(value, np.array(draws), np.empty(0), patients).p_value()
 
     assert p(0.5, [0.5] * 95 + [-0.5] * 4) == pytest.approx(2 * 5 / 100)
     assert p(0.0, [0.0] * 9) == 1.0

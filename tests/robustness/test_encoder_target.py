@@ -9,7 +9,7 @@ import pytest
 import torch
 from planted_aims import images
 
-from cxrlab.evaluation.zero_shot import load_sentences, margins
+from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder

@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, DRAWN, View
-from cxrlab.evaluation.zero_shot import load_sentences
+from cxrlab.evaluation.retrieve import load_sentences
 from cxrlab.findings.questions import question_about
 from cxrlab.findings.reader import read
 from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, labels_in, truth_of

@@ -47,7 +47,7 @@ def test_areas_of_resamples_are_those_of_the_metric(seed: int) -> None:
     for label in range(3):
         kept = ~np.isnan(known[:, label])
         areas.append(auroc(probs[kept, label], known[kept, label] == 1, weights[:, kept]))
-    assert found.estimate.draws == pytest.approx(np.mean(areas, axis=0))
+    assert found.resampled.draws == pytest.approx(np.mean(areas, axis=0))
 
 
 def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
@@ -55,7 +55,7 @@ def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
     for name in ("asked.accuracy", "asked.confidence", "asked.ece", "asked.auroc"):
         assert math.isnan(found[name].value)
         assert found[name].n == 0
-        assert math.isnan(found[name].interval().low)
+        assert math.isnan(found[name].estimate().low)
 
 
 def test_a_model_that_writes_nothing_has_no_report_metrics() -> None:
@@ -83,7 +83,7 @@ def test_one_patient_gives_a_value_and_no_interval() -> None:
     said = lines("a", "clean", {"s1": image(e=0.9), "s2": image(e=0.9)})
     found = audit(both, said).clean("a").image["asked.accuracy"]
     assert found.value == 0.5
-    assert np.isnan(found.interval()).all()
+    assert np.isnan(found.estimate().ends).all()
     assert found.to_json()["n"] == 2
 
 
@@ -95,7 +95,7 @@ def test_a_change_is_after_less_before_resample_by_resample() -> None:
     after = made.outcome(made.tables("a")["pgd@2/255"]).image["asked.accuracy"]
     found = change(after, before)
     assert found.value == pytest.approx(-0.6)
-    np.testing.assert_allclose(found.draws, after.estimate.draws - before.estimate.draws)
+    np.testing.assert_allclose(found.draws, after.resampled.draws - before.resampled.draws)
     assert change(before, before).draws.tolist() == [0.0] * 200
 
 

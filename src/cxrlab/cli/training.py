@@ -12,7 +12,7 @@ from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
 if TYPE_CHECKING:
-    from cxrlab.evaluation.zero_shot import ZeroShot
+    from cxrlab.evaluation.retrieve import ZeroShot
     from cxrlab.training.run_folder import TrainingResult
 
 

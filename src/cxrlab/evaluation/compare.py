@@ -25,13 +25,16 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
-from cxrlab.metrics.statistics.bootstrap import METHOD, SLACK, Clusters, Resamples
-from cxrlab.metrics.statistics.exact_tests import McNemar, holm, mcnemar
+from cxrlab.metrics.statistics.bootstrap import Clusters, Resamples
+from cxrlab.metrics.statistics.intervals import METHOD, SLACK
 from cxrlab.metrics.statistics.paired_tests import (
     MINIMUM_PATIENTS,
+    McNemar,
     NonInferiority,
     PairedDifference,
     check_margin,
+    holm,
+    mcnemar,
     non_inferior,
     paired_differences,
 )
@@ -89,7 +92,7 @@ def _compared(
     groups = Clusters(runs[0].patients)
     tallies = [[run.tallies[name] for name in names] for run in runs]
     draws = Resamples(groups, rng=generator(seed, "compare", "intervals"))
-    intervals = [draws.intervals(mine) for mine in tallies]
+    intervals = [draws.estimates(mine) for mine in tallies]
     found = [
         paired_differences(tallies[0], mine, groups, trials=trials, rng=generator(seed, "compare", "differences"))
         for mine in track(tallies[1:], "comparing runs")
@@ -103,8 +106,8 @@ def _compared(
         ends = [row[index] for row in intervals]
         places = rank_values([tally.value for tally in mine], mine[0].metric.direction)
         values = {
-            label: RunValue(tally.value, low, high, tally.n, tally.undefined, place)
-            for label, tally, (low, high), place in zip(labels, mine, ends, places, strict=True)
+            label: RunValue(tally.value, found.low, found.high, tally.n, tally.undefined, place)
+            for label, tally, found, place in zip(labels, mine, ends, places, strict=True)
         }
         against = tuple(
             _against(labels[run + 1], mine[0], mine[run + 1], found[run][index], float(adjusted[run, index]))

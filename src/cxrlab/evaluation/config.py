@@ -11,7 +11,7 @@ from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.word_maps import SHEET, parse_map
-from cxrlab.metrics.judging.table import JudgeSettings
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 

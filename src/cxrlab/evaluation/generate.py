@@ -1,13 +1,13 @@
-"""A report from a model for every study of a split, in a run folder.
+"""Write a report for every study of a split into a run folder.
 
-    predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of an image mended later stands last
+    predictions.jsonl   one `Prediction` per study, in the order of the corpus; studies mended later come last
+    predictions_*.jsonl the same for some studies with control images (noise, blank, swapped)
     small_images.jsonl  images that are smaller than the model's input
-    predictions_*.jsonl the same for some studies with wrong images (noise, blank, swapped), see `wrong_images`
     examples.jsonl      a few studies with image and reference, for a page
-    summary.json        how many, which were missing and why, and cautions
-    batch.json          only where a batch did not fit in memory: the smaller one that was used
+    summary.json        how many, which are missing and why, and cautions
+    batch.json          only where a batch did not fit in memory: the smaller size that was used
 
-A run that was stopped goes on at the study where it stopped and ends with the same bytes.
+A run that was stopped continues at the study where it stopped and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -15,66 +15,70 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cxrlab.core.endpoints import connection_operational_fields
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import CAUTIONS, HasTrainingCollections
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import EXAMPLES, THUMBS, Example, Study
+from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
 from cxrlab.core.runs import Run, finished, state
-from cxrlab.core.terminal import NoticeStream
+from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
 from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import load_selected_image, selected_image
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.image_dependence import generate_for_control_images
-from cxrlab.evaluation.inference import (
-    Images,
-    MissingReport,
-    ReportGenerator,
-    generate_predictions,
-    try_longest_indication,
-)
+from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.open_models import open_model
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image, ImageToText
+    from cxrlab.core.protocols import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
-OPERATIONAL = (
-    "batch_size",
-    "allow_missing",
-    *connection_operational_fields("loading.connection"),
-)  # settings that may change when a run is continued
+ANSWERS = "answers"  # key of a prediction that holds every answer where several were generated
+WINDOW = 8  # batches
+LIBRARY_KIND = "retrieval"  # models that return the report of the most similar image of a corpus
+THUMB_SIZE = 224
+GREY = 0.5  # value of a blank control image
+# Settings that may change when a run is continued.
+OPERATIONAL = ("batch_size", "allow_missing", *connection_operational_fields("loading.connection"))
+
+
+@dataclass(frozen=True)
+class MissingReport:
+    """A study without a prediction, the reason, and whether the model refused to write one."""
+
+    id: str
+    reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What a run of `generate` came to.
+    """Summary of a run of `generate`.
 
     Args:
-        model: Name of the model.
-        corpus: What the card says of the corpus: name, source, licence, counts.
-        split: Which split.
-        studies: Studies asked for.
+        corpus: From the card of the corpus: name, source, licence, counts.
+        studies: Studies requested.
         predictions: Studies with a prediction.
         distinct_reports: Different texts among the predictions.
-        mean_words: Words in a report, on average; not a number when there is none.
-        missing: Studies without one.
-        controls: Kind of wrong image → studies that were answered with it too.
-        allow_missing: Whether it was allowed to finish without the missing ones; `score` honours that.
-        cautions: What whoever reads the reports must know; see `cautions`.
+        mean_words: Words per report; not-a-number without a report.
+        controls: Kind of control image → studies that have a report for it too.
+        allow_missing: Whether the run was allowed to finish without the missing studies; `score` honours that.
+        cautions: What a reader of the reports must know.
     """
 
     model: str
@@ -93,60 +97,110 @@ class Generation:
 def generate(config: GenerateConfig, out: Path) -> Generation:
     """Write a report for every study of a split into RUN/predictions.jsonl.
 
-    A study whose image is missing or unreadable, or for which the model refuses to write, gets no prediction: it is
-    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the image and
-    run the command again, or allow it with --allow-missing.
+    A study gets no prediction if its image is missing or unreadable, or if the model refuses to write. Such studies are
+    listed in RUN/summary.json, and the command fails with their count after all others are written. Mend the images and
+    run the command again, or allow missing predictions with --allow-missing.
 
     Args:
         config: Settings.
-        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+        out: Run folder; a stopped run is continued, a finished one with the same settings is returned unchanged.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
-        return _stored(read_json(out / SUMMARY))
+        summary = read_json(out / SUMMARY)
+        lost = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
+        mean_words, cautions = summary.pop("mean_words", None), tuple(summary.pop(CAUTIONS, ()))
+        mean_words = math.nan if mean_words is None else mean_words
+        return Generation(**summary, mean_words=mean_words, missing=lost, cautions=cautions)
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
-    _refuse_self_retrieval(config)
+    # Everything that can fail early does so before the folder is made.
+    name = parse_name(config.model)
+    if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
+        raise ConfigError(
+            f"'{config.model}' retrieves from the train split of {config.data} itself, where every image finds itself; "
+            "give --split val or test, or another corpus."
+        )
     if config.external:
         check_external_library(config.model, corpus)
-    # Before the folder is made: a wrong name leaves nothing behind.
     model = open_model(config.model, config.loading, [corpus.egress_data])
     writer = ReportGenerator(model, config.decoding)
     if config.external:
         check_external_model(model, corpus)
     images = Images(corpus, indications=config.indication)
-    caution = caution_domain(model, synthetic=corpus.card.synthetic)
-    if caution:
-        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
+    if domain := caution_domain(model, synthetic=corpus.card.synthetic):
+        NoticeStream(sys.stderr).write(f"caution: {domain}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
-        sized = _Sized(images, run, read_input_side(model))
+        sized = _SmallImageLog(images, run, read_input_side(model))
         missing = generate_predictions(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
-        lost = {item.id for item in missing}
-        controls = generate_for_control_images(
-            run, writer, corpus, [key for key in ids if key not in lost], config, batch_size
-        )
-        write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), lost)
-        small = caution_image_size(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
-        if small:
+        without = {item.id for item in missing}
+        answered = [key for key in ids if key not in without]
+        controls = generate_for_control_images(run, writer, corpus, answered, config, batch_size)
+        write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), without)
+        readable = len(ids) - sum(not one.refused for one in missing)
+        if small := caution_image_size(len(sized.small), readable, sized.side):
             NoticeStream(sys.stderr).write(f"caution: {small}\n")
-        cautions = [one for one in (caution, small) if one]
-        summary = _summary(run, config, corpus, len(ids), missing, controls, cautions)
-        run.write(SUMMARY, summary)
+        records = [record for _, record in read_jsonl(run.path(PREDICTIONS))]
+        reports = [str(record["report"]) for record in records]
+        card = corpus.card
+        generation = Generation(
+            model=config.model,
+            corpus={"name": card.name, "source": card.source, "licence": card.licence, "counts": dict(card.counts)},
+            split=config.split,
+            studies=len(ids),
+            predictions=len(reports),
+            distinct_reports=len(set(reports)),
+            mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else math.nan,
+            missing=missing,
+            controls=controls,
+            allow_missing=config.allow_missing,
+            cautions=(
+                *(one for one in (domain, small) if one),
+                *collect_server_cautions(record.get(CAUTIONS) for record in records),
+            ),
+        )
+        run.write(SUMMARY, generation)
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY)
-    return summary
+    return generation
 
 
-class _Sized(Images):
-    """Images of which those that are smaller than the model's input are noted in the run, each once.
+def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
+    """Ids of `n` studies of a split (all when None) drawn by the seed, in corpus order."""
+    ids = corpus.ids(split)
+    if not ids:
+        raise corpus.no_study_error(split)
+    if n is None or n >= len(ids):
+        return list(ids)
+    drawn = generator(seed, "generate").permutation(len(ids))[:n]
+    return [ids[index] for index in sorted(drawn.tolist())]
 
-    Args:
-        images: The images.
-        run: The open run.
-        side: The shorter side of the input; None notes nothing.
+
+class Images:
+    """The inputs of a model for each study: its frontal image (of a caption the picture) and the indication.
+
+    With `indications=False` the indication is withheld.
     """
+
+    def __init__(self, corpus: Corpus, *, indications: bool = True) -> None:
+        self.corpus, self.indications = corpus, indications
+
+    def indication(self, key: str) -> str | None:
+        """Reason for the examination; None when there is none, or when it is withheld."""
+        if not self.indications:
+            return None
+        study = self.corpus[key]
+        return study.sections.indication if study.sections else None
+
+    def image(self, key: str) -> Image:
+        """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
+        return load_selected_image(self.corpus, self.corpus[key])
+
+
+class _SmallImageLog(Images):
+    """Images; those whose shorter side is below `side` pixels are logged in the run, each once."""
 
     def __init__(self, images: Images, run: Run, side: int | None) -> None:
         super().__init__(images.corpus, indications=images.indications)
@@ -163,40 +217,186 @@ class _Sized(Images):
         return image
 
 
-def _stored(summary: dict[str, Any]) -> Generation:
-    """What an earlier run came to."""
-    missing = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
-    words = summary.pop("mean_words", None)
-    cautions = tuple(summary.pop(CAUTIONS, ()))
-    return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing, cautions=cautions)
+class ReportGenerator:
+    """A model with its decoding settings; a `ConfigError` where the model does not support them."""
+
+    def __init__(self, model: ImageToText, decoding: Decoding) -> None:
+        if not isinstance(model, SupportsDecoding) and decoding != Decoding():
+            raise ConfigError(f"'{model.name}' does not support decoding settings; omit the --decoding flags.")
+        self.model = model
+        self.decoding = decoding
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """Answers for each image, best first."""
+        if not images:
+            return []
+        if isinstance(self.model, SupportsDecoding):
+            return self.model.answers(images, indications, self.decoding)
+        return [[answer] for answer in self.model.generate(images, indications)]
 
 
-def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
-    """Ids to answer, in corpus order; a split without a study is a `DataError`.
+def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequence[str]) -> None:
+    """Generate once for the study with the longest indication and discard the result, so that failures come early.
+
+    A prompt that is too long, weights that give no numbers, too little memory for a single image: none of them should
+    be found after hours. Models whose answers may cost money are not tried.
+    """
+    if writer.model.capabilities.black_box:
+        return
+    longest = max(ids, key=lambda key: len(images.indication(key) or ""))
+    try:
+        image = images.image(longest)
+    except DataError:
+        return  # it will be listed among the missing
+    BatchSize(1).map([image], lambda alone: writer.generate(alone, [images.indication(longest)]))
+
+
+def generate_predictions(
+    run: Run, file: str, writer: ReportGenerator, images: Images, ids: Sequence[str], batch_size: BatchSize, label: str
+) -> tuple[MissingReport, ...]:
+    """Append a prediction to `file` for every study that has none yet; returns the studies that get none.
+
+    Those are studies whose image cannot be read, and those for which the model refuses to write: a refusal is no report
+    and must not be scored as one. A later run tries them again.
+
+    Batches hold prompts of similar length: a window of a few batches is sorted by the length of its prompts, and its
+    predictions are appended when all of it is answered. Batches depend on the ids alone, never on what was done
+    before, so that a stopped run ends with the same bytes. Where a batch does not fit in memory, the window is planned
+    again with batches of half the size. A model whose answers may cost money never gets the same request twice: its
+    windows are single batches, of which only the missing studies are sent.
+    """
+    missing: dict[str, MissingReport] = {}
+    costly = writer.model.capabilities.black_box
+
+    def answer(size: int) -> None:
+        done = run.done(file) | missing.keys()
+        ready: dict[str, Prediction] = {}
+        plan = _plan(ids, size, images.indication, 1 if costly else WINDOW)
+        for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
+            # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
+            wanted = [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
+            keys, batch_images = [], []
+            for key in wanted:
+                try:
+                    batch_images.append(images.image(key))
+                    keys.append(key)
+                except DataError as error:
+                    missing[key] = MissingReport(key, str(error))
+            indications = [images.indication(key) for key in keys]
+            for key, answers in zip(keys, writer.generate(batch_images, indications), strict=True):
+                reports = [answer for answer in answers if not answer.refused]
+                if key in done:
+                    continue
+                if reports:
+                    ready[key] = make_prediction(key, reports)
+                else:
+                    missing[key] = MissingReport(key, describe_refusal(key, answers), refused=True)
+            for key in window:
+                if key in ready:
+                    run.append(file, ready.pop(key))
+
+    if costly:
+        answer(batch_size.current)  # a second try would send again what may have cost money
+    else:
+        batch_size.retry(answer, len(ids))
+    return tuple(missing[key] for key in ids if key in missing)
+
+
+def _plan(
+    ids: Sequence[str], size: int, indication: Callable[[str], str | None], batches: int
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """All batches; with the last batch of a window also the window, which is then ready to be written."""
+    for start in range(0, len(ids), size * batches):
+        window = ids[start : start + size * batches]
+        order = window if len(window) <= size else sorted(window, key=lambda key: len(indication(key) or ""))
+        for first in range(0, len(order), size):
+            yield order[first : first + size], window if first + size >= len(order) else ()
+
+
+def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
+    """The best answer as the prediction of a study; where there are several, all of them are kept under `answers`."""
+
+    def confidence(answer: Generated) -> dict[str, Any]:
+        known = {"mean_logprob": answer.mean_logprob, "tokens": answer.tokens}
+        return {name: value for name, value in known.items() if value is not None}
+
+    best = answers[0]
+    extra = dict(best.extra)
+    if len(answers) > 1:
+        extra[ANSWERS] = [{"report": one.text, "confidence": confidence(one), **one.extra} for one in answers]
+    return Prediction(key, best.text, confidence=confidence(best), extra=extra)
+
+
+def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
+    """The sentence on a study for which the model refused to write, with the shortened answer."""
+    answer = short_repr(answers[0].text.strip()) if answers else "nothing"
+    return f"the model refused to write on study '{key}': {answer}."
+
+
+class ControlImages(Images):
+    """A control image for each study.
 
     Args:
         corpus: Where the studies are.
-        split: train, val or test.
-        n: How many are drawn; every study of the split when None.
-        seed: Decides which are drawn.
+        control: noise, blank or swapped.
+        seed: Decides the noise.
+        partners: For swapped: id of a study → id of the study whose image is used.
+        indications: False withholds the indications.
     """
-    ids = corpus.ids(split)
-    if not ids:
-        raise corpus.no_study_error(split)
-    if n is None or n >= len(ids):
-        return list(ids)
-    drawn = generator(seed, "generate").permutation(len(ids))[:n]
-    return [ids[index] for index in sorted(drawn.tolist())]
+
+    def __init__(
+        self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
+    ) -> None:
+        super().__init__(corpus, indications=indications)
+        self.control, self.seed, self.partners = control, seed, partners
+
+    def image(self, key: str) -> Image:
+        """The control image in the shape of the right one, [H, W] or [H, W, 3] in [0, 1]."""
+        if self.control == "swapped":
+            return super().image(self.partners[key])
+        shape = super().image(key).shape
+        if self.control == "blank":
+            return np.full(shape, GREY, np.float32)
+        return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
+
+
+def control_file(control: str) -> str:
+    """Name of the predictions for this kind of control image."""
+    return f"predictions_{control}.jsonl"
+
+
+def generate_for_control_images(
+    run: Run, writer: ReportGenerator, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
+) -> dict[str, int]:
+    """Generate for some studies with each kind of control image; returns the number of reports for each kind.
+
+    A kind has none if it cannot be made (swapped, when one patient has more than half of the studies), or if a model at
+    an address refuses its first image: a guard counts such images and blocks clients that continue.
+    """
+    order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
+    chosen = [ids[place] for place in sorted(order.tolist())]
+    partners = pair_with_other_patients(
+        [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
+    )
+    counts = dict.fromkeys(config.controls, 0)
+    for control in counts if chosen else ():
+        if control == "swapped" and partners is None:
+            continue
+        swapped = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
+        images = ControlImages(corpus, control, config.seed, swapped, indications=config.indication)
+        label = f"the same with {control} images"
+        file = control_file(control)
+        if writer.model.capabilities.black_box:
+            first = generate_predictions(run, file, writer, images, chosen[:1], BatchSize(1), f"the first of {label}")
+            if any(one.refused for one in first):
+                continue
+        lost = generate_predictions(run, file, writer, images, chosen, batch_size, label)
+        counts[control] = len(chosen) - len(lost)
+    return counts
 
 
 def missing_reports_error(missing: Sequence[MissingReport], studies: int, summary: Path) -> DataError:
-    """The error for studies whose image could not be read, or for which the model refused to write.
-
-    Args:
-        missing: Those studies, at least one.
-        studies: How many were asked for.
-        summary: The file that lists the missing ones.
-    """
+    """The error for missing predictions, at least one of `studies`; they are listed in the file `summary`."""
     refused = sum(one.refused for one in missing)
     unread = len(missing) - refused
     parts = [f"{unread} of {studies} studies have no readable frontal image"] if unread else []
@@ -209,7 +409,7 @@ def missing_reports_error(missing: Sequence[MissingReport], studies: int, summar
 
 
 def read_missing_studies(run: Path) -> frozenset[str] | None:
-    """Studies that got nothing in a run that came to its end; None where its summary lists none such."""
+    """Studies without a prediction according to the summary of a run; None without a summary that lists them."""
     summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
     missing = summary.get("missing") if isinstance(summary, dict) else None
     if not isinstance(missing, list):
@@ -218,7 +418,7 @@ def read_missing_studies(run: Path) -> frozenset[str] | None:
 
 
 def explain_how_to_finish(run: Path) -> str:
-    """What finishes a run that has not finished: the same command again helps only where no study stays without."""
+    """How to finish a run: running the same command again helps only where every study can be answered."""
     if state(run) == "interrupted" and (missing := read_missing_studies(run)):
         return (
             f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
@@ -227,52 +427,22 @@ def explain_how_to_finish(run: Path) -> str:
     return "run its command again to finish it"
 
 
-def _refuse_self_retrieval(config: GenerateConfig) -> None:
-    """Among its own train split every image would find itself, and the scores would mean nothing."""
-    name = parse_name(config.model)
-    if name.kind == "retrieval" and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
-        raise ConfigError(
-            f"'{config.model}' looks among the train split of {config.data} itself, where every image finds itself; "
-            "give --split val or test, or another corpus."
-        )
-
-
-def _summary(
-    run: Run,
-    config: GenerateConfig,
-    corpus: Corpus,
-    studies: int,
-    missing: tuple[MissingReport, ...],
-    controls: Mapping[str, int],
-    cautions: Sequence[str],
-) -> Generation:
-    records = [record for _, record in read_jsonl(run.path(PREDICTIONS))]
-    reports = [str(record["report"]) for record in records]
-    card = corpus.card
-    return Generation(
-        model=config.model,
-        corpus={"name": card.name, "source": card.source, "licence": card.licence, "counts": dict(card.counts)},
-        split=config.split,
-        studies=studies,
-        predictions=len(reports),
-        distinct_reports=len(set(reports)),
-        mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else math.nan,
-        missing=missing,
-        controls=controls,
-        allow_missing=config.allow_missing,
-        cautions=(*cautions, *collect_server_cautions(record.get(CAUTIONS) for record in records)),
-    )
-
-
 def caution_domain(model: ImageToText, *, synthetic: bool, name: str | None = None) -> str | None:
-    """The caution where a model of synthetic images meets others; None where it does not, or nobody knows.
+    """The caution where a model of synthetic images is used on others; None where it is not, or where that is unknown.
 
     Args:
-        model: The model; what it was trained on stands in its card, or in that of the corpus that it looks among.
+        model: Its card, or that of the corpus that it retrieves from, tells what it was trained on.
         synthetic: Whether a card says that the images are synthetic.
-        name: What to call the model.
+        name: How the caution names the model.
     """
-    if synthetic or not _synthetic_alone(model):
+    kind, _, argument = model.name.partition(":")
+    if synthetic:
+        return None
+    if kind == LIBRARY_KIND:
+        trained_on_synthetic = load_corpus(Path(argument)).card.synthetic
+    else:
+        trained_on_synthetic = getattr(model, "trained_on", None) == SYNTHETIC
+    if not trained_on_synthetic:
         return None
     return (
         f"{name or model.name} was trained on synthetic images only; its reports of real radiographs are unreliable, "
@@ -280,27 +450,14 @@ def caution_domain(model: ImageToText, *, synthetic: bool, name: str | None = No
     )
 
 
-def _synthetic_alone(model: ImageToText) -> bool:
-    kind, _, argument = model.name.partition(":")
-    if kind == "retrieval":
-        return load_corpus(Path(argument)).card.synthetic
-    return getattr(model, "trained_on", None) == SYNTHETIC
-
-
 def read_input_side(model: ImageToText) -> int | None:
-    """The shorter side of a model's input in pixels; None where it has none of its own."""
+    """The shorter side of a model's input in pixels; None where it has no fixed input size."""
     side: int | None = getattr(model, "input_side", None)
     return side
 
 
 def caution_image_size(small: int, images: int, side: int | None) -> str | None:
-    """The caution where images are smaller than the model's input; None where none is.
-
-    Args:
-        small: How many are.
-        images: Of how many.
-        side: The shorter side of the input.
-    """
+    """The caution where `small` of `images` images are smaller than the model's input of `side` pixels."""
     if not small:
         return None
     return (
@@ -309,23 +466,20 @@ def caution_image_size(small: int, images: int, side: int | None) -> str | None:
 
 
 def collect_server_cautions(answers: Iterable[Any]) -> list[str]:
-    """Cautions that a server gave with its answers, each with how many answers had it.
+    """Cautions that a server gave with its answers, each with its count.
 
     Args:
-        answers: For each prediction what stands under `cautions`, or None.
+        answers: For each prediction its value of `cautions`, or None.
     """
-    told = list(answers)
-    counts = Counter(sentence for some in told for sentence in some or ())
-    return [f"The server's caution on {count:,} of {len(told):,} reports: {text}" for text, count in counts.items()]
-
-
-LIBRARY_KIND = "retrieval"
+    every = list(answers)
+    counts = Counter(sentence for some in every for sentence in some or ())
+    return [f"The server's caution on {count:,} of {len(every):,} reports: {text}" for text, count in counts.items()]
 
 
 def check_external_library(name: str, corpus: Corpus) -> None:
-    """Raise a `DataError` when the model of this name looks among images of a collection of the corpus.
+    """Raise a `DataError` when the model of this name retrieves from images of a collection of the corpus.
 
-    Asked by name, before the images are indexed, which may take long.
+    Checked by name, before the images are indexed, which may take long.
     """
     parsed = parse_name(name)
     if parsed.kind == LIBRARY_KIND:
@@ -333,21 +487,18 @@ def check_external_library(name: str, corpus: Corpus) -> None:
 
 
 def check_external_model(model: ImageToText, corpus: Corpus) -> None:
-    """Raise a `DataError` when the model has seen a collection of the corpus, a `ConfigError` when it cannot tell."""
+    """Raise a `DataError` when the model has seen a collection of the corpus, a `ConfigError` when that is unknown."""
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see check_external_library
     # isinstance alone: from Python 3.12 on it looks at the class, where a property stands that may be absent.
     if not (isinstance(model, HasTrainingCollections) and hasattr(model, "collections")):
         raise ConfigError(
-            f"'{model.name}' does not tell which collections it has learnt from, so nobody can say whether "
-            f"{corpus.path} is external to it; leave out --external."
+            f"'{model.name}' does not list the collections it was trained on, so {corpus.path} may not be external to "
+            "it; leave out --external."
         )
     check_no_shared_collections(
         model.collections, collections_of(corpus.card), f"the model '{model.name}'", corpus.card.name
     )
-
-
-THUMB_SIZE = 224
 
 
 def sample_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
@@ -357,14 +508,7 @@ def sample_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
 
 
 def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
-    """Write `examples.jsonl` and the images of these studies into the run.
-
-    Args:
-        run: The open run.
-        corpus: Where the studies are.
-        ids: Which to keep; those already kept are left as they are.
-        unreadable: Ids to pass over because their image cannot be read.
-    """
+    """Write `examples.jsonl` and the images of these studies into the run, without those that are `unreadable`."""
     done = run.done(EXAMPLES)
     for number, study_id in enumerate(ids):
         if study_id in done or study_id in unreadable:
@@ -377,9 +521,9 @@ def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Col
 
 
 def _example(study: Study, thumb: str) -> Example:
-    person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
+    demographics = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
     number, picture = selected_image(study)
-    parts = ("picture" if picture else study.images[number].view, person)
+    parts = ("picture" if picture else study.images[number].view, demographics)
     truth = None
     if study.findings is not None:
         truth = tuple(finding_words(finding) for finding in study.findings if finding.present)

@@ -10,24 +10,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.metric_names import HEADLINES
-from cxrlab.core.randomness import generator
-from cxrlab.core.runs import Run
-from cxrlab.data.corpus import Corpus
-from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.statistics.bootstrap import Interval, Resamples
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Estimate
 from cxrlab.metrics.tally import Tally
-
-if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
 
 
 def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:
@@ -54,79 +46,6 @@ def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: n
     return given
 
 
-GREY = 0.5
-
-
-def control_file(control: str) -> str:
-    """Name of the predictions with this kind of wrong image."""
-    return f"predictions_{control}.jsonl"
-
-
-class ControlImages(Images):
-    """A wrong image for each study.
-
-    Args:
-        corpus: Where the studies are.
-        control: noise, blank or swapped.
-        seed: Decides the noise.
-        partners: For swapped: id of a study → id of the study whose image is shown.
-        indications: False keeps the reasons back.
-    """
-
-    def __init__(
-        self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
-    ) -> None:
-        super().__init__(corpus, indications=indications)
-        self.control, self.seed, self.partners = control, seed, partners
-
-    def image(self, key: str) -> Image:
-        """The wrong image in the shape of the right one, [H, W] or [H, W, 3] in [0, 1]."""
-        if self.control == "swapped":
-            return super().image(self.partners[key])
-        shape = super().image(key).shape
-        if self.control == "blank":
-            return np.full(shape, GREY, np.float32)
-        return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
-
-
-def generate_for_control_images(
-    run: Run, writer: ReportGenerator, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
-) -> dict[str, int]:
-    """Answer the chosen studies with each kind of wrong image; returns how many answers each has.
-
-    A kind that cannot be made (swapped, when one patient has more than half of the studies) has none. Nor has one of
-    which a model behind an address refuses the first: a guard counts such pictures, and stops who goes on with them.
-
-    Args:
-        run: The open run.
-        writer: What answers.
-        corpus: Where the studies are.
-        ids: Studies whose right image was read.
-        config: Which kinds, how many studies, and the seed.
-        batch_size: Images at once.
-    """
-    order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
-    chosen = [ids[place] for place in sorted(order.tolist())]
-    partners = pair_with_other_patients(
-        [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
-    )
-    counts = dict.fromkeys(config.controls, 0)
-    for control in counts if chosen else ():
-        if control == "swapped" and partners is None:
-            continue
-        shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
-        images = ControlImages(corpus, control, config.seed, shown, indications=config.indication)
-        label = f"the same with {control} images"
-        file = control_file(control)
-        if writer.model.capabilities.black_box:
-            first = generate_predictions(run, file, writer, images, chosen[:1], BatchSize(1), f"the first of {label}")
-            if any(one.refused for one in first):
-                continue
-        lost = generate_predictions(run, file, writer, images, chosen, batch_size, label)
-        counts[control] = len(chosen) - len(lost)
-    return counts
-
-
 METRIC = "findings.f1.side"
 SWAPPED = "swapped"  # the hardest control: it alone shows a chest
 MINIMUM_PATIENTS = 30  # patients; from fewer an interval is rough
@@ -140,21 +59,19 @@ class ControlResult:
 
     Args:
         metrics: Name → value with this image on the same studies.
-        difference: Of the deciding metric: right image minus this one, turned so that above 0 the right image is
-            better.
-        interval: Of the difference, by patient.
+        difference: Of the deciding metric: right image minus this one, with the sign turned so that above 0 the right
+            image is better; its interval is by patient.
         unchanged: Share of reports that stay word for word the same.
     """
 
     metrics: Mapping[str, float]
-    difference: float
-    interval: Interval
+    difference: Estimate
     unchanged: float
 
     @property
     def beaten(self) -> bool | None:
         """Whether the right image is better; None when it cannot be told."""
-        return None if math.isnan(self.interval.low) else self.interval.low > 0
+        return None if math.isnan(self.difference.low) else self.difference.low > 0
 
 
 @dataclass(frozen=True)
@@ -190,7 +107,7 @@ class ImageDependence:
             "wrong": {
                 name: {
                     "metrics": image.metrics,
-                    "difference": dict(zip(keys, (image.difference, *image.interval), strict=True)),
+                    "difference": {key: getattr(image.difference, key) for key in keys},
                     "unchanged": image.unchanged,
                 }
                 for name, image in self.wrong.items()
@@ -230,16 +147,16 @@ def measure_image_dependence(
     names = list(dict.fromkeys([METRIC, *(name for name in HEADLINES if name in metrics)]))
     tallies = {kind: _tallies(one, names) for kind, one in {"": right, **batches}.items()}
     resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
-    ends = resamples.intervals([tallies[""][name] for name in names], level)
+    ends = resamples.estimates([tallies[""][name] for name in names], level)
     wrong = {
         kind: ControlResult(
             metrics={name: tally.value for name, tally in tallies[kind].items()},
-            **_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
+            difference=_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
             unchanged=_unchanged(right, one),
         )
         for kind, one in batches.items()
     }
-    values = {name: (tallies[""][name].value, *end) for name, end in zip(names, ends, strict=True)}
+    values = {name: (end.value, end.low, end.high) for name, end in zip(names, ends, strict=True)}
     found = ImageDependence(len(kept), resamples.clusters.count, values, wrong, "unclear", "")
     verdict, sentence = _judged(found)
     return replace(found, verdict=verdict, sentence=sentence)
@@ -250,10 +167,10 @@ def _tallies(batch: Batch, names: Sequence[str]) -> dict[str, Tally]:
     return {name: found[name] for name in names}
 
 
-def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> dict[str, Any]:
-    one, other = resamples.estimates([right, wrong])
+def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> Estimate:
+    one, other = resamples.resample([right, wrong])
     gain = one.minus(other) if right.metric.direction == "higher" else other.minus(one)
-    return {"difference": gain.value, "interval": gain.interval(level)}
+    return gain.estimate(level)
 
 
 def _unchanged(right: Batch, wrong: Batch) -> float:

@@ -28,7 +28,7 @@ from cxrlab.findings.planted_errors import mistaken
 from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
-from cxrlab.metrics.statistics.bootstrap import METHOD
+from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.tally import Family, Matrix, Tally
 
 # There is little to get wrong on a normal image: a tenth of them is enough.

@@ -328,7 +328,7 @@ def _row(values: Matrix, kinds: Any, small: Any, resamples: Resamples) -> MapRow
 def _means(columns: Sequence[Matrix], resamples: Resamples) -> list[Figure]:
     card = Metric("pointing", "higher", (0.0, 1.0), None, "findings outside the group")
     tallies = [mean_tally(card, column) for column in columns]
-    ends = resamples.intervals(tallies)
+    ends = resamples.estimates(tallies)
     return [Figure(t.value, end.low, end.high, t.n) for t, end in zip(tallies, ends, strict=True)]
 
 

@@ -49,10 +49,11 @@ from cxrlab.evaluation.metric_choice import (
 )
 from cxrlab.evaluation.score_inputs import Attributes, Inputs, Unit, load_inputs
 from cxrlab.metrics.families import families
-from cxrlab.metrics.judging.table import JudgeSettings
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import by_package
-from cxrlab.metrics.statistics.bootstrap import METHOD, Place, Resamples, memory_key
+from cxrlab.metrics.statistics.bootstrap import Place, Resamples, memory_key
+from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.tally import Matrix, Tally
 from cxrlab.models.baselines import REPORTS
 
@@ -160,7 +161,7 @@ def score_inputs(
     resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
     scores = {
         tally.metric.name: MetricScore(tally.metric, tally.value, ends.low, ends.high, tally.n, tally.undefined)
-        for tally, ends in zip(tallies, resamples.intervals(tallies, level), strict=True)
+        for tally, ends in zip(tallies, resamples.estimates(tallies, level), strict=True)
     }
     return ScoreSheet(
         metrics=scores,
@@ -544,7 +545,7 @@ def _scores(
     count = draws.clusters.count
     return {
         part.metric.name: SliceScore(part.value, ends.low, ends.high, part.n, part.undefined, count, count < SMALL)
-        for part, ends in zip(parts, draws.intervals(parts, level), strict=True)
+        for part, ends in zip(parts, draws.estimates(parts, level), strict=True)
     }
 
 

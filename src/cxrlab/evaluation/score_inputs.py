@@ -20,8 +20,7 @@ from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import CONTROL_IMAGES
-from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, explain_how_to_finish, read_missing_studies
-from cxrlab.evaluation.image_dependence import control_file
+from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, control_file, explain_how_to_finish, read_missing_studies
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
     ID,

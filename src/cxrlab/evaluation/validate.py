@@ -43,9 +43,9 @@ VALIDATION, JUDGED = "validation.json", "judged.jsonl"
 BENCHMARKS = Table(
     "benchmark",
     {
-        "radpref": "cxrlab.evaluation.radpref:RadPrefBenchmark",
-        "radjudge": "cxrlab.evaluation.radjudge:RadJudgeBenchmark",
-        "rexval": "cxrlab.evaluation.rexval:RexValBenchmark",
+        "radpref": "cxrlab.evaluation.published_benchmarks:RadPrefBenchmark",
+        "radjudge": "cxrlab.evaluation.published_benchmarks:RadJudgeBenchmark",
+        "rexval": "cxrlab.evaluation.published_benchmarks:RexValBenchmark",
         "phantom": "cxrlab.evaluation.phantom_benchmark:PhantomBenchmark",
     },
 )

@@ -82,7 +82,7 @@ def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: Bat
             return model.generate(images)
 
     else:
-        from cxrlab.evaluation.inference import ReportGenerator
+        from cxrlab.evaluation.generate import ReportGenerator
 
         ReportGenerator(victim, decoding)  # one that has no choice is refused before anybody asks
 

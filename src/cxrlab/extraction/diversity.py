@@ -19,7 +19,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.extraction.oracles import words_of
 from cxrlab.extraction.records import Query
 from cxrlab.findings.reader import read
-from cxrlab.metrics.statistics.bootstrap import ResampledValue
+from cxrlab.metrics.statistics.intervals import ResampledValue
 
 FindingSet = frozenset[tuple[str, str]]
 SAMPLE = 100  # reports; what transcripts of different lengths are compared at
@@ -146,7 +146,7 @@ def _entropy(counts: Sequence[int], seed: int) -> dict[str, float | None]:
     value = entropy_bits(counts)
     # A resample repeats some sets and misses others, so that its entropy is lower throughout; that is taken off.
     moved = bits - bits.mean() + value
-    low, high = ResampledValue(value, moved, np.empty(0), total, (0.0, math.log2(total))).interval()
+    low, high = ResampledValue(value, moved, np.empty(0), total, (0.0, math.log2(total))).estimate().ends
     return {"finding_entropy": value, "finding_entropy_low": low, "finding_entropy_high": high}
 
 
@@ -158,7 +158,7 @@ def _words(lengths: np.ndarray[Any, np.dtype[np.float64]], seed: int) -> dict[st
     drawn = generator(seed, "diversity", "words").multinomial(len(lengths), times / len(lengths), size=TRIALS)
     mean = float(lengths.mean())
     found = ResampledValue(mean, drawn @ values / len(lengths), np.empty(0), len(lengths), (0.0, math.inf))
-    low, high = found.interval()
+    low, high = found.estimate().ends
     return {"words": mean, "words_low": low, "words_high": high}
 
 

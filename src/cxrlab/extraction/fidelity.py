@@ -28,7 +28,7 @@ from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.evaluation.scored_runs import INDEX, align_runs, read_tallies
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, ratios, values
-from cxrlab.metrics.statistics.bootstrap import METHOD
+from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.tally import Family
 
 RESULT, REPORTS = "fidelity.json", "victim_reports.jsonl"

@@ -107,13 +107,13 @@ def pairwise_wins(
 def counted(verdicts: Matrix, patients: Sequence[str], seed: int) -> dict[str, Any]:
     """Verdicts [N] of 1, 0, -1 and not-a-number as shares with intervals by patient; see `pairwise_wins`."""
     shares = {name: _share(name, verdicts, value) for name, value in OUTCOMES.items()}
-    ends = Resamples(patients, rng=generator(seed, "pairwise", "intervals")).intervals(list(shares.values()))
+    ends = Resamples(patients, rng=generator(seed, "pairwise", "intervals")).estimates(list(shares.values()))
     # Under one name, as two systems of one metric: the share of wins.
     lost, won = (_share("wins", verdicts, OUTCOMES[name]) for name in ("b_better", "a_better"))
     net = paired_difference(lost, won, patients, rng=generator(seed, "pairwise", "net"))
     found = {
-        name: {"value": tally.value, "low": low, "high": high, "count": int((verdicts == OUTCOMES[name]).sum())}
-        for (name, tally), (low, high) in zip(shares.items(), ends, strict=True)
+        name: {"value": tally.value, "low": end.low, "high": end.high, "count": int((verdicts == OUTCOMES[name]).sum())}
+        for (name, tally), end in zip(shares.items(), ends, strict=True)
     }
     told: dict[str, Any] = plain(
         {

@@ -10,7 +10,8 @@ import numpy as np
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.evaluation.scored_runs import ScoredRun
-from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import ResampledValue
 from cxrlab.metrics.tally import Tally
 
 TRIALS, LEVEL = 1000, 0.95
@@ -31,7 +32,7 @@ def values(run: ScoredRun, names: Sequence[str], seed: int) -> dict[str, Any]:
             "direction": tally.metric.direction,
             **{"value": tally.value, "low": ends.low, "high": ends.high, "n": tally.n, "undefined": tally.undefined},
         }
-        for tally, ends in zip(tallies, draws.intervals(tallies, LEVEL), strict=True)
+        for tally, ends in zip(tallies, draws.estimates(tallies, LEVEL), strict=True)
     }
 
 
@@ -50,13 +51,13 @@ def ratios(victim: ScoredRun, surrogate: ScoredRun, names: Sequence[str], seed: 
     """
     draws = Resamples(victim.patients, trials=TRIALS, rng=generator(seed, "fidelity", "ratios"))
     mine, yours = [[run.tallies[name] for name in names] for run in (victim, surrogate)]
-    found = draws.estimates([*mine, *yours])
+    found = draws.resample([*mine, *yours])
     return {name: _ratio(mine[k], yours[k], found[k], found[len(names) + k]) for k, name in enumerate(names)}
 
 
 def _ratio(victim: Tally, surrogate: Tally, below: ResampledValue, above: ResampledValue) -> dict[str, Any]:
     found = above.over(below)
-    ends = found.interval(LEVEL)
+    ends = found.estimate(LEVEL)
     return {
         "value": found.value,
         **{"low": ends.low, "high": ends.high, "n": int((victim.defined & surrogate.defined).sum())},

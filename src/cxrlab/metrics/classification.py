@@ -72,8 +72,10 @@ def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resample
     """
     clusters = resamples.clusters
     fewer = min(clusters.holding(truth), clusters.holding(~truth))
-    found = resamples.estimate(lambda weights: auroc(scores, truth, weights[:, clusters.codes]), fewer, (0.0, 1.0))
-    low, high = found.interval(level)
+    found = resamples.resample_value(
+        lambda weights: auroc(scores, truth, weights[:, clusters.codes]), fewer, (0.0, 1.0)
+    )
+    low, high = found.estimate(level).ends
     return Auroc(found.value, low, high, int(truth.sum()), int((~truth).sum()))
 
 

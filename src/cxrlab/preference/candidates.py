@@ -18,8 +18,7 @@ from cxrlab.core.jsonl import parse_line, read_line, scan_jsonl
 from cxrlab.core.protocols import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
-from cxrlab.evaluation.generate import PREDICTIONS, explain_how_to_finish
-from cxrlab.evaluation.inference import ANSWERS
+from cxrlab.evaluation.generate import ANSWERS, PREDICTIONS, explain_how_to_finish
 from cxrlab.models.decoding import TRUNCATED
 
 CANDIDATES = "candidates.jsonl"

@@ -22,7 +22,7 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.inference import Images
+from cxrlab.evaluation.generate import Images
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
-from cxrlab.metrics.judging.table import JudgeSettings
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.training.config import Optimisation

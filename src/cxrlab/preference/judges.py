@@ -28,7 +28,7 @@ from cxrlab.evaluation.metric_choice import (
 from cxrlab.evaluation.validate import higher_is_better
 from cxrlab.metrics.families import cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
-from cxrlab.metrics.judging.table import JudgeSettings
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.metrics.tally import Family, Matrix, Metric
 from cxrlab.preference.candidates import same_text

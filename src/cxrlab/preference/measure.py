@@ -29,8 +29,7 @@ from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
-from cxrlab.evaluation.generate import PREDICTIONS, generate
-from cxrlab.evaluation.inference import Images
+from cxrlab.evaluation.generate import PREDICTIONS, Images, generate
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score import run_score
 from cxrlab.findings.questions import known_answers, question_about

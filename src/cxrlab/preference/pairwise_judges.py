@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.randomness import generator, uniform
-from cxrlab.metrics.judging.pairwise import PairwiseModel, Verdict
-from cxrlab.metrics.judging.table import PAIRWISE, JudgeSettings
+from cxrlab.metrics.judging import PAIRWISE, JudgeSettings
+from cxrlab.metrics.judging.judges import PairwiseModel, Verdict
 from cxrlab.metrics.pairs import Batch, wordless
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text

@@ -24,13 +24,15 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.generate import SUMMARY, missing_reports_error, select_studies
-from cxrlab.evaluation.inference import (
+from cxrlab.evaluation.generate import (
     ANSWERS,
+    SUMMARY,
     Images,
     MissingReport,
     ReportGenerator,
     generate_predictions,
+    missing_reports_error,
+    select_studies,
     try_longest_indication,
 )
 from cxrlab.evaluation.open_models import open_model

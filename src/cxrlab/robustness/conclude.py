@@ -11,7 +11,7 @@ import numpy as np
 
 from cxrlab.core.json_values import plain
 from cxrlab.core.terminal import track
-from cxrlab.metrics.statistics.bootstrap import METHOD
+from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.by_label import by_label
 from cxrlab.robustness.compare import compare_all

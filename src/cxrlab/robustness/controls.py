@@ -17,12 +17,8 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.evaluation.image_dependence import (
-    GREY,
-    MINIMUM_PATIENTS,
-    measure_image_dependence,
-    pair_with_other_patients,
-)
+from cxrlab.evaluation.generate import GREY
+from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_dependence, pair_with_other_patients
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally
@@ -166,8 +162,8 @@ def _by_answers(
     beaten = {}
     for control, several in wrong.items():
         other = mean_tally(_ACCURACY, [_right_share(by_case[key], several[key]) for key in keys])
-        mine, yours = resamples.estimates([share, other])
-        low, high = mine.minus(yours).interval(LEVEL)
+        mine, yours = resamples.resample([share, other])
+        low, high = mine.minus(yours).estimate(LEVEL).ends
         beaten[control] = bool(low > 0)
         told["wrong"][control] = {
             "value": other.value,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.objectives import MoveEmbedding, Objective, WrongAnswers
-from cxrlab.evaluation.zero_shot import load_sentences, mean_direction
+from cxrlab.evaluation.retrieve import load_sentences, mean_direction
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel
 from cxrlab.robustness.targets import Target, by_name, truth_table, wrong_answers

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.metrics.statistics.bootstrap import Clusters, ResampledValue
-from cxrlab.metrics.statistics.exact_tests import holm, mcnemar
-from cxrlab.metrics.statistics.paired_tests import permutation_tests
+from cxrlab.metrics.statistics.bootstrap import Clusters
+from cxrlab.metrics.statistics.intervals import ResampledValue
+from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, permutation_tests
 from cxrlab.metrics.tally import Matrix, Tally, mean_of
 from cxrlab.robustness.quantities import LEVEL, Quantity, card, change
 
@@ -94,7 +94,7 @@ class PairedTests:
     def _tested(self, found: ResampledValue, a: Tally | None, b: Tally | None) -> dict[str, Any]:
         """Interval, p and power of a difference; p comes later where it is got by swapping."""
         known = found.draws[~np.isnan(found.draws)]
-        low, high = found.interval(LEVEL)
+        low, high = found.estimate(LEVEL).ends
         entry: dict[str, Any] = {
             "low": low,
             "high": high,
@@ -106,7 +106,7 @@ class PairedTests:
         if a and b:
             self.swappable.append(SwapTest(entry, a, b))
         else:
-            entry["p"] = bootstrap_p(found)
+            entry["p"] = found.p_value(LEVEL)
             if known.any():
                 self.others.append(entry)
         return entry
@@ -135,19 +135,6 @@ def correct(entries: Sequence[dict[str, Any]]) -> None:
     """Write Holm's correction over all of them into each."""
     for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
         entry["p_holm"] = adjusted
-
-
-def bootstrap_p(found: ResampledValue) -> float:
-    """Twice the share of resamples on the lesser side of zero, two-sided; not-a-number without an interval.
-
-    The resamples are moved away from the value as the ends of its interval are, so that p and interval agree.
-    """
-    known = found.draws[~np.isnan(found.draws)]
-    if found.patients < 2 or not len(known):
-        return math.nan
-    known = found.value + found.widening(LEVEL) * (known - found.value)
-    fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    return min(1.0, 2 * (fewer + 1) / (len(known) + 1))
 
 
 def drop_tally(clean: Quantity, perturbed: Quantity) -> Tally | None:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.metrics.classification import brier, expected_calibration_error
-from cxrlab.metrics.statistics.bootstrap import BLOCK, Interval, ResampledValue, Resamples
+from cxrlab.metrics.statistics.bootstrap import BLOCK, Resamples
+from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
 from cxrlab.robustness.tables import Said
 
@@ -42,14 +43,14 @@ class Quantity:
 
     Args:
         name: Such as asked.accuracy.
-        estimate: Its value over all studies, not-a-number where nothing defines it, and in every resample.
+        resampled: Its value over all studies, not-a-number where nothing defines it, and in every resample.
         n: What it is a mean over: pairs of study and label, or studies.
         direction: Which way is better; neither for a confidence.
         tally: Its counts, kept of the quantities that are tested.
     """
 
     name: str
-    estimate: ResampledValue
+    resampled: ResampledValue
     n: int
     direction: Direction
     tally: Tally | None = None
@@ -57,11 +58,11 @@ class Quantity:
     @property
     def value(self) -> float:
         """Over all studies."""
-        return self.estimate.value
+        return self.resampled.value
 
-    def interval(self, level: float = LEVEL) -> Interval:
-        """By patient."""
-        return self.estimate.interval(level)
+    def estimate(self, level: float = LEVEL) -> Estimate:
+        """The value with its interval by patient."""
+        return self.resampled.estimate(level)
 
     def to_json(self) -> dict[str, Any]:
         """Value, ends of the interval and n; null where undefined."""
@@ -70,12 +71,12 @@ class Quantity:
 
 def ends(found: Quantity | ResampledValue) -> dict[str, float]:
     """A value and its interval."""
-    return dict(zip(("value", "low", "high"), (found.value, *found.interval(LEVEL)), strict=True))
+    return dict(zip(("value", "low", "high"), (found.value, *found.estimate(LEVEL).ends), strict=True))
 
 
 def change(after: Quantity, before: Quantity) -> ResampledValue:
     """What `after` has more than `before`, paired by resample."""
-    return after.estimate.minus(before.estimate)
+    return after.resampled.minus(before.resampled)
 
 
 def direction_of(name: str) -> Direction:
@@ -108,7 +109,7 @@ class KeptResamples(Resamples):
 
 def quantities(tallies: Mapping[str, Tally], resamples: Resamples) -> dict[str, Quantity]:
     """Tallies by name into quantities of these names."""
-    estimates = resamples.estimates(list(tallies.values()))
+    estimates = resamples.resample(list(tallies.values()))
     return {
         name: Quantity(
             name,
@@ -191,7 +192,7 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
         return _mean([_areas(probs[:, label], truth[:, label], times) for label in labels], len(weights))
 
     patients = resamples.clusters.holding(known.sum(axis=1) > 0)
-    return Quantity(AUROC, resamples.estimate(mean_area, patients, (0.0, 1.0)), int(known.sum()), "higher")
+    return Quantity(AUROC, resamples.resample_value(mean_area, patients, (0.0, 1.0)), int(known.sum()), "higher")
 
 
 def _usable(probs: Matrix, truth: Matrix) -> Iterator[int]:

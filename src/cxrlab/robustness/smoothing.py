@@ -24,7 +24,7 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import Capabilities
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.exact_tests import clopper_pearson
+from cxrlab.metrics.statistics.intervals import clopper_pearson
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -249,7 +249,7 @@ def vote(yes: int, n: int, sigma: float, alpha: float) -> SmoothedAnswer:
     The bounds on both sides have alpha / 2 each, which is why the same votes may choose the majority and bound its
     share. They exclude one half exactly when the two-sided binomial test at alpha does.
     """
-    low, high = clopper_pearson(yes, n, alpha)
+    low, high = clopper_pearson(yes, n, alpha).ends
     if low > 0.5 or high < 0.5:
         share = max(low, 1 - high)
         return SmoothedAnswer(yes, n, low > 0.5, sigma * NormalDist().inv_cdf(share))

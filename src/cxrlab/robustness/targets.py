@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers, present_observations
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.inference import ReportGenerator
+from cxrlab.evaluation.generate import ReportGenerator
 from cxrlab.findings.reader import read
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, ResampledValue
+from cxrlab.metrics.statistics.intervals import UNKNOWN, ResampledValue
 from cxrlab.robustness.flips import FLIP_RATE
 from cxrlab.robustness.outcomes import Audit, Quantities
 from cxrlab.robustness.quantities import LEVEL, change, ends
@@ -48,7 +48,7 @@ def _harm(found: Quantities, clean: Quantities, name: str) -> ResampledValue:
     """How far the measure falls; a rate of flips is harm by itself."""
     if name in clean:
         return change(clean[name], found[name])
-    return found[name].estimate
+    return found[name].resampled
 
 
 def _ratio(shown: ResampledValue, direct: ResampledValue | None) -> dict[str, float]:
@@ -59,6 +59,6 @@ def _ratio(shown: ResampledValue, direct: ResampledValue | None) -> dict[str, fl
     value, found = math.nan, UNKNOWN
     if direct is not None and direct.value >= LEAST_HARM:
         value = shown.value / direct.value
-        if direct.interval(LEVEL).low >= LEAST_HARM:
-            found = shown.over(direct, LEAST_HARM).interval(LEVEL)
+        if direct.estimate(LEVEL).low >= LEAST_HARM:
+            found = shown.over(direct, LEAST_HARM).estimate(LEVEL)
     return {"value": value, "low": found.low, "high": found.high}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cxrlab.metrics.statistics.distributions import t_two_sided
+from cxrlab.metrics.statistics.intervals import t_two_sided
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from cxrlab.core.json_values import plain
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
-from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import ResampledValue
 from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
 from cxrlab.metrics.tally import Matrix
 from cxrlab.studies.over_seeds import over_seeds
@@ -100,11 +101,15 @@ def _ends(
         for key, draws in (("a", before), ("b", after))
     )
     gap, times = mean.minus(base), mean.over(base)
-    change, part = gap.interval(LEVEL), times.interval(LEVEL)
+    change, part = gap.estimate(LEVEL), times.estimate(LEVEL)
     return {
         "pooled": {
             **{"value": gap.value, "low": change.low, "high": change.high},
-            **{"excludes_zero": excludes_zero(*change), "seeds": len(rows), "patients": len(set().union(*defined))},
+            **{
+                "excludes_zero": excludes_zero(*change.ends),
+                "seeds": len(rows),
+                "patients": len(set().union(*defined)),
+            },
         },
         "ratio": {"value": times.value, "low": part.low, "high": part.high},
     }

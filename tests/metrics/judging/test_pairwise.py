@@ -7,7 +7,7 @@ import re
 import pytest
 from answering_model import Answering
 
-from cxrlab.metrics.judging.pairwise import PairwiseModel, Verdict
+from cxrlab.metrics.judging.judges import PairwiseModel, Verdict
 
 REFERENCE = "Large left effusion."
 GOOD, BAD = "Large effusion on the left.", "Clear lungs."

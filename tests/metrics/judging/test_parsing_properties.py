@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tables import every_row
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.parsing.answer_text import Answer, bare, fold
-from cxrlab.metrics.judging.parsing.counts import parse_counts
-from cxrlab.metrics.judging.parsing.results import CELLS, Reading
-from cxrlab.metrics.judging.parsing.verdicts import parse_choice, parse_grade
+from cxrlab.metrics.judging.answers import Answer, Reading, bare, fold
+from cxrlab.metrics.judging.count_parts import CELLS
+from cxrlab.metrics.judging.counts import parse_counts
+from cxrlab.metrics.judging.verdicts import parse_choice, parse_grade
 
 MARK = "0a1b2c3d4e5f"
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_share, check_trials, side_by_side, trial_blocks
+from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_trials, side_by_side, trial_blocks
+from cxrlab.metrics.statistics.intervals import check_share
 
 
 def test_rows_are_summed_by_patient_in_the_order_of_the_names() -> None:

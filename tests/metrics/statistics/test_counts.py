@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.statistics.exact_tests import clopper_pearson, holm, mcnemar, mcnemar_counts
+from cxrlab.metrics.statistics.intervals import clopper_pearson
+from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, mcnemar_counts
 
 
 def test_mcnemar_by_hand() -> None:
@@ -78,5 +79,5 @@ def test_clopper_pearson_agrees_with_scipy_and_with_a_formula() -> None:
     stats = pytest.importorskip("scipy.stats")
     for successes, n, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (730, 1000, 0.001), (99, 100, 0.01)]:
         known = stats.binomtest(successes, n).proportion_ci(1 - alpha, method="exact")
-        assert clopper_pearson(successes, n, alpha) == pytest.approx((known.low, known.high), abs=1e-12)
-    assert clopper_pearson(10, 10, 0.05) == pytest.approx((0.025**0.1, 1.0))
+        assert clopper_pearson(successes, n, alpha).ends == pytest.approx((known.low, known.high), abs=1e-12)
+    assert clopper_pearson(10, 10, 0.05).ends == pytest.approx((0.025**0.1, 1.0))

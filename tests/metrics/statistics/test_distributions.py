@@ -5,7 +5,8 @@ import math
 import pytest
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.distributions import binomial_half, regularised_beta, t_two_sided
+from cxrlab.metrics.statistics.intervals import regularised_beta, t_two_sided
+from cxrlab.metrics.statistics.paired_tests import binomial_half
 
 
 @pytest.mark.parametrize("t", [0.0, 0.01, 0.5, 1.0, -2.5, 12.7, 1e6])

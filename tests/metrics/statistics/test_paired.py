@@ -8,7 +8,7 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.bootstrap import interval
+from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.paired_tests import non_inferior, paired_difference, paired_differences
 
 
@@ -56,7 +56,7 @@ def test_the_interval_of_a_difference_uses_the_pairing() -> None:
     values = generator(8, "a").random(60)
     change = generator(8, "change").normal(0.05, 0.02, 60)
     found = paired_difference(mean(values), mean(values + change), ids(60), rng=generator(8))
-    alone = interval(mean(values), ids(60), rng=generator(8))
+    (alone,) = Resamples(ids(60), rng=generator(8)).estimates([mean(values)])
     assert found.low < change.mean() < found.high and 10 * (found.high - found.low) < alone.high - alone.low
     assert found.p < 0.001
 

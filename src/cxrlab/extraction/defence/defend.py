@@ -24,8 +24,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
-from cxrlab.evaluation.generate import select_studies
-from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions
+from cxrlab.evaluation.generate import Images, ReportGenerator, generate_predictions, select_studies
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.extraction.before_asking import check_images_may_leave

@@ -49,8 +49,7 @@ class Benign:
         from cxrlab.core.image_codec import to_uint8
         from cxrlab.data.corpus import load_corpus
         from cxrlab.data.images import grey_image
-        from cxrlab.evaluation.generate import select_studies
-        from cxrlab.evaluation.inference import Images
+        from cxrlab.evaluation.generate import Images, select_studies
         from cxrlab.extraction.records import Picture
 
         corpus = load_corpus(self._folder)

@@ -17,7 +17,7 @@ from cxrlab.extraction.defence.sentences import pieces
 from cxrlab.extraction.defence.watermark import keyed_way
 from cxrlab.extraction.defence.wordings import WAYS, slot
 from cxrlab.findings.reader import read
-from cxrlab.metrics.statistics.distributions import regularised_beta
+from cxrlab.metrics.statistics.intervals import regularised_beta
 
 GAMMA = 1 / WAYS
 _MOST = 100_000  # contexts that are tried before a rate is called too near to chance

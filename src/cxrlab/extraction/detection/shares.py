@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cxrlab.metrics.statistics.exact_tests import clopper_pearson
+from cxrlab.metrics.statistics.intervals import clopper_pearson
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def share(successes: float, n: int, *, independent: int | None = None, level: fl
     trials = n if independent is None else min(n, independent)
     if not trials:
         return Share(successes / n if n else None, None, None, 0)
-    low, high = clopper_pearson(successes / n * trials, trials, 1 - level)
+    low, high = clopper_pearson(successes / n * trials, trials, 1 - level).ends
     return Share(successes / n, low, high, trials)

@@ -1,1 +1,124 @@
-"""Language models as judges of reports: what they are asked, how their answers are read, what is counted."""
+"""The kinds of judges by name: `chexprompt:MODEL`, `green:MODEL`, `grade:MODEL`, `grade-against:MODEL`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
+from cxrlab.core.protocols import TextModel
+from cxrlab.core.tables import Table
+from cxrlab.metrics.tally import Metric
+
+if TYPE_CHECKING:
+    from cxrlab.metrics.judging.judges import Judge
+
+# Each row is a `Judge` of metrics/judging/judges.py.
+JUDGES = Table(
+    "kind of judge",
+    {
+        "chexprompt": "cxrlab.metrics.judging.judges:ChexPrompt",
+        "green": "cxrlab.metrics.judging.judges:GreenJudge",
+        "grade": "cxrlab.metrics.judging.judges:Grade",
+        "grade-against": "cxrlab.metrics.judging.judges:GradeAgainst",
+    },
+)
+_RULES = "rules"  # `green:rules`: the same formula, counted without a model
+
+
+def split_judge(name: str) -> tuple[str, str] | None:
+    """Kind and model of a judge, or of one of its metrics; None for what is no judge.
+
+    >>> split_judge("chexprompt:http://127.0.0.1:8000/v1#m")
+    ('chexprompt', 'http://127.0.0.1:8000/v1#m')
+    >>> split_judge("green.matched:hf:judges/small")
+    ('green', 'hf:judges/small')
+    >>> split_judge("green:rules") is None
+    True
+    """
+    head, _, model = name.strip().partition(":")
+    kind = head.partition(".")[0]
+    pattern = ":" not in model and any(sign in model for sign in "*?[")
+    if kind not in JUDGES or not model.strip() or model.startswith(_RULES) or pattern:
+        return None
+    return kind, model.strip()
+
+
+def judge_family(name: str, model: TextModel, *, prompt: Path | None = None, max_tokens: int | None = None) -> Judge:
+    """The family of metrics of a judge.
+
+    Args:
+        name: Such as `chexprompt:http://127.0.0.1:8000/v1#m`; what stands after the kind is what the metrics call the
+            model.
+        model: What is asked.
+        prompt: A YAML file with another wording; the built-in when None.
+        max_tokens: Longest answer; the judge's own when None.
+    """
+    from cxrlab.metrics.judging.prompts import load_prompt
+
+    kind, called = _known(name)
+    judge: type[Judge] = JUDGES.load(kind)
+    return judge(model, called, load_prompt(judge.wording, judge.places, prompt), max_tokens)
+
+
+def judge_cards(name: str, *, prompt: Path | None = None) -> Sequence[Metric]:
+    """The cards of a judge's metrics; no model is needed.
+
+    Args:
+        name: As for `judge_family`.
+        prompt: As for `judge_family`.
+    """
+    from cxrlab.metrics.judging.prompts import load_prompt
+
+    kind, called = _known(name)
+    judge: type[Judge] = JUDGES.load(kind)
+    return judge.cards(called, load_prompt(judge.wording, judge.places, prompt))
+
+
+def _known(name: str) -> tuple[str, str]:
+    found = split_judge(name)
+    if found is None:
+        raise UnknownName(
+            f"'{name}' is no judge.{did_you_mean(name.partition(':')[0], JUDGES)} Write KIND:MODEL with one of "
+            f"{', '.join(JUDGES)}, such as chexprompt:http://127.0.0.1:8000/v1#MODEL."
+        )
+    return found
+
+
+PAIRWISE = "pairwise"
+KINDS = (*JUDGES, PAIRWISE)
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """What judges by language models are told, and how long they may answer.
+
+    Args:
+        prompts: Other wordings, each as KIND=FILE (chexprompt=wording.yaml); the built-in ones when left out.
+        max_tokens: Longest answer, thoughts included; 1,024 for counts and 512 for grades and pairs when left out.
+    """
+
+    prompts: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens={self.max_tokens} is not usable; give a whole number of at least 1.")
+        kinds = [_parts(entry)[0] for entry in self.prompts]
+        if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+            raise ConfigError(f"prompts has two wordings for {twice}; give one.")
+
+    def prompt(self, kind: str) -> Path | None:
+        """The file with another wording for a kind of judge; None for the built-in."""
+        return dict(map(_parts, self.prompts)).get(kind)
+
+
+def _parts(entry: str) -> tuple[str, Path]:
+    kind, equals, file = (part.strip() for part in entry.partition("="))
+    if kind not in KINDS or not equals or not file:
+        raise ConfigError(
+            f"prompts has '{entry}'; write KIND=FILE, where KIND is one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
+        )
+    return kind, Path(file)

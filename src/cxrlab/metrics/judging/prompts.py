@@ -19,7 +19,7 @@ from typing import Any
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.judging.parsing.answer_text import MARK_DIGITS, MARK_WORD, bare, fold
+from cxrlab.metrics.judging.answers import MARK_DIGITS, MARK_WORD, bare, fold
 
 MARK, EXAMPLES = "mark", "examples"
 _FENCE_DIGITS = 8

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cxrlab.metrics.statistics.bootstrap import Clusters, ResampledValue, Resamples, trial_blocks
-from cxrlab.metrics.statistics.distributions import t_two_sided
+from cxrlab.metrics.statistics.bootstrap import Clusters, Resamples, trial_blocks
+from cxrlab.metrics.statistics.intervals import ResampledValue, t_two_sided
 from cxrlab.metrics.tally import Matrix, ratio
 
 
@@ -97,7 +97,7 @@ def tau_with_interval(
     one, two = two_lists(x, y)
     known, draws = _known([one, two], clusters, trials, rng)
     one, two = one[known], two[known]
-    ends = resampled_tau(one, two, draws).interval(level)
+    ends = resampled_tau(one, two, draws).estimate(level)
     return Agreement(kendall_tau(one, two), ends.low, ends.high, len(one))
 
 
@@ -116,7 +116,7 @@ def tau_difference(
     rating = two_lists(y, y)[0]
     known, draws = _known([one, two, rating], clusters, trials, rng)
     one, two, rating = one[known], two[known], rating[known]
-    ends = resampled_tau(one, rating, draws).minus(resampled_tau(two, rating, draws)).interval(level)
+    ends = resampled_tau(one, rating, draws).minus(resampled_tau(two, rating, draws)).estimate(level)
     better, worse = kendall_tau(one, rating), kendall_tau(two, rating)
     return TauDifference(better, worse, better - worse, ends.low, ends.high, len(one))
 
@@ -185,7 +185,7 @@ def resampled_tau(x: Matrix, y: Matrix, draws: Resamples) -> ResampledValue:
     """τ-b of two lists without a not-a-number, and in every resample."""
     codes = draws.clusters.codes
     value_of = _by_product(x, y, codes) if len(x) <= SQUARE else _one_by_one(x, y, codes)
-    return draws.estimate(value_of, draws.clusters.count, (-1.0, 1.0))
+    return draws.resample_value(value_of, draws.clusters.count, (-1.0, 1.0))
 
 
 def two_lists(x: ArrayLike, y: ArrayLike) -> tuple[Matrix, Matrix]:

@@ -1,140 +1,16 @@
-"""Bootstrap by patient: estimates that carry their resampled values, and the one place where an interval is made.
-
-The middle share of the resampled values is too narrow with few patients and has no width where nothing varies.
-`Estimate.interval` corrects both; docs/scoring.md has the formula and its measured coverage.
-"""
+"""Bootstrap by patient: the value of a metric in test sets drawn again, whole patients at a time."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.distributions import t_quantile
+from cxrlab.metrics.statistics.intervals import EVERY, Estimate, ResampledValue, check_share
 from cxrlab.metrics.tally import Matrix, Tally
-
-# How every interval is made, as it is written into result files; the number is raised when the formula changes.
-METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"
-# A ratio that is undefined in a larger share of its resamples than this has no interval.
-_LOST = 0.05
-EVERY = (-math.inf, math.inf)
-
-
-class Interval(NamedTuple):
-    """Lower and upper end; both not-a-number where the data cannot give one."""
-
-    low: float
-    high: float
-
-
-UNKNOWN = Interval(float("nan"), float("nan"))
-
-
-@dataclass(frozen=True, eq=False)
-class ResampledValue:
-    """A number with its values in resamples of patients; differences and ratios of two of them stay paired.
-
-    Args:
-        value: Of the data.
-        draws: In every resample [T]; not-a-number where a resample has none.
-        without: Without each patient in turn [C]; empty where that was not computed.
-        patients: Those with a value of their own.
-        range: Smallest and largest possible value.
-    """
-
-    value: float
-    draws: Matrix
-    without: Matrix
-    patients: int
-    range: tuple[float, float] = EVERY
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Both ends of the interval; unknown with fewer than two patients or without a resample that has a value.
-
-        Each end lies as far from the value as that percentile of the draws, times √(n / (n − 1)) · t / z; the end on
-        the side of few patients with a large influence is moved out further, by |a| · (z² + 2) standard errors, with
-        the acceleration a of BCa. Where no draw differs from the others, the exact bound on patients unlike those seen
-        is taken: see `_unseen`.
-        """
-        check_share("level", level)
-        kept = self.draws[~np.isnan(self.draws)]
-        if self.patients < 2 or not len(kept) or math.isnan(self.value):
-            return UNKNOWN
-        if np.ptp(kept) <= SLACK * np.abs(kept).max():
-            return self._unseen(level)
-        tail = 50 * (1 - level)
-        low, high = np.percentile(kept, [tail, 100 - tail])
-        factor = self.widening(level)
-        skewed = self._influences()[1] * (NormalDist().inv_cdf((1 + level) / 2) ** 2 + 2) * float(kept.std(ddof=1))
-        below = factor * max(0.0, self.value - float(low)) + max(0.0, -skewed)
-        above = factor * max(0.0, float(high) - self.value) + max(0.0, skewed)
-        return Interval(max(self.range[0], self.value - below), min(self.range[1], self.value + above))
-
-    def widening(self, level: float = 0.95) -> float:
-        """What a percentile's distance from the value is multiplied by, at least 1."""
-        upper = (1 + level) / 2
-        freedom = max(1, min(self.patients - 1, self._influences()[0]))
-        return math.sqrt(self.patients / (self.patients - 1)) * t_quantile(upper, freedom) / NormalDist().inv_cdf(upper)
-
-    def _influences(self) -> tuple[int, float]:
-        """Degrees of freedom, by the kurtosis of the patients' influences, and acceleration, by their skewness.
-
-        Where few patients carry the spread it is known as badly as from those few alone.
-        """
-        left = self.without[~np.isnan(self.without)]
-        scale = float(left.std()) if len(left) else 0.0
-        if scale <= SLACK * abs(self.value):
-            return self.patients - 1, 0.0
-        influence = (left.mean() - left) / scale
-        kurtosis, skewness = float((influence**4).mean()), float((influence**3).mean())
-        freedom = int(2 * len(left) / (kurtosis - 1)) if kurtosis > 1 + SLACK else self.patients - 1
-        return freedom, skewness / (6 * math.sqrt(len(left)))
-
-    def _unseen(self, level: float) -> Interval:
-        """Nothing varies: at most a share u of patients is unlike those seen, and as far off as the range allows.
-
-        (1 − u)^n is the probability of seeing none of them. A range without an end is taken to reach 1 beyond the
-        value, or the value's own size where that is more.
-        """
-        share = 1 - ((1 - level) / 2) ** (1 / self.patients)
-        reach = max(1.0, abs(self.value))
-        low, high = (
-            end if math.isfinite(end) else self.value + sign * reach
-            for end, sign in zip(self.range, (-1, 1), strict=True)
-        )
-        return Interval(self.value - share * (self.value - low), self.value + share * (high - self.value))
-
-    def minus(self, other: ResampledValue) -> ResampledValue:
-        """This less the other, resample by resample."""
-        return ResampledValue(
-            float(_gap(np.asarray(self.value), np.asarray(other.value))),
-            _gap(self.draws, other.draws),
-            _gap(self.without, other.without) if len(self.without) == len(other.without) else self.without[:0],
-            min(self.patients, other.patients),
-            (self.range[0] - other.range[1], self.range[1] - other.range[0]),
-        )
-
-    def over(self, other: ResampledValue, least: float = 0.0) -> ResampledValue:
-        """This divided by the other, resample by resample; unknown where the other is not above `least`.
-
-        Where that happens in more than one resample of twenty there is no interval.
-        """
-        draws = _share(self.draws, other.draws, least)
-        if np.isnan(draws).mean() > _LOST:
-            draws = np.full(len(draws), np.nan)
-        return ResampledValue(
-            float(_share(np.asarray(self.value), np.asarray(other.value), least)),
-            draws,
-            _share(self.without, other.without, least) if len(self.without) == len(other.without) else self.without[:0],
-            min(self.patients, other.patients),
-            (0.0, math.inf) if min(self.range[0], other.range[0]) >= 0 else EVERY,
-        )
 
 
 class Resamples:
@@ -164,12 +40,8 @@ class Resamples:
             times = np.bincount(drawn.reshape(-1), minlength=(stop - start) * count)
             yield start, times.reshape(stop - start, count).astype(np.float64)
 
-    def values(self, tallies: Sequence[Tally]) -> list[Matrix]:
-        """For each tally its value in every resample [trials]; not-a-number where a resample has none."""
-        return [one.draws for one in self.estimates(tallies)]
-
-    def estimates(self, tallies: Sequence[Tally]) -> list[ResampledValue]:
-        """For each tally its value, with the draws, the values without each patient, and how many patients have one."""
+    def resample(self, tallies: Sequence[Tally]) -> list[ResampledValue]:
+        """Each tally's value in every resample and without each patient."""
         check_rows(tallies, self.clusters)
         columns = side_by_side(self.clusters, [tally.rows for tally in tallies])
         sums = np.empty((self.trials, columns.matrix.shape[1]))
@@ -185,7 +57,7 @@ class Resamples:
             found.append(ResampledValue(tally.value, draws, without, int(alone.sum()), tally.metric.range))
         return found
 
-    def estimate(
+    def resample_value(
         self, value_of: Callable[[Matrix], Matrix], patients: int, range: tuple[float, float] = EVERY
     ) -> ResampledValue:
         """The same of a number that is no function of sums.
@@ -207,34 +79,14 @@ class Resamples:
         value = float(value_of(np.ones((1, count)))[0]) if count else float("nan")
         return ResampledValue(value, np.concatenate(draws), np.concatenate(without), patients, range)
 
-    def intervals(self, tallies: Sequence[Tally], level: float = 0.95) -> list[Interval]:
-        """For each tally its interval; unknown where fewer than two patients have a value."""
+    def estimates(self, tallies: Sequence[Tally], level: float = 0.95) -> list[Estimate]:
+        """Each tally's value with its interval."""
         check_share("level", level)
-        return [one.interval(level) for one in self.estimates(tallies)]
-
-
-def interval(
-    tally: Tally, clusters: Sequence[str], *, trials: int = 1000, level: float = 0.95, rng: np.random.Generator
-) -> Interval:
-    """The interval of one metric; for several at once use `Resamples.intervals`."""
-    return Resamples(clusters, trials=trials, rng=rng).intervals([tally], level)[0]
-
-
-def _gap(one: Matrix, other: Matrix) -> Matrix:
-    # Equal rows summed in two places may differ in the last bit; that is no difference.
-    gap = one - other
-    return np.where(np.abs(gap) <= SLACK * np.abs(other), 0.0, gap)
-
-
-def _share(above: Matrix, below: Matrix, least: float) -> Matrix:
-    quotient: Matrix = np.divide(above, below, out=np.full(np.shape(below), np.nan), where=below > least)
-    return quotient
+        return [one.estimate(level) for one in self.resample(tallies)]
 
 
 # Entries of one block of trials × patients: 32 MiB as 64-bit numbers, whatever the size of the test set.
 BLOCK = 1 << 22
-# Two ways to sum the same counts differ by a few units in the last place; a tie must not hang on that.
-SLACK = 1e-9
 
 
 class Clusters:
@@ -325,10 +177,3 @@ def check_trials(trials: int) -> int:
     if trials < 1:
         raise ConfigError(f"trials={trials} is not usable; give a whole number of at least 1.")
     return trials
-
-
-def check_share(name: str, value: float) -> float:
-    """A level or alpha, refused outside (0, 1)."""
-    if not 0 < value < 1:
-        raise ConfigError(f"{name}={value} is not usable; give a share between 0 and 1, such as 0.95.")
-    return value

@@ -8,20 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.metrics.statistics.bootstrap import (
-    SLACK,
     Clusters,
-    ResampledValue,
     Resamples,
     check_rows,
-    check_share,
     check_trials,
     side_by_side,
     trial_blocks,
 )
+from cxrlab.metrics.statistics.intervals import SLACK, ResampledValue, check_share
 from cxrlab.metrics.tally import Matrix, Tally
 
 
@@ -110,7 +108,7 @@ def paired_differences(
         raise ValueError("the two systems must have the same metrics in the same order")
     groups = clusters if isinstance(clusters, Clusters) else Clusters(clusters)
     check_rows([*a, *b], groups)
-    found = Resamples(groups, trials=resamples, rng=rng).estimates([*a, *b])
+    found = Resamples(groups, trials=resamples, rng=rng).resample([*a, *b])
     changes = [two.minus(one) for one, two in zip(found[: len(a)], found[len(a) :], strict=True)]
     tests = permutation_tests(a, b, groups, trials, rng)
     together = zip(a, b, changes, tests, strict=True)
@@ -133,7 +131,7 @@ def _record(
     least = min(1.0, 2.0 ** (1 - test.patients))
     if not test.exact:
         least = max(least, 1 / (test.trials + 1))
-    low, high = change.interval(level)
+    low, high = change.estimate(level).ends
     return PairedDifference(
         metric=a.metric.name,
         a=a.value,
@@ -364,3 +362,55 @@ def _sentence(found: NonInferiority, differing: int) -> str:
     reach = -found.bound / (1 - (1 - found.level) ** (1 / found.patients))
     needed = math.ceil(math.log(1 - found.level) / math.log1p(-found.margin / reach))
     return f"{sentence} No patient differs; {needed} patients without a difference would show it."
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """Two systems that are right or wrong on the same studies; studies count as independent.
+
+    Args:
+        only_a: Studies that only the first has right.
+        only_b: Studies that only the second has right.
+        p: Exact, two-sided.
+        mid_p: The less conservative mid-p, half of the observed outcome's probability left out on each side.
+    """
+
+    only_a: int
+    only_b: int
+    p: float
+    mid_p: float
+
+
+def mcnemar(a_right: ArrayLike, b_right: ArrayLike) -> McNemar:
+    """McNemar's test by the binomial distribution; without a discordant study p is 1."""
+    one, two = np.asarray(a_right, dtype=bool), np.asarray(b_right, dtype=bool)
+    if one.ndim != 1 or one.shape != two.shape:
+        raise ValueError(f"shapes {one.shape} and {two.shape} are not two lists of equal length")
+    return mcnemar_counts(int((one & ~two).sum()), int((two & ~one).sum()))
+
+
+def mcnemar_counts(only_a: int, only_b: int) -> McNemar:
+    """The same from the two counts of discordant studies."""
+    if min(only_a, only_b) < 0:
+        raise ValueError(f"counts must not be negative, but are {only_a} and {only_b}")
+    n, fewer = only_a + only_b, min(only_a, only_b)
+    at = binomial_half(fewer, n)
+    both_tails = 2 * math.fsum(binomial_half(k, n) for k in range(fewer + 1))
+    return McNemar(only_a, only_b, min(1.0, both_tails), min(1.0, both_tails - at))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment, in the order given; not-a-number stays so and is not counted as a test."""
+    known = [index for index, p in enumerate(p_values) if not math.isnan(p)]
+    adjusted = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(known, key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(known) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def binomial_half(successes: int, n: int) -> float:
+    """P(X = successes) for n tosses of a fair coin."""
+    log = math.lgamma(n + 1) - math.lgamma(successes + 1) - math.lgamma(n - successes + 1) - n * math.log(2)
+    return math.exp(log)

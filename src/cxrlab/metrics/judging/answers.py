@@ -1,4 +1,4 @@
-"""What of an answer is the judge's own: without its thoughts, after its mark, and without the reports' words."""
+"""The part of a judge's answer that is its own: without reasoning, after its mark, without text copied from the reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+
+
+class Reading(StrEnum):
+    """How much of an answer could be read."""
+
+    PARSED = "parsed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    NOT_ASKED = "not asked"
+
 
 MARK_WORD = "ANSWER"
 MARK_DIGITS = 12

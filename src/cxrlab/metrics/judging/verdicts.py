@@ -1,4 +1,4 @@
-"""From a judge's answer to a grade on the scale that was asked for."""
+"""Grades and choices in a judge's answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cxrlab.metrics.judging.parsing.answer_text import NUMBER_WORDS, Answer, Region, answer_regions
-from cxrlab.metrics.judging.parsing.results import ParsedChoice, ParsedGrade, Reading
+from cxrlab.metrics.judging.answers import NUMBER_WORDS, Answer, Reading, Region, answer_regions
 
 _NUMBER = r"(?P<number>-?\d{1,6}(?:\.\d{1,6})?|" + "|".join(sorted(NUMBER_WORDS, key=len, reverse=True)) + r")(?![\w^])"
 _QUOTES = r"[\"'*_`\[({]{0,6}"
@@ -35,6 +34,36 @@ _ALONE = re.compile(
     rf"^[^\w\n-]{{0,8}}{_NUMBER}(?:\s?(?:/|out of)\s?\d{{1,4}})?[\"'*_`\])}}.!]{{0,6}}\s?$", re.I | re.M
 )
 _LISTED = re.compile(r"^\W{0,4}2[.)]", re.M)
+
+
+@dataclass(frozen=True)
+class ParsedGrade:
+    """A grade that a judge gave.
+
+    Args:
+        status: Parsed or failed; a grade is never partial.
+        value: On the scale that was asked for; None where it failed.
+        reason: Why it failed.
+    """
+
+    status: Reading
+    value: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ParsedChoice:
+    """Which of two a judge chose.
+
+    Args:
+        status: Parsed or failed.
+        value: "first", "second" or "equal"; None where it failed.
+        reason: Why it failed.
+    """
+
+    status: Reading
+    value: str | None = None
+    reason: str | None = None
 
 
 def parse_grade(answer: Answer, low: int = 1, high: int = 5) -> ParsedGrade:

@@ -1,14 +1,56 @@
-"""Which of the six kinds of error a label means: a letter, a number in the published order, or a name."""
+"""Labels, numbers and totals in a judge's error counts, and the list of counts that they form."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.parsing.answer_text import NUMBER_WORDS, Answer
-from cxrlab.metrics.judging.parsing.results import CELLS, INSIGNIFICANT, MATCHED, SIGNIFICANT, WEIGHTS, Cell
+from cxrlab.metrics.judging.answers import NUMBER_WORDS, Answer, Reading
+
+SIGNIFICANT, INSIGNIFICANT, MATCHED = "significant", "insignificant", "matched"
+WEIGHTS = (SIGNIFICANT, INSIGNIFICANT)
+Cell = tuple[str, ErrorKind]  # one of `WEIGHTS`, and a kind
+CELLS: tuple[Cell, ...] = tuple((weight, kind) for weight in WEIGHTS for kind in ErrorKind)
+
+
+def told(cell: Cell) -> str:
+    """A cell in words, for reasons."""
+    return f"{cell[1].value.replace('_', ' ')}, {cell[0]}"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Counts that a judge gave.
+
+    Args:
+        status: Parsed when every count that was asked for is there, partial when some are, failed when none is or
+            when the answer contradicts itself.
+        counts: The counts that are there; a missing cell is unknown, never 0.
+        matched: Findings that both reports have; None where the answer does not tell.
+        reason: What is missing or wrong, in words; None for an answer that was read whole.
+    """
+
+    status: Reading
+    counts: Mapping[Cell, float] = field(default_factory=dict)
+    matched: float | None = None
+    reason: str | None = None
+
+    def total(self, cells: Iterable[Cell] = CELLS) -> float | None:
+        """The sum over some cells; None where one of them is missing."""
+        values = [self.counts.get(cell) for cell in cells]
+        return None if any(value is None for value in values) else sum(value or 0.0 for value in values)
+
+    def plain(self) -> dict[str, Any]:
+        """The counts as a record: weight → kind → count, with the cells that are there."""
+        told: dict[str, dict[str, float]] = {weight: {} for weight in WEIGHTS}
+        for weight, kind in CELLS:
+            if (weight, kind) in self.counts:
+                told[weight][kind.value] = self.counts[weight, kind]
+        return told
+
 
 KINDS = tuple(ErrorKind)
 LETTERS = dict(zip("abcdef", KINDS, strict=True))

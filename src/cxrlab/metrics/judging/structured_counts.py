@@ -1,4 +1,4 @@
-"""Counts in objects: JSON, or Python's way of writing the same, in any of the shapes that judges use."""
+"""Error counts in JSON objects and in tables."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.parsing.count_parts import (
+from cxrlab.metrics.judging.count_parts import (
     KINDS,
     LARGEST,
+    MATCHED,
     TOTAL,
+    WEIGHTS,
+    Cell,
     Count,
     Total,
     Unit,
     labelled_kind,
     named_kind,
     read_count,
+    told,
     weight_of,
 )
-from cxrlab.metrics.judging.parsing.results import MATCHED, WEIGHTS, Cell, told
 
 DEEPEST = 8
 _SINGLE = re.compile(r"'([^'\"\n]{0,160})'")

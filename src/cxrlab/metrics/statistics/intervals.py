@@ -1,0 +1,263 @@
+"""Confidence intervals: every interval is an `Estimate`, and this is the only module that computes one.
+
+To use another interval for resampled values, such as BCa, change `bootstrap_ends` and its description `METHOD`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.metrics.tally import Matrix
+
+# Written into result files; raise the number when the formula changes.
+METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"
+EXACT = "Clopper-Pearson"
+EVERY = (-math.inf, math.inf)
+# Two ways to sum the same counts differ by a few units in the last place; a tie must not depend on that.
+SLACK = 1e-9
+# A ratio that is undefined in a larger share of its resamples than this has no interval.
+_MOST_UNDEFINED = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its confidence interval.
+
+    Attributes:
+        value: Not-a-number where undefined.
+        low: Lower end; not-a-number where the data cannot give one, for example with fewer than two patients.
+        high: Upper end.
+        n: Independent units behind the interval: patients, or trials of a share.
+        method: How the ends were computed.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    method: str = METHOD
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Lower and upper end."""
+        return self.low, self.high
+
+
+UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class ResampledValue:
+    """A number with its values in resamples of patients; differences and ratios of two of them stay paired.
+
+    Attributes:
+        value: Of the data.
+        draws: In every resample [T]; not-a-number where a resample has none.
+        without: Without each patient in turn [C]; empty where that was not computed.
+        patients: Those with a value of their own.
+        range: Smallest and largest possible value.
+    """
+
+    value: float
+    draws: Matrix
+    without: Matrix
+    patients: int
+    range: tuple[float, float] = EVERY
+
+    def estimate(self, level: float = 0.95) -> Estimate:
+        """The value with its interval; no interval with fewer than two patients or where no resample has a value."""
+        check_share("level", level)
+        if self.patients < 2 or math.isnan(self.value) or np.isnan(self.draws).all():
+            return Estimate(self.value, math.nan, math.nan, self.patients)
+        return Estimate(self.value, *bootstrap_ends(self, level), self.patients)
+
+    def p_value(self, level: float = 0.95) -> float:
+        """Two-sided p of a value other than 0: twice the share of resamples on the smaller side of 0.
+
+        The resamples are widened as the interval at this level is, so that p and interval agree. Not-a-number without
+        an interval.
+        """
+        known = self.draws[~np.isnan(self.draws)]
+        if self.patients < 2 or not len(known):
+            return math.nan
+        known = self.value + widening(self, level) * (known - self.value)
+        fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+        return min(1.0, 2 * (fewer + 1) / (len(known) + 1))
+
+    def minus(self, other: ResampledValue) -> ResampledValue:
+        """The difference, resample by resample."""
+
+        def gap(one: Matrix, two: Matrix) -> Matrix:
+            # Equal rows summed in two places may differ in the last bit; that is no difference.
+            found = one - two
+            return np.where(np.abs(found) <= SLACK * np.abs(two), 0.0, found)
+
+        return ResampledValue(
+            float(gap(np.asarray(self.value), np.asarray(other.value))),
+            gap(self.draws, other.draws),
+            gap(self.without, other.without) if len(self.without) == len(other.without) else self.without[:0],
+            min(self.patients, other.patients),
+            (self.range[0] - other.range[1], self.range[1] - other.range[0]),
+        )
+
+    def over(self, other: ResampledValue, least: float = 0.0) -> ResampledValue:
+        """The ratio, resample by resample; undefined where the other is not above `least`.
+
+        Without an interval where more than one resample in twenty is undefined.
+        """
+
+        def ratio(above: Matrix, below: Matrix) -> Matrix:
+            found: Matrix = np.divide(above, below, out=np.full(np.shape(below), np.nan), where=below > least)
+            return found
+
+        draws = ratio(self.draws, other.draws)
+        if np.isnan(draws).mean() > _MOST_UNDEFINED:
+            draws = np.full(len(draws), np.nan)
+        return ResampledValue(
+            float(ratio(np.asarray(self.value), np.asarray(other.value))),
+            draws,
+            ratio(self.without, other.without) if len(self.without) == len(other.without) else self.without[:0],
+            min(self.patients, other.patients),
+            (0.0, math.inf) if min(self.range[0], other.range[0]) >= 0 else EVERY,
+        )
+
+
+def bootstrap_ends(found: ResampledValue, level: float) -> tuple[float, float]:
+    """The ends of the interval of a value with at least two patients and one defined resample.
+
+    The plain percentile interval is too narrow with few patients and has no width where nothing varies. Here each end
+    lies as far from the value as that percentile of the draws, times √(n / (n − 1)) · t / z. The end on the side of
+    few patients with a large influence is moved out further, by |a| · (z² + 2) standard errors, with the acceleration
+    a of BCa. docs/scoring.md has the measured coverage.
+    """
+    kept = found.draws[~np.isnan(found.draws)]
+    if np.ptp(kept) <= SLACK * np.abs(kept).max():
+        # Nothing varies: at most a share u of patients differs from those seen, and by as much as the range allows.
+        # (1 − u)^n is the probability of seeing none of them. A range without an end is taken to reach 1 beyond the
+        # value, or the value's own size where that is more.
+        share = 1 - ((1 - level) / 2) ** (1 / found.patients)
+        reach = max(1.0, abs(found.value))
+        bottom, top = (
+            end if math.isfinite(end) else found.value + sign * reach
+            for end, sign in zip(found.range, (-1, 1), strict=True)
+        )
+        return found.value - share * (found.value - bottom), found.value + share * (top - found.value)
+    tail = 50 * (1 - level)
+    low, high = np.percentile(kept, [tail, 100 - tail])
+    factor = widening(found, level)
+    skewed = _influences(found)[1] * (NormalDist().inv_cdf((1 + level) / 2) ** 2 + 2) * float(kept.std(ddof=1))
+    below = factor * max(0.0, found.value - float(low)) + max(0.0, -skewed)
+    above = factor * max(0.0, float(high) - found.value) + max(0.0, skewed)
+    return max(found.range[0], found.value - below), min(found.range[1], found.value + above)
+
+
+def widening(found: ResampledValue, level: float = 0.95) -> float:
+    """The factor, at least 1, by which a percentile's distance from the value is multiplied."""
+    upper = (1 + level) / 2
+    freedom = max(1, min(found.patients - 1, _influences(found)[0]))
+    return math.sqrt(found.patients / (found.patients - 1)) * t_quantile(upper, freedom) / NormalDist().inv_cdf(upper)
+
+
+def _influences(found: ResampledValue) -> tuple[int, float]:
+    """Degrees of freedom, by the kurtosis of the patients' influences, and acceleration, by their skewness.
+
+    Where few patients carry the spread, it is known only as well as from those few alone.
+    """
+    left = found.without[~np.isnan(found.without)]
+    scale = float(left.std()) if len(left) else 0.0
+    if scale <= SLACK * abs(found.value):
+        return found.patients - 1, 0.0
+    influence = (left.mean() - left) / scale
+    kurtosis, skewness = float((influence**4).mean()), float((influence**3).mean())
+    freedom = int(2 * len(left) / (kurtosis - 1)) if kurtosis > 1 + SLACK else found.patients - 1
+    return freedom, skewness / (6 * math.sqrt(len(left)))
+
+
+def clopper_pearson(successes: float, n: int, alpha: float) -> Estimate:
+    """A share with its exact interval at confidence 1 - alpha: each tail has alpha / 2.
+
+    `successes` may be a fraction, where several counts stand for fewer independent ones.
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} of {n} is no count")
+
+    def lower(count: float) -> float:
+        """The share at which `count` successes or more have the probability alpha / 2, rounded down; 0 for none."""
+        if count <= 0:
+            return 0.0
+        low, high = 0.0, 1.0
+        for _ in range(60):  # halvings, far below any share that is reported
+            middle = (low + high) / 2
+            # P(X >= k) of a binomial is the incomplete beta function of k and n - k + 1, for fractions of a success too.
+            if regularised_beta(middle, count, n - count + 1) < alpha / 2:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    return Estimate(successes / n, lower(successes), 1 - lower(n - successes), n, EXACT)
+
+
+# Student's t and the beta distribution in plain Python: importing a statistics library would cost a second.
+
+
+def t_two_sided(t: float, df: float) -> float:
+    """P(|T| >= |t|) for Student's t with `df` > 0 degrees of freedom."""
+    if math.isinf(t):
+        return 0.0
+    return regularised_beta(df / (df + t * t), df / 2, 0.5)
+
+
+@lru_cache(4096)
+def t_quantile(p: float, df: int) -> float:
+    """The value below which Student's t with `df` degrees of freedom lies with probability `p` > 0.5."""
+    if df >= 10_000:  # the normal distribution to four digits
+        return NormalDist().inv_cdf(p)
+    low, high = 0.0, 2.0
+    while t_two_sided(high, df) > 2 * (1 - p):
+        low, high = high, 2 * high
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_two_sided(middle, df) > 2 * (1 - p) else (low, middle)
+    return (low + high) / 2
+
+
+def regularised_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b) for x in [0, 1] and a, b > 0."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    # The fraction converges fast below the mean of the distribution; above it the other tail is computed.
+    if x > (a + 1) / (a + b + 2):
+        return 1 - regularised_beta(1 - x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    # The continued fraction by Lentz's method; its inverse scales I_x.
+    tiny = 1e-300
+    fraction = above = 1.0
+    below = 0.0
+    for step in range(1, 10_000):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        below = 1 + term * below
+        below = 1 / (below if below else tiny)
+        above = 1 + term / above
+        above = above if above else tiny
+        fraction *= above * below
+        if abs(above * below - 1) < 1e-15:
+            break
+    return front / (a * fraction)
+
+
+def check_share(name: str, value: float) -> float:
+    """A level or alpha, refused outside (0, 1)."""
+    if not 0 < value < 1:
+        raise ConfigError(f"{name}={value} is not usable; give a share between 0 and 1, such as 0.95.")
+    return value
