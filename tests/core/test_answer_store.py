@@ -76,19 +76,19 @@ def test_several_may_open_and_fill_one_new_file_at_once(tmp_path: Path) -> None:
 
 def test_files_of_others_and_damaged_ones_are_told(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, but long enough to be looked at " * 20)
-    with pytest.raises(DataError, match="damaged or no file of answers"):
+    with pytest.raises(DataError, match="damaged or not an answer file"):
         AnswerStore(tmp_path / "text")
     foreign = sqlite3.connect(tmp_path / "foreign")
     foreign.execute("CREATE TABLE mine (a)")
     foreign.close()
-    with pytest.raises(DataError, match="no file of answers that this program reads"):
+    with pytest.raises(DataError, match="not an answer file of this program"):
         AnswerStore(tmp_path / "foreign")
     later = sqlite3.connect(tmp_path / "later")
     later.execute(f"PRAGMA user_version = {VERSION + 1}")
     later.close()
-    with pytest.raises(DataError, match="no file of answers that this program reads"):
+    with pytest.raises(DataError, match="not an answer file of this program"):
         AnswerStore(tmp_path / "later")
-    with pytest.raises(RunError, match="cannot use the file of answers"):
+    with pytest.raises(RunError, match="cannot use the answer file"):
         AnswerStore(tmp_path)
     with sqlite3.connect(tmp_path / "foreign") as untouched:
         assert untouched.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]

@@ -155,7 +155,7 @@ def test_an_empty_file_or_group_means_defaults(tmp_path: Path, text: str) -> Non
         ("- 1\n", "no 'key: value' lines"),
         ("just words\n", "no 'key: value' lines"),
         ("a: !!python/object/apply:os.system [echo]\n", "not valid YAML"),
-        ("a: &a\n  x: *a\n", r"c\.yaml:2 .*'\*a' stands for a value elsewhere; write the value out"),
+        ("a: &a\n  x: *a\n", r"c\.yaml:2 .*'\*a' stands for a value elsewhere; write out the value"),
         ("a: &a {x: 1}\nb:\n  <<: *a\n", r"c\.yaml:3 .*'\*a' stands for"),
         (BILLION, r"c\.yaml:2 .*'\*a0' stands for"),
         ("steps: " + "9" * 5000, "not valid YAML"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core import environment
-from cxrlab.core.environment import EXTRAS, explain, extras, require
+from cxrlab.core.environment import EXTRAS, extras, missing_extra, require
 from cxrlab.core.errors import MissingExtra, UnknownName
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_an_unknown_part_is_met_with_the_nearest() -> None:
 
 
 def test_a_failed_import_is_explained_when_it_is_ours_to_explain() -> None:
-    told = explain(ModuleNotFoundError("no", name="transformers.models"))
+    told = missing_extra(ModuleNotFoundError("no", name="transformers.models"))
     assert told is not None and 'pip install ".[models]" (in the folder of cxrlab)' in str(told)
-    assert explain(ModuleNotFoundError("no", name="tensorflow")) is None
-    assert explain(ModuleNotFoundError("no")) is None
+    assert missing_extra(ModuleNotFoundError("no", name="tensorflow")) is None
+    assert missing_extra(ModuleNotFoundError("no")) is None

@@ -44,7 +44,7 @@ def test_lines_are_numbered_and_blank_ones_passed_over(tmp_path: Path) -> None:
         (b'{"a": -Infinity}', "-Infinity"),
         (b'{"a": 1e999}', "too large"),
         (b'{"a": ' + b"9" * 5000 + b"}", "thousands of digits"),
-        (b'{"a": "\\ud800"}', "half a character"),
+        (b'{"a": "\\ud800"}', "a lone surrogate"),
         (b'{"a": "b', "at column 7"),
         (b'{"a": 1,', "at column 9"),
     ],
@@ -193,7 +193,7 @@ def test_a_record_without_json_form_writes_nothing(tmp_path: Path) -> None:
 
 def test_half_a_character_is_refused_and_nothing_written(tmp_path: Path) -> None:
     with JsonlAppender(tmp_path / "a") as out:
-        with pytest.raises(DataError, match="half a character"):
+        with pytest.raises(DataError, match="the lone surrogate"):
             out.append({"path": "x\udcff"})
         out.append({"n": 1})
     assert records(tmp_path / "a") == [{"n": 1}]

@@ -8,14 +8,16 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import VocabularyError
-from cxrlab.core.label_maps import LABEL_MAPS, Mapped, mapped
+from cxrlab.core.label_maps import LABEL_MAPS, LabelMapping, map_label
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 
 ROWS = [(corpus, label, row) for corpus, rows in LABEL_MAPS.items() for label, row in rows.items()]
 
 
 @every_row(("corpus", "label", "row"), ROWS)
-def test_every_target_is_in_the_vocabulary_and_every_gap_has_a_reason(corpus: str, label: str, row: Mapped) -> None:
+def test_every_target_is_in_the_vocabulary_and_every_gap_has_a_reason(
+    corpus: str, label: str, row: LabelMapping
+) -> None:
     assert set(row.observations) <= set(OBSERVATIONS)
     assert row.chexpert is None or row.chexpert in CHEXPERT_14
     assert row.observations or row.chexpert or row.note
@@ -31,22 +33,22 @@ def test_each_corpus_has_the_number_of_labels_it_was_published_with() -> None:
 
 
 def test_chexpert_labels_map_to_themselves() -> None:
-    assert all(mapped("chexpert", name).label == name for name in CHEXPERT_14)
-    assert mapped("mimic-cxr", "Airspace Opacity").label == "Lung Opacity"
+    assert all(map_label("chexpert", name).label == name for name in CHEXPERT_14)
+    assert map_label("mimic-cxr", "Airspace Opacity").label == "Lung Opacity"
 
 
 def test_alternatives_agree_on_a_label_or_give_none() -> None:
     """A nodule or a mass is a lung lesion either way; fluid or scar is not the same label."""
-    assert mapped("vindr-cxr", "Nodule/Mass").label == "Lung Lesion"
-    assert mapped("padchest", "costophrenic angle blunting").label is None
-    assert mapped("padchest", "kyphosis").label is None
+    assert map_label("vindr-cxr", "Nodule/Mass").label == "Lung Lesion"
+    assert map_label("padchest", "costophrenic angle blunting").label is None
+    assert map_label("padchest", "kyphosis").label is None
 
 
 def test_unknown_names_are_met_with_the_nearest() -> None:
     with pytest.raises(VocabularyError, match="Did you mean 'padchest'"):
-        mapped("padchst", "normal")
+        map_label("padchst", "normal")
     with pytest.raises(VocabularyError, match="Did you mean 'Effusion'"):
-        mapped("nih-cxr14", "effusions")
+        map_label("nih-cxr14", "effusions")
 
 
 @pytest.mark.real_data

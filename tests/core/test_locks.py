@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -38,13 +39,13 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_a_lock_file_removed_in_between_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last holder lets go between our opening and our locking: a nameless file would lock nobody out."""
-    real, first = folders.fcntl.flock, lock_folder(tmp_path)
+    real, first = fcntl.flock, lock_folder(tmp_path)
 
     def too_late(handle: int, how: int) -> None:
         first.release()
         real(handle, how)
 
-    monkeypatch.setattr(folders.fcntl, "flock", too_late)
+    monkeypatch.setattr(fcntl, "flock", too_late)
     with lock_folder(tmp_path):
         monkeypatch.undo()
         assert (tmp_path / ".lock").exists()
@@ -64,7 +65,7 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
-    monkeypatch.setattr(folders.fcntl, "flock", unsupported)
+    monkeypatch.setattr(fcntl, "flock", unsupported)
     with pytest.raises(RunError, match=r"cannot lock .*\.lock: operation not supported"):
         lock_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -73,8 +74,8 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
 def test_a_locked_file_is_waited_for_and_then_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "keys" / "keys.yaml"
     with lock_file(file):
-        monkeypatch.setattr(folders, "_FILE_PATIENCE_S", 0.1)
-        with pytest.raises(FolderBusy, match=r"keys\.yaml has been held by another process"):
+        monkeypatch.setattr(folders, "_FILE_LOCK_TIMEOUT_S", 0.1)
+        with pytest.raises(FolderBusy, match=r"another process has locked .*keys\.yaml"):
             lock_file(file)
         lock_file(file.with_name("other.yaml")).release()
     lock_file(file).release()

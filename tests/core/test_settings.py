@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from tables import every_row
 
-from cxrlab.core.config import REQUIRED, Setting, checked, settings, type_words
+from cxrlab.core.config import REQUIRED, Setting, parse_value, settings, type_words
 from cxrlab.core.errors import ConfigError, short_repr
 from cxrlab.core.vocabulary import Side
 
@@ -74,7 +74,7 @@ def test_a_function_gives_its_settings_although_its_return_type_is_unknown() -> 
     ],
 )
 def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
-    found = checked(Setting("k", hint, None, ""), text, typed=True)
+    found = parse_value(Setting("k", hint, None, ""), text, typed=True)
     assert found == value and type(found) is type(value)
 
 
@@ -99,7 +99,7 @@ def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
 )
 def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        checked(Setting("train.k", hint, None, ""), value, typed=True)
+        parse_value(Setting("train.k", hint, None, ""), value, typed=True)
     assert str(caught.value).startswith(f"train.k is {short_repr(value)}; it must be {words}.")
     assert type_words(hint) == words
 
@@ -119,13 +119,13 @@ def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str
 def test_a_number_beyond_all_bounds_is_refused_in_a_short_sentence(hint: Any, value: Any) -> None:
     """An infinity would spoil a result hours later; the digits of a long number would fill the screen."""
     with pytest.raises(ConfigError, match=r"^rate is .*; it must be") as caught:
-        checked(Setting("rate", hint, None, ""), value, typed=True)
+        parse_value(Setting("rate", hint, None, ""), value, typed=True)
     assert len(str(caught.value)) < 200
 
 
 def test_a_whole_number_that_no_database_takes_is_told() -> None:
     setting = Setting("seed", int, 7, "")
-    assert checked(setting, str(2**62 - 1), typed=True) == 2**62 - 1
+    assert parse_value(setting, str(2**62 - 1), typed=True) == 2**62 - 1
     for value in (str(2**62), "-99999999999999999999"):
         with pytest.raises(ConfigError, match=r"^seed is .*less than 63 bits"):
-            checked(setting, value, typed=True)
+            parse_value(setting, value, typed=True)

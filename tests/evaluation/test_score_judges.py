@@ -136,7 +136,7 @@ def test_all_and_default_hold_no_judge(files: Path, monkeypatch: pytest.MonkeyPa
         ("chexprompt", "'chexprompt' needs a model; name both, as in chexprompt:http://127.0.0.1:8000/v1#MODEL"),
         ("chexprompt:scripted:a,b", "a comma"),
         ("chexprompt:https://example.org/v1#m", "'https://example.org/v1#m' is not on this machine"),
-        ("chexprompt:http://127.0.0.1:8000/v1", "does not say which model"),
+        ("chexprompt:http://127.0.0.1:8000/v1", "names no model"),
         ("pairwise:hf:x", "'cxrlab prefer judge --judge pairwise:MODEL'"),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
 def test_a_limit_of_cost_stops_before_it_is_spent(files: Path) -> None:
     name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
     poor = LLMConfig(max_cost=0.001, price_answer=1.0)
-    with pytest.raises(BudgetSpent, match="stopped before spending"):
+    with pytest.raises(BudgetSpent, match="stopped within the budget"):
         run_score(config(files, name, llm=poor), files / "run")
     rich = LLMConfig(max_cost=10.0, price_answer=1.0)
     assert run_score(config(files, name, llm=rich), files / "run")["judges"][name]["asked"] == 4

@@ -8,7 +8,7 @@ import pytest
 from label_values import read_value
 
 from cxrlab.core.errors import ConfigError, DataError, VocabularyError
-from cxrlab.core.label_maps import LABEL_MAPS, mapped
+from cxrlab.core.label_maps import LABEL_MAPS, map_label
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import observation
@@ -42,7 +42,7 @@ def consistent(style: str, seed: int) -> dict[str, int]:
     labels, row = drawn(style, seed), STYLES[style]
     for name in labels:  # labels of one observation agree
         for other in labels:
-            if set(mapped(row.corpus, name).observations) & set(mapped(row.corpus, other).observations):
+            if set(map_label(row.corpus, name).observations) & set(map_label(row.corpus, other).observations):
                 labels[other] = labels[name]
     if row.nothing and seed % 3:
         found = any(value for name, value in labels.items() if name != "Support Devices")
@@ -71,7 +71,7 @@ def unlike(labels: dict[str, int], reading: Reading, style: str) -> list[str]:
 
 def invented(labels: dict[str, int], reading: Reading, style: str) -> set[str]:
     """Observations of the text that no label speaks of."""
-    rows = [mapped(STYLES[style].corpus, name) for name in labels]
+    rows = [map_label(STYLES[style].corpus, name) for name in labels]
     named = {name for row in rows for name in row.observations}
     wide = {row.chexpert for row in rows if not row.observations} - {None}
     found = {finding.observation for finding in reading}
@@ -142,7 +142,7 @@ def test_only_labels_without_a_name_in_the_vocabulary_stand_alone() -> None:
     alone = {(style, name) for style, row in STYLES.items() for name, wording in row.wordings.items() if wording.alone}
     names = {"Calcification", "Other lesion", "Tuberculosis", "Other diseases"}
     assert alone == {("vindr-cxr", name) for name in names}
-    assert not any(mapped("vindr-cxr", name).observations for name in names)
+    assert not any(map_label("vindr-cxr", name).observations for name in names)
 
 
 @pytest.mark.parametrize("style", STYLES)

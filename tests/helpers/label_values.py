@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cxrlab.core.label_maps import mapped
+from cxrlab.core.label_maps import map_label
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, observation
 
 
 def read_value(findings: Iterable[Finding], corpus: str, label: str) -> int | None:
     """The strongest statement about any observation that the label stands for."""
-    row = mapped(corpus, label)
+    row = map_label(corpus, label)
     said: set[int] = set()
     for finding in findings:
         towards = observation(finding.observation).chexpert

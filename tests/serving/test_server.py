@@ -451,8 +451,8 @@ def test_plain_base64_is_a_picture_too(server: Server) -> None:
 @pytest.mark.parametrize(
     ("model", "text", "told"),
     [
-        ("https://me:secret@elsewhere.example/v1#m", None, "has a login"),
-        ("https://elsewhere.example/v1?api_key=secret#m", None, "has a key in it"),
+        ("https://me:secret@elsewhere.example/v1#m", None, "contains a login"),
+        ("https://elsewhere.example/v1?api_key=secret#m", None, "contains a key"),
         ("https://elsewhere.example/v1#m", "https://other.example/v1#m", "would be sent to"),
     ],
 )

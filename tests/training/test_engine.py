@@ -295,7 +295,7 @@ class Unreadable(ToyRows):
     """An image that cannot be read any more."""
 
     def __getitems__(self, rows: list[int]) -> Any:
-        raise DataError("images/7.png is empty (0 bytes); fetch or write it again.")
+        raise DataError("images/7.png is empty (0 bytes); download or write it again.")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -303,7 +303,7 @@ def test_a_image_that_cannot_be_read_any_more_is_one_sentence(tmp_path: Path, wo
     """Also from a process of the loader, which wraps what it raises into a traceback."""
     with pytest.raises(DataError) as error:
         train_toy(tmp_path, rows=Unreadable(), workers=workers)
-    assert str(error.value) == "images/7.png is empty (0 bytes); fetch or write it again."
+    assert str(error.value) == "images/7.png is empty (0 bytes); download or write it again."
 
 
 def test_a_resume_with_other_settings_is_refused(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_the_room_of_a_store_is_reserved_before_the_first_row(tmp_path: Path) ->
 
 def test_two_runs_that_share_a_cache_fill_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits for the first and then finds everything there."""
-    monkeypatch.setattr(folders, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(folders, "LOCK_TIMEOUT_S", 0.01)
     store = ArrayStore(tmp_path / "s", (3, 2), np.float32)
     begun, goes_on = threading.Event(), threading.Event()
 

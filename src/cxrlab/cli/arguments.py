@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cxrlab.cli.commands import Command
-from cxrlab.core.config import Setting, build, checked, gather, is_config, parameter_hints, raise_problems, settings
+from cxrlab.core.config import (
+    Setting,
+    build,
+    collect,
+    is_config,
+    parameter_hints,
+    parse_value,
+    raise_problems,
+    settings,
+)
 from cxrlab.core.errors import ConfigError, did_you_mean
 
 _COMMON = {
@@ -137,7 +146,7 @@ class CommandLine:
         for key, setting in self.own.items():
             if given.get(key) not in (None, []):
                 try:
-                    arguments[key] = checked(_as_flag(setting), given[key], typed=True)
+                    arguments[key] = parse_value(_as_flag(setting), given[key], typed=True)
                 except ConfigError as error:
                     problems.append(str(error))
             elif setting.required:
@@ -145,7 +154,7 @@ class CommandLine:
         values: dict[str, Any] = {}
         if self.config_name is not None:
             overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
-            values, more = gather(self.config_type, given["--config"], overrides, self._missing_setting)
+            values, more = collect(self.config_type, given["--config"], overrides, self._missing_setting)
             problems += map(self.with_flags, more)
         raise_problems(problems)
         if self.config_name is not None:

@@ -150,10 +150,10 @@ def _sentence(error: Exception, words: list[str]) -> str | None:
         more = () if where == GPU else _FEWER_PROCESSES
         return f"{where} ran out; {_less_memory(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
     if isinstance(error, ModuleNotFoundError):
-        from cxrlab.core.environment import explain
+        from cxrlab.core.environment import missing_extra
 
-        missing: MissingExtra | None = explain(error)
-        return None if missing is None else str(missing)
+        absent: MissingExtra | None = missing_extra(error)
+        return None if absent is None else str(absent)
     if isinstance(error, OSError) and error.errno is not None:
         from cxrlab.core.files import os_error
 

@@ -1,8 +1,8 @@
-"""Configs: frozen dataclass ⇄ YAML ⇄ `key=value` overrides.
+"""Configs: frozen dataclasses that are read from YAML files and `key=value` overrides.
 
-A stage declares one frozen dataclass, its fields documented under `Args:` of the docstring. From
-it come the keys of its YAML file, the flags of its command with their help, and the resolved
-config in the run folder. Every problem of a file and its overrides is reported at once.
+A stage declares one frozen dataclass and documents its fields under `Args:` of the docstring. From it come the keys of
+its YAML file, the flags of its command with their help, and the resolved config in the run folder. All problems of a
+file and its overrides are reported at once.
 """
 
 from __future__ import annotations
@@ -31,43 +31,38 @@ C = TypeVar("C")
 
 
 def config_from(cls: type[C], file: str | os.PathLike[str] | None = None, overrides: Iterable[str] = ()) -> C:
-    """A config from defaults, then a YAML file, then overrides, the last word winning.
+    """A config from its defaults, a YAML file and overrides; later ones win.
 
     Args:
-        cls: A frozen dataclass.
-        file: YAML with the same keys, nested as the dataclass is.
         overrides: `"train.lr=1e-4"` each, as typed on a command line; a list may be given as `a,b,c`.
 
     Raises:
-        ConfigError: Naming every unknown key (with the nearest ones) and every value of a wrong type.
+        ConfigError: Names every unknown key (with the nearest ones) and every value of a wrong type.
     """
-    values, problems = gather(cls, file, overrides)
+    values, problems = collect(cls, file, overrides)
     raise_problems(problems)
     return build(cls, values)
 
 
-def gather(
+def collect(
     cls: type[Any],
     file: str | os.PathLike[str] | None = None,
     overrides: Iterable[str] = (),
     missing: Callable[[str], str] = "'{}' has no default; give it a value.".format,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Dotted key → checked value of everything that was given, and a sentence for everything that is wrong.
+    """The given values by dotted key, checked, and a sentence for each problem.
 
     Args:
-        cls: A frozen dataclass.
-        file: YAML with the same keys.
-        overrides: `key=value` each.
-        missing: Key → the sentence for a setting that nobody gave.
+        missing: Key → the sentence for a setting without a value.
     """
     data, lines = ({}, {}) if file is None else read_yaml(file)
     reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
-    for key, value in reader.leaves(data):
-        reader.take(key, value, f"{os.fspath(file or '')}:{lines.get(key, 1)}: ")
+    for key, value in reader.items(data):
+        reader.add(key, value, f"{os.fspath(file or '')}:{lines.get(key, 1)}: ")
     for override in overrides:
         key, equals, text = override.partition("=")
         if equals:
-            reader.take(key.strip(), text, typed=True)
+            reader.add(key.strip(), text, typed=True)
         else:
             reader.problems.append(f"'{override}' is not an override; write it as key=value.")
     reader.problems += [
@@ -77,10 +72,9 @@ def gather(
 
 
 def parse_group(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
-    """A config from a mapping that stands inside a file, or None and a sentence for everything that is wrong.
+    """A config from a mapping inside a file, or None and a sentence for each problem.
 
     Args:
-        cls: A frozen dataclass.
         data: Its values, as YAML gives them.
         place: What the mapping is, for the sentences ("members, 'brax'").
     """
@@ -88,8 +82,8 @@ def parse_group(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str
         names = ", ".join(setting.key for setting in settings(cls))
         return None, [f"{place}: it is {short_repr(data)}; it must be a group of settings ({names})."]
     reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
-    for key, value in reader.leaves(data):
-        reader.take(key, value, f"{place}: ")
+    for key, value in reader.items(data):
+        reader.add(key, value, f"{place}: ")
     needed = [key for key, setting in reader.known.items() if setting.required and key not in reader.given]
     problems = reader.problems + [f"{place}: '{key}' has no default; give it a value." for key in needed]
     if problems:
@@ -134,7 +128,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class _SettingsReader:
-    """Collects values that passed and problems that did not, against the known settings."""
+    """Checks given values against the known settings; collects values and problems."""
 
     def __init__(self, known: Mapping[str, Setting]) -> None:
         self.known = known
@@ -142,22 +136,22 @@ class _SettingsReader:
         self.given: set[str] = set()
         self.problems: list[str] = []
 
-    def leaves(self, data: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """Dotted key and value; a mapping is opened where settings stand below it."""
+    def items(self, data: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Dotted key and value; a mapping is flattened where it is a group of settings."""
         for name, value in data.items():
             key = f"{prefix}{name}"
             if isinstance(value, Mapping) and self._below(key):
-                yield from self.leaves(value, f"{key}.")
+                yield from self.items(value, f"{key}.")
             else:
                 yield key, value
 
-    def take(self, key: str, value: Any, place: str = "", typed: bool = False) -> None:
-        """Check one value and keep it, or note what is wrong with it."""
+    def add(self, key: str, value: Any, place: str = "", typed: bool = False) -> None:
+        """Check one value and store it or the problem with it."""
         below = self._below(key)
         self.given.add(key)
         if key in self.known:
             try:
-                self.values[key] = checked(self.known[key], value, typed=typed)
+                self.values[key] = parse_value(self.known[key], value, typed=typed)
             except ConfigError as error:
                 self.problems.append(f"{place}{error}")
         elif not below:
@@ -171,14 +165,14 @@ class _SettingsReader:
 
 
 def _closest(key: str, known: Iterable[str]) -> str:
-    """Did-you-mean over last parts first, for a good key in the wrong group, then over whole keys."""
+    """Did-you-mean clause: first for the right key in the wrong group, then for similar keys."""
     names, last = list(known), key.rpartition(".")[2]
     tails = [name for name in names if difflib.SequenceMatcher(None, last, name.rpartition(".")[2]).ratio() >= 0.75]
     return " Did you mean " + " or ".join(f"'{n}'" for n in tails[:3]) + "?" if tails else did_you_mean(key, names)
 
 
 def build(cls: type[C], values: Mapping[str, Any], base: C | None = None, prefix: str = "") -> C:
-    """An instance with the given dotted values; what was not given comes from `base`, else from the class."""
+    """An instance from dotted values; missing ones come from `base`, else from the class."""
     hints = typing.get_type_hints(cls)
     arguments: dict[str, Any] = {}
     for name, default in defaults(cls).items():
@@ -200,19 +194,12 @@ def build(cls: type[C], values: Mapping[str, Any], base: C | None = None, prefix
 
 REQUIRED = dataclasses.MISSING
 _LISTS = (tuple, list, collections.abc.Sequence)
-_MOST = 2**62  # databases and generators of random numbers take no more
+_MAX_INTEGER = 2**62  # databases and random generators take no more
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One value that a user may give.
-
-    Args:
-        key: Dotted name (`train.lr`).
-        hint: Its type hint.
-        default: Its default, or `REQUIRED`.
-        help: One sentence from the docstring, empty when there is none.
-    """
+    """One value that a user may give: dotted name (`train.lr`), type hint, default and one sentence of help."""
 
     key: str
     hint: Any
@@ -226,12 +213,11 @@ class Setting:
 
 
 def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) -> list[Setting]:
-    """The settings of a dataclass or function, nested dataclasses opened into dotted keys.
+    """The settings of a dataclass or function; nested dataclasses become dotted keys.
 
     Args:
-        target: A dataclass, or a function with annotated parameters.
         prefix: Put before every key, with its dot.
-        example: An instance of the dataclass whose values stand in for the defaults of its class.
+        example: An instance of the dataclass whose values replace the defaults of its class.
     """
     hints = parameter_hints(target)
     described = _described(target)
@@ -246,7 +232,7 @@ def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) 
 
 
 def parameter_hints(target: Callable[..., Any]) -> dict[str, Any]:
-    """Field or parameter name → type hint; a return type, which may be known to type checkers alone, is left out."""
+    """Field or parameter name → type hint, without the return type, which only type checkers may know."""
     if isinstance(target, type):
         return typing.get_type_hints(target)
     function = inspect.unwrap(target)
@@ -262,26 +248,29 @@ def is_config(hint: Any) -> bool:
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
     """Field or parameter name → default, `REQUIRED` where there is none."""
     if is_config(target):
-        return {f.name: _field_default(f) for f in dataclasses.fields(target) if f.init}  # type: ignore[arg-type]
+        fields = [field for field in dataclasses.fields(target) if field.init]  # type: ignore[arg-type]
+        return {f.name: f.default if f.default_factory is REQUIRED else f.default_factory() for f in fields}
     parameters = inspect.signature(target).parameters.values()
     return {p.name: REQUIRED if p.default is p.empty else p.default for p in parameters}
 
 
-def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
-    """`value` as the type of the setting, or a `ConfigError` naming key, value and expected type.
+def parse_value(setting: Setting, value: Any, *, typed: bool = False) -> Any:
+    """`value` as the type of the setting, or a `ConfigError` that names key, value and expected type.
 
     Args:
-        setting: What is asked for.
-        value: A plain value from YAML or, when `typed`, the text that a person typed.
-        typed: Read text as a person means it: `a,b` is a list, `null` is nothing.
+        value: A plain value from YAML or, when `typed`, text from a command line.
+        typed: Read `a,b` as a list and `null` as None.
     """
+    # jsonargparse checks one value against any type hint (unions, literals, lists, enums, nested dictionaries). Its own
+    # reading of files and command lines is not used: it stops at the first problem and names neither line nor near key.
     from jsonargparse import ArgumentError, ArgumentParser
 
-    given = _spoken(setting.hint, value) if typed and isinstance(value, str) else value
+    given = _split_typed(setting.hint, value) if typed and isinstance(value, str) else value
     wanted = [option for option in _options(setting.hint) if option is not type(None)]
     if isinstance(given, str) and wanted in ([str], [Path]):
         return wanted[0](given)  # as it is: jsonargparse would read "null" as nothing although the file quotes it
-    if typing.get_args(setting.hint) == (str, Any) and _plain_mapping(given):
+    names = given if isinstance(given, collections.abc.Mapping) else (None,)
+    if typing.get_args(setting.hint) == (str, Any) and all(isinstance(name, str) for name in names):
         return dict(given)  # likewise: it would read a quoted "off" inside as false
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=setting.hint)
@@ -295,14 +284,10 @@ def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
             f"{setting.key} is {short_repr(value)}; it must be {type_words(setting.hint)}.{quotes}"
         ) from None
     if not _finite(found):
-        raise ConfigError(f"{setting.key} is {short_repr(value)}; it must be finite, that is at most about 1e308.")
-    if isinstance(found, int) and abs(found) >= _MOST:
-        raise ConfigError(f"{setting.key} is {short_repr(value)}; a whole number here has less than 63 bits.")
+        raise ConfigError(f"{setting.key} is {short_repr(value)}; it must be finite, at most about 1e308.")
+    if isinstance(found, int) and abs(found) >= _MAX_INTEGER:
+        raise ConfigError(f"{setting.key} is {short_repr(value)}; it must be a whole number of less than 63 bits.")
     return found
-
-
-def _plain_mapping(value: Any) -> bool:
-    return isinstance(value, collections.abc.Mapping) and all(isinstance(key, str) for key in value)
 
 
 def type_words(hint: Any) -> str:
@@ -326,10 +311,6 @@ def type_words(hint: Any) -> str:
     return f"a {getattr(hint, '__name__', hint)}"
 
 
-def _field_default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is REQUIRED else field.default_factory()
-
-
 def _described(target: Any) -> dict[str, str]:
     from docstring_parser import DocstringStyle, parse
 
@@ -350,8 +331,8 @@ def _optional(hint: Any) -> bool:
     return hint is Any or type(None) in _options(hint)
 
 
-def _spoken(hint: Any, text: str) -> Any:
-    """Typed text for lists and null; anything else stays text for jsonargparse to read."""
+def _split_typed(hint: Any, text: str) -> Any:
+    """Text from a command line as a list or None where the type allows it; else it stays text for jsonargparse."""
     if _optional(hint) and text.strip().lower() in ("null", "none"):
         return None
     if any(typing.get_origin(option) in _LISTS for option in _options(hint)):
@@ -377,9 +358,8 @@ def _enum_name(hint: Any, value: Any) -> Any:
 def read_yaml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, int]]:
     """The mapping in a YAML file, and dotted key → line number from 1.
 
-    An empty file is an empty mapping. A key that stands twice is refused: the first value would be
-    lost without a word. An alias (`*name`) is refused: settings need none, and a few of them can
-    stand for endless values.
+    An empty file is an empty mapping. Repeated keys are refused, since YAML would silently drop the first value, and so are
+    aliases (`*name`), since a few of them can stand for endless values.
     """
     name, text = os.fspath(path), read_text(path)
     try:
@@ -394,7 +374,7 @@ def read_yaml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, i
     if node is None:
         return {}, {}
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{name} holds no 'key: value' lines; write one setting a line.")
+        raise ConfigError(f"{name} holds no 'key: value' lines; write one setting per line.")
     lines: dict[str, int] = {}
     for key, line in _keys(node, ""):
         if key in lines:
@@ -404,13 +384,13 @@ def read_yaml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, i
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values written out in full."""
+    """Refuses aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(
-                problem=f"'*{event.anchor}' stands for a value elsewhere; write the value out",
+                problem=f"'*{event.anchor}' stands for a value elsewhere; write out the value",
                 problem_mark=event.start_mark,
             )
         return super().compose_node(parent, index)

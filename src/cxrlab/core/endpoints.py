@@ -1,4 +1,4 @@
-"""Addresses of models (`http://HOST/v1#MODEL`): their parts, and which of them lead to this machine."""
+"""Addresses of models (`http://HOST/v1#MODEL`), connection settings, and the checks before data leave this machine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class Address:
     """A model behind an address.
 
     Args:
-        base: Scheme, host and path, without a slash at its end; what is asked stands below it.
-        query: What the address asks for after `?` (`api-version=2026-06-01`), without the mark; empty where there is
-            none.
+        base: Scheme, host and path, without a slash at the end.
+        query: What follows `?` (`api-version=2026-06-01`), without the mark.
         model: The name of the model there.
     """
 
@@ -46,7 +45,7 @@ def is_address(name: str) -> bool:
 def parse_address(name: str) -> Address:
     """The parts of an address; everything after the first `#` is the model.
 
-    What could be read in two ways, or would put a login into files that keep the name, is a `ConfigError`.
+    Ambiguous addresses and those with a login, which files would keep, raise a `ConfigError`.
     """
     base, _, model = name.strip().partition("#")
     try:
@@ -59,24 +58,22 @@ def parse_address(name: str) -> Address:
         raise ConfigError(f"'{hide_credentials(name)}' is not the address of a model; write it as {_EXAMPLE}.")
     if "@" in parts.netloc or "\\" in base:
         raise ConfigError(
-            f"'{hide_credentials(name)}' has a login or a backslash in it; give the address alone and the key in the "
+            f"'{hide_credentials(name)}' contains a login or a backslash; give the address alone and the key in the "
             "environment."
         )
     if _KEY_IN_QUERY.search(parts.query):
         raise ConfigError(
-            f"'{hide_credentials(name)}' has a key in it, which would be written wherever the model is named; give the "
+            f"'{hide_credentials(name)}' contains a key, which would be stored wherever the model is named; give the "
             "address alone and the key in the environment."
         )
     if not model.strip():
-        raise ConfigError(
-            f"'{hide_credentials(name)}' does not say which model; write its name after #, as in {_EXAMPLE}."
-        )
+        raise ConfigError(f"'{hide_credentials(name)}' names no model; write its name after #, as in {_EXAMPLE}.")
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     return Address(f"{parts.scheme.lower()}://{parts.netloc}{path}", parts.query, model.strip())
 
 
 def is_loopback(name: str) -> bool:
-    """Whether an address leads to this machine and cannot be read in another way."""
+    """Whether an address unambiguously leads to this machine."""
     address = name.strip().partition("#")[0]
     try:
         parts = urlsplit(address)
@@ -84,7 +81,7 @@ def is_loopback(name: str) -> bool:
         port = "" if parts.port is None else f":{parts.port}"
     except ValueError:
         return False
-    # Programs differ on where the host begins or ends after these; what may be read in two ways is not trusted.
+    # Programs differ on where the host begins or ends in other forms; ambiguous addresses are not trusted.
     plain = parts.netloc.lower() == (f"[{host}]" if ":" in host else host) + port
     if not plain or "@" in address or "\\" in address:
         return False
@@ -97,7 +94,7 @@ def is_loopback(name: str) -> bool:
 
 
 def hide_credentials(name: str) -> str:
-    """The address with a login, or a key, in it hidden, for messages."""
+    """The address with login and key replaced by ***, for messages."""
     scheme, mark, rest = name.partition("://")
     login, at, host = rest.rpartition("@")
     hidden = f"{scheme}{mark}***@{host}" if mark and at and login else name
@@ -150,24 +147,23 @@ class Connection:
 
 
 def check_encrypted(name: str, connection: Connection, flag: str | None = "--loading.connection") -> None:
-    """Return unless a model of another machine would be asked by plain http; else a `ConfigError`.
+    """Raise a `ConfigError` when a model of another machine would be reached by plain http.
 
     Args:
-        name: The model's name, as the user wrote it.
         connection: With `allow_insecure` such an address is allowed.
-        flag: Where the user can allow it; `.allow-insecure` is put behind it. None for Python code.
+        flag: Where the user can allow it; `.allow-insecure` is appended. None for Python code.
     """
     if is_address(name) and name.strip().lower().startswith("http:") and not is_loopback(name):
         if not connection.allow_insecure:
             allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
             raise ConfigError(
-                f"'{hide_credentials(name)}' would be sent the key, the text and the images unencrypted; nothing was "
-                f"sent. Use https://, or give {allowed_by} if the network between is yours alone."
+                f"'{hide_credentials(name)}' would receive the key, the text and the images unencrypted; nothing was "
+                f"sent. Use https://, or give {allowed_by} if the network in between is yours alone."
             )
 
 
 def connection_operational_fields(*prefixes: str) -> tuple[str, ...]:
-    """Dotted names of the fields without effect below each prefix (`loading.connection`), for `Run.open(operational=…)`."""
+    """Dotted names of the operational fields below each prefix (`loading.connection`), for `Run.open(operational=…)`."""
     return tuple(f"{prefix}.{name}" for prefix in prefixes for name in OPERATIONAL_FIELDS)
 
 
@@ -246,19 +242,19 @@ def all_synthetic(data: Iterable[EgressData]) -> bool:
 
 
 def check_key_recipients(models: Iterable[str], key_variable: str) -> None:
-    """Return unless one key would be sent to servers of two hosts elsewhere; else a `ConfigError` without the key.
+    """Raise a `ConfigError` when one key would be sent to servers of two other hosts; the message does not hold the key.
 
     Args:
-        models: Names of everything that is asked with it, as the user wrote them.
+        models: Names of all models that are reached with it.
         key_variable: The environment variable that holds the key (`Connection.key_variable`).
     """
     away = [name for name in models if is_address(name) and not is_loopback(name)]
     hosts = sorted({urlsplit(parse_address(name).base).netloc for name in away})
     if len(hosts) > 1 and os.environ.get(key_variable, "").strip():
         raise ConfigError(
-            f"the key in the environment variable {key_variable} would be sent to {' and to '.join(hosts)}, and it is "
-            "for one of them; nothing was sent. Put each key into a variable of its own, or ask each server in a run "
-            "of its own (--llm.cache FILE brings answers of language models together)."
+            f"the key in the environment variable {key_variable} would be sent to {' and to '.join(hosts)}, and it "
+            "belongs to one of them; nothing was sent. Put each key into its own variable, or query each server in a run "
+            "of its own (--llm.cache FILE shares answers of language models between runs)."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run ran on: enough to say why two runs differ, and nothing secret."""
+"""Where a run took place (packages, machine, commit, without secrets), and which optional parts are installed."""
 
 from __future__ import annotations
 
@@ -129,12 +129,7 @@ BASE_INSTALL = _INSTALL.format(".")
 
 @dataclass(frozen=True)
 class ExtraStatus:
-    """One optional part: what of it is there.
-
-    Args:
-        name: Name of the extra.
-        versions: Distribution → installed version, None where it is missing.
-    """
+    """An optional part (extra) and its distributions: name → installed version, None where it is missing."""
 
     name: str
     versions: Mapping[str, str | None]
@@ -181,8 +176,8 @@ def require(extra: str) -> None:
         )
 
 
-def explain(error: ModuleNotFoundError) -> MissingExtra | None:
-    """The `MissingExtra` for a failed import of an optional package; None when the package is not one of them."""
+def missing_extra(error: ModuleNotFoundError) -> MissingExtra | None:
+    """The `MissingExtra` for a failed import of an optional package; None for any other package."""
     top = (error.name or "").partition(".")[0]
     for name, modules in EXTRAS.items():
         if top in modules:
@@ -192,12 +187,11 @@ def explain(error: ModuleNotFoundError) -> MissingExtra | None:
 
 
 def _status(extra: str) -> ExtraStatus:
-    return ExtraStatus(extra, {dist: _version_of(module, dist) for module, dist in EXTRAS[extra].items()})
-
-
-def _version_of(module: str, distribution: str) -> str | None:
-    try:
-        present = importlib.util.find_spec(module) is not None
-    except ValueError:  # a module that something else put into sys.modules without a spec
-        present = True
-    return (version(distribution) or "unknown") if present else None
+    versions: dict[str, str | None] = {}
+    for module, distribution in EXTRAS[extra].items():
+        try:
+            present = importlib.util.find_spec(module) is not None
+        except ValueError:  # a module that something else put into sys.modules without a spec
+            present = True
+        versions[distribution] = (version(distribution) or "unknown") if present else None
+    return ExtraStatus(extra, versions)

@@ -1,7 +1,7 @@
-"""The error family: every message says what was given, what is wrong and what to do.
+"""The errors that users can cause; each message says what was given, what is wrong and what to do.
 
-The command line prints the message of a `CxrlabError` as one sentence and exits 1; any other
-exception is a defect of the program and keeps its traceback.
+The command line prints the message of a `CxrlabError` as one sentence and exits 1; any other exception is a defect of
+the program and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class CxrlabError(Exception):
-    """Root of everything a user can cause and mend."""
+    """Base of all errors that a user can cause and correct."""
 
 
 class ConfigError(CxrlabError):
@@ -25,7 +25,7 @@ class DataError(CxrlabError):
 
 
 class VocabularyError(DataError):
-    """A word that the shared vocabulary does not hold."""
+    """A word that is not in the vocabulary."""
 
 
 class UnknownName(ConfigError):
@@ -33,7 +33,7 @@ class UnknownName(ConfigError):
 
 
 class MissingExtra(CxrlabError):
-    """A part of the program that was not installed."""
+    """An optional part of the program that is not installed."""
 
 
 class RunError(CxrlabError):
@@ -41,7 +41,7 @@ class RunError(CxrlabError):
 
 
 class OutOfMemory(CxrlabError):
-    """Memory that does not suffice even for a batch of one; the command line adds the flags that may help."""
+    """Not enough memory even for a batch of one; the command line adds the flags that may help."""
 
 
 def did_you_mean(word: str, names: Iterable[str], most: int = 3) -> str:
@@ -58,7 +58,7 @@ def did_you_mean(word: str, names: Iterable[str], most: int = 3) -> str:
 
 
 def short_repr(value: Any) -> str:
-    """A value as a message shows it: as Python writes it, null for None, and long ones cut in the middle."""
+    """A value for a message: its repr, null for None, and long ones cut in the middle."""
     if value is None:
         return "null"
     try:

@@ -1,8 +1,4 @@
-"""The fields of a record: one check each, from which its JSON form is read.
-
-A check takes a JSON value and its key and returns the field's value, or raises an error that names
-the key, the value and what it must be.
-"""
+"""Checks for the fields of records: each takes a JSON value and its key, and returns the field's value or raises."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ Check = Callable[[Any, str], Any]
 
 
 class Record:
-    """Base of the frozen dataclasses that are written down as JSON objects.
+    """Base of the frozen dataclasses that are stored as JSON objects.
 
-    A subclass states `what` it is, with its article, for messages, and `checks`: one for every
-    field but `extra`. A field `extra` takes the foreign keys; without it they are refused.
+    A subclass declares `what` it is, with its article, for messages, and `checks`: one for every field except `extra`. A
+    field `extra` holds unknown keys; without it they are refused.
     """
 
     what: ClassVar[str]
@@ -99,12 +95,10 @@ def integer(low: int = 0) -> Check:
 
 
 def number(low: float = -math.inf, high: float = math.inf, *, or_undefined: bool = False) -> Check:
-    """A finite number in [low, high], kept as it is: 71 stays a whole number.
+    """A finite number in [low, high]; 71 stays an integer.
 
     Args:
-        low: Smallest.
-        high: Largest.
-        or_undefined: Take null and not-a-number as not-a-number, which JSON writes as null.
+        or_undefined: Also accept null and NaN, as NaN, which JSON writes as null.
     """
     limits = f" from {low:g} to {high:g}" if high < math.inf else f" of at least {low:g}" if low > -math.inf else ""
 
@@ -139,11 +133,7 @@ def one_of(*options: str) -> Check:
 
 
 class Word:
-    """A word of the vocabulary; another text is a `VocabularyError`.
-
-    Args:
-        kind: The enum that holds it.
-    """
+    """A member of an enum of the vocabulary; any other text is a `VocabularyError`."""
 
     def __init__(self, kind: type[StrEnum]) -> None:
         self.kind = kind
@@ -190,7 +180,7 @@ def mapping_of(check: Check, names: Check = text) -> Callable[[Any, str], dict[s
 
 
 def parsed_by(read: Callable[[Any], Any]) -> Check:
-    """What `read` makes of the value; it knows nothing of keys, so its errors are put under the key."""
+    """What `read` returns for the value; its errors are reported under the key."""
 
     def check(value: Any, key: str) -> Any:
         try:
@@ -231,7 +221,7 @@ class _Shape(NamedTuple):
     keeps_foreign: bool
 
 
-def _measured(cls: Any) -> _Shape:
+def _uncached_shape(cls: Any) -> _Shape:
     fields, missing = dataclasses.fields(cls), dataclasses.MISSING
     return _Shape(
         needed=frozenset(f.name for f in fields if f.default is missing and f.default_factory is missing),
@@ -240,4 +230,4 @@ def _measured(cls: Any) -> _Shape:
     )
 
 
-_shape: Callable[[Any], _Shape] = functools.cache(_measured)
+_shape: Callable[[Any], _Shape] = functools.cache(_uncached_shape)

@@ -1,8 +1,8 @@
-"""Files that are whole or absent: atomic writes, and readers whose errors name the file.
+"""Atomic writes of files, and readers whose errors name the file.
 
-A write goes to a temporary file in the same folder, is flushed to the disk and then renamed over
-the target, so that a reader, a crash or a full disk never meets half a file. Reports, keys and ledgers
-may concern patients: new files are made for their owner alone (mode 600), new folders too (700).
+A file is written under a temporary name in the same folder, flushed to the disk and renamed, so that a reader, a crash or
+a full disk never meets half a file. Files may concern patients: new ones are private to their owner (mode 600, folders
+700).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEDIES = {
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.EISDIR: "it is a folder where a file was expected; choose another name",
     errno.ENOTDIR: "a part of the path is a file where a folder was expected; choose another path",
-    errno.EEXIST: "something of that name is in the way; choose another path",
+    errno.EEXIST: "a file of that name exists; choose another path",
     errno.ENOENT: "it does not exist; check the path",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
     errno.EMFILE: "too many files are open; close other programs or raise the limit (ulimit -n)",
@@ -40,7 +40,7 @@ _REMEDIES = {
 
 
 def os_error(error: OSError, path: str | os.PathLike[str], action: str = "write") -> RunError:
-    """One sentence for an operating-system error: what was tried, on which path, why it failed, what to do."""
+    """One sentence for an operating-system error: action, path, reason and remedy."""
     reason = _REMEDIES.get(error.errno or 0, (error.strerror or str(error) or type(error).__name__).lower())
     return RunError(f"cannot {action} {os.fspath(path)}: {reason}.")
 
@@ -58,15 +58,13 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
-    """Write the whole file or leave what was there; folders on the way are made.
+    """Write the whole file or keep what was there; missing folders are made.
 
-    A new file is readable for its owner alone; a file that is replaced passes its permissions on.
+    A new file is private to its owner; a replaced file passes on its permissions.
 
     Args:
-        path: Where the file will stand.
-        data: Its whole content.
-        durable: Wait until the disk holds the content, which survives a power cut. Without it the file is
-            still whole or absent after a kill; use that for the many images of a corpus.
+        durable: Wait until the disk holds the content, so that it survives a power cut. Without it the file is still whole
+            or absent after a kill; use that for the many images of a corpus.
     """
     target = Path(path)
     make_folder(target.parent)
@@ -82,7 +80,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = Tr
         finally:
             os.close(handle)
         os.replace(temporary, target)
-    except BaseException as error:  # Ctrl-C too must not leave the temporary file behind
+    except BaseException as error:  # also on Ctrl-C
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
@@ -146,18 +144,18 @@ def utf8(text: str, path: str | os.PathLike[str]) -> bytes:
     except UnicodeEncodeError as error:
         half = text[error.start].encode("unicode_escape").decode()
         raise DataError(
-            f"cannot write {os.fspath(path)}: the text holds {half}, half a character; "
+            f"cannot write {os.fspath(path)}: the text holds the lone surrogate {half}; "
             "it may come from a file name that is not UTF-8: rename that file."
         ) from None
 
 
 def write_json(path: str | os.PathLike[str], value: Any, *, durable: bool = True) -> Path:
-    """Write a value (see `json_form.plain`) as indented JSON, atomically, with a final newline."""
+    """Write a value (see `json_values.plain`) as indented JSON, atomically, with a final newline."""
     return write_text(path, dumps(value, indent=2) + "\n", durable=durable)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file; a missing one is a `DataError` that names its nearest neighbours."""
+    """The content of a file; a missing one is a `DataError` that names similar files in its folder."""
     source = Path(path)
     try:
         return source.read_bytes()
@@ -194,12 +192,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def unreadable(error: OSError, path: Path) -> CxrlabError:
     """The `DataError` for a file that cannot be opened for reading."""
     if error.errno == errno.ENOENT:
-        hint = did_you_mean(path.name, _neighbours(path)) or " Check the path."
-        return DataError(f"{path} does not exist.{hint}")
+        neighbours: list[str] = []
+        with contextlib.suppress(OSError):
+            neighbours = os.listdir(path.parent)
+        return DataError(f"{path} does not exist.{did_you_mean(path.name, neighbours) or ' Check the path.'}")
     return DataError(str(os_error(error, path, "read")))
-
-
-def _neighbours(path: Path) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [entry.name for entry in os.scandir(path.parent)]
-    return []

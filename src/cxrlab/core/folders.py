@@ -1,17 +1,12 @@
-"""Folders that are whole or absent, and checksums by which later damage to them is found.
-
-A folder is filled under a hidden name, then given its own. `checksums.json` in it lists every file with its size and
-SHA-256.
-"""
+"""Folders that are written whole or not at all, their checksums, and locks."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,12 +20,7 @@ CHECKSUMS = "checksums.json"
 
 
 def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
-    """Let `write` fill an empty folder, which then becomes `out`; after a kill there is no `out`.
-
-    Args:
-        out: The folder to make; see `require_new_folder`.
-        write: Given an empty folder beside it.
-    """
+    """Let `write` fill an empty folder, which then becomes `out`; after a kill there is no `out`."""
     require_new_folder(out)
     make_folder(out.parent)
     # Dot in front: a leftover of a killed process is never mistaken for a result.
@@ -51,16 +41,16 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Take from all but the owner the right to read the files of a folder, which libraries write as umask has it."""
+    """Make the files of a folder readable by their owner only; libraries create them with the default mode."""
     for file in folder.rglob("*"):
         if file.is_file():
             file.chmod(PRIVATE)
 
 
 def write_checksums(folder: Path, name: str = CHECKSUMS) -> None:
-    """Hand every file of a folder to the disk, then list their sizes and SHA-256 in the file `name`.
+    """Flush every file of a folder to the disk, then list their sizes and SHA-256 in the file `name`.
 
-    Files and folders whose names begin with a dot are left out: file browsers and network disks make such.
+    Files and folders whose names begin with a dot are left out: file browsers and network disks create them.
     """
     files = _listed(folder, name)
     for file in files.values():
@@ -71,7 +61,7 @@ def write_checksums(folder: Path, name: str = CHECKSUMS) -> None:
 
 
 def find_damage(folder: Path, name: str = CHECKSUMS) -> str | None:
-    """What of a folder is not as `write_checksums` found it, in a few words; None when every file is."""
+    """The first difference from what `write_checksums` recorded, in a few words; None when there is none."""
     files = _listed(folder, name)
     try:
         sums = {str(path): (int(row["bytes"]), str(row["sha256"])) for path, row in read_json(folder / name).items()}
@@ -102,14 +92,14 @@ def _digests(files: dict[str, Path]) -> dict[str, str]:
 
 
 def require_new_folder(out: Path) -> None:
-    """A `RunError` when something is there already; an empty folder is nothing. Ask before hours are spent."""
+    """Raise a `RunError` when `out` exists and is not an empty folder. Call it before hours are spent."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} is there already; choose a new or empty folder.")
 
 
 LOCK = ".lock"
-PATIENCE_S = 1.0
-_FILE_PATIENCE_S = 60.0
+LOCK_TIMEOUT_S = 1.0
+_FILE_LOCK_TIMEOUT_S = 60.0
 
 
 class FolderBusy(RunError):
@@ -117,32 +107,48 @@ class FolderBusy(RunError):
 
 
 class Lock:
-    """The right to write into a folder or to change a file; given back by `release` or a `with` block.
+    """An exclusive lock of a folder or file, released by `release` or at the end of a `with` block.
 
     Args:
-        file: The lock file.
-        handle: Its open, locked descriptor.
+        file: The lock file. It exists while the lock is held; after a kill it may stay behind, which does no harm.
+        timeout_s: How long to wait for another holder.
+        busy: Message when the other holder does not finish in time.
+
+    Raises:
+        FolderBusy: When another process holds the lock.
+        RunError: When the file system cannot lock.
     """
 
-    def __init__(self, file: Path, handle: int) -> None:
+    def __init__(self, file: Path, timeout_s: float, busy: str) -> None:
+        from filelock import FileLock, Timeout  # slow to import, and most commands lock nothing
+
+        if not file.parent.is_dir():  # which the library would make
+            raise os_error(FileNotFoundError(errno.ENOENT, "no such folder"), file.parent, "lock")
         self._file = file
-        self._handle = handle
+        # A lock that works by the mere existence of its file would outlive a killed process.
+        self._lock = FileLock(file, timeout_s, mode=PRIVATE, thread_local=False, fallback_to_soft=False)
+        try:
+            self._lock.acquire(poll_interval=0.02)
+        except Timeout:
+            raise FolderBusy(busy) from None
+        except OSError as error:
+            self._remove_file()
+            raise os_error(error, file, "lock") from error
 
     @property
     def held(self) -> bool:
-        """Whether it was not released yet."""
-        return self._handle >= 0
+        return self._lock.is_locked
 
     def release(self) -> None:
-        """Remove the lock file and let the next writer in; releasing twice is allowed."""
-        if not self.held:
-            return
-        # A file with content was somebody else's before; ours is empty.
-        if os.fstat(self._handle).st_size == 0:
-            with contextlib.suppress(OSError):
+        """Remove the lock file and release the lock; releasing twice is allowed."""
+        if self.held:
+            self._remove_file()  # while it is locked: who waits for it notices, and makes a new one
+            self._lock.release()
+
+    def _remove_file(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._file.stat().st_size == 0:  # a file with content was there before, and is not ours
                 self._file.unlink()
-        os.close(self._handle)
-        self._handle = -1
 
     def __enter__(self) -> Lock:
         return self
@@ -154,62 +160,12 @@ class Lock:
 
 
 def lock_folder(folder: Path) -> Lock:
-    """Lock a folder for writing; the folder must exist.
-
-    A holder is given a second to end: the workers of a process that was killed keep its lock until
-    they have noticed, and a run started again at once should not be refused for that.
-
-    The file `.lock` stands in the folder while the lock is held. After a kill it may stay behind,
-    which does no harm: the lock itself ended with the process.
-
-    Raises:
-        FolderBusy: When another writer holds the lock.
-        RunError: When the file system cannot lock.
-    """
+    """Lock an existing folder for writing; see `Lock`. Another writer has a second to finish."""
     busy = f"{folder} is being written by another process; wait for it, or choose another folder."
-    return _take(folder / LOCK, PATIENCE_S, busy)
+    return Lock(folder / LOCK, LOCK_TIMEOUT_S, busy)
 
 
 def lock_file(file: Path) -> Lock:
-    """Lock a file that is read, changed and written again; another process that does so is waited for.
-
-    The lock file stands beside it while the lock is held; see `lock_folder` for what a kill leaves.
-
-    Raises:
-        FolderBusy: When another process holds the lock for a minute.
-        RunError: When the file system cannot lock.
-    """
-    busy = f"{file} has been held by another process for {_FILE_PATIENCE_S:.0f} seconds; end that one, or wait for it."
-    return _take(make_folder(file.parent) / f".{file.name[:200]}.lock", _FILE_PATIENCE_S, busy)
-
-
-def _take(file: Path, patience: float, busy: str) -> Lock:
-    limit = time.monotonic() + patience
-    while True:
-        try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT, PRIVATE)
-        except OSError as error:
-            raise os_error(error, file) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_open(file, handle):
-                return Lock(file, handle)
-        except BlockingIOError:
-            os.close(handle)
-            if time.monotonic() < limit:
-                time.sleep(0.02)
-                continue
-            raise FolderBusy(busy) from None
-        except OSError as error:
-            Lock(file, handle).release()
-            raise os_error(error, file, "lock") from error
-        # The last holder removed the file between our opening and our locking it: what we hold has no name.
-        os.close(handle)
-
-
-def _is_open(file: Path, handle: int) -> bool:
-    """Whether the descriptor is the file that stands at the path now."""
-    try:
-        return os.path.samestat(file.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+    """Lock a file that is read, changed and written again; another process has a minute to finish."""
+    busy = f"another process has locked {file} for {_FILE_LOCK_TIMEOUT_S:.0f} seconds; wait for it or end it."
+    return Lock(make_folder(file.parent) / f".{file.name[:200]}.lock", _FILE_LOCK_TIMEOUT_S, busy)

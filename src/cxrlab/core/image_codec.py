@@ -1,7 +1,6 @@
-"""Pictures as bytes: PNG and JPEG to numpy arrays and back, and between number ranges.
+"""PNG and JPEG bytes to numpy arrays and back, and conversion between value ranges.
 
-Encoding is deterministic (no time, no text chunks) and favours speed: an image is written once and
-its noise does not compress anyway.
+Encoding is deterministic (no time, no text chunks) and fast rather than small: the noise of an image does not compress.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ _ROWS = 64
 
 
 def encode_png(array: Array) -> bytes:
-    """PNG bytes of a picture; the same array gives the same bytes.
+    """PNG bytes of an image; the same array gives the same bytes.
 
     Args:
-        array: uint8 [H, W] grey or [H, W, 3] colour, uint16 [H, W] grey, or a bool [H, W] mask,
-            which is written with one bit for each pixel.
+        array: uint8 [H, W] grey or [H, W, 3] colour, uint16 [H, W] grey, or a bool [H, W] mask (one bit per pixel).
     """
     grey = array.ndim == 2
     colour = array.ndim == 3 and array.shape[2] == 3 and array.dtype == np.uint8
@@ -44,7 +42,7 @@ def encode_png(array: Array) -> bytes:
 
 
 def encode_jpeg(array: Array, quality: int = 95) -> bytes:
-    """JPEG bytes of a picture, which come near it: uint8 [H, W] grey or [H, W, 3] colour; quality 1 to 95."""
+    """Lossy JPEG bytes of uint8 [H, W] grey or [H, W, 3] colour; quality 1 to 95."""
     stream = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(array)).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
@@ -54,13 +52,11 @@ def decode(data: bytes, name: str) -> Array:
     """The pixels of PNG or JPEG bytes, as stored.
 
     Args:
-        data: The whole file.
         name: What to call it in an error, usually its path.
 
     Returns:
-        uint8 [H, W] or [H, W, 3], uint16 [H, W] for 16-bit grey, bool [H, W] for 1-bit pictures.
-        A palette is looked up; transparency is laid over black, as an image without exposure is
-        black; an EXIF rotation is not applied, since radiographs are stored as they are shown.
+        uint8 [H, W] or [H, W, 3], uint16 [H, W] for 16-bit grey, bool [H, W] for 1-bit images. Palettes are resolved;
+        transparency is laid over black, like an image without exposure; an EXIF rotation is not applied.
     """
     if data.startswith(PNG_START):
         _check_png(data, name)
@@ -68,24 +64,24 @@ def decode(data: bytes, name: str) -> Array:
         try:
             picture.load()
         except (OSError, SyntaxError, ValueError, EOFError) as error:
-            raise DataError(f"{name} is damaged or cut short ({_reason(error)}); fetch or write it again.") from None
+            raise DataError(f"{name} is damaged or cut short ({_reason(error)}); download or write it again.") from None
         return _pixels(picture, name)
 
 
 def open_picture(data: bytes, name: str) -> Image.Image:
-    """The header of PNG or JPEG bytes, pixels not yet decoded; refuses other formats and bombs."""
+    """The header of PNG or JPEG bytes, pixels not yet decoded; other formats and decompression bombs are refused."""
     if not data:
-        raise DataError(f"{name} is empty (0 bytes); fetch or write it again.")
+        raise DataError(f"{name} is empty (0 bytes); download or write it again.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
     except UnidentifiedImageError:
-        raise DataError(f"{name} is not a readable PNG or JPEG picture; check what it is.") from None
+        raise DataError(f"{name} is not a readable PNG or JPEG file; check what it is.") from None
     except Image.DecompressionBombError:
         raise DataError(_too_large(name)) from None
     except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{name} has a damaged header ({_reason(error)}); fetch or write it again.") from None
+        raise DataError(f"{name} has a damaged header ({_reason(error)}); download or write it again.") from None
     if picture.width * picture.height > MOST_PIXELS:
         raise DataError(_too_large(name, picture.width, picture.height))
     return picture
@@ -105,16 +101,16 @@ def to_uint8(array: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def _check_png(data: bytes, name: str) -> None:
-    """Walk the chunks: the picture library reads an image whose last rows are lost without a word."""
+    """Check every chunk: the image library silently accepts an image without its last rows."""
     at, kind = len(PNG_START), b""
     while kind != b"IEND":
         length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
         end = at + 12 + length
         if end > len(data):
-            raise DataError(f"{name} is cut short at {len(data)} bytes; fetch or write it again.")
+            raise DataError(f"{name} is cut short at {len(data)} bytes; download or write it again.")
         # An upper-case first letter marks what the picture needs; the rest is text and colour notes.
         if kind[:1].isupper() and zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
-            raise DataError(f"{name} is damaged (a checksum at byte {at} is wrong); fetch or write it again.")
+            raise DataError(f"{name} is damaged (a checksum at byte {at} is wrong); download or write it again.")
         at = end
 
 

@@ -1,9 +1,6 @@
-"""The JSON form of any value that the project writes down, and reading it back.
+"""Conversion of any value to plain JSON values and back, equally strict in both directions.
 
-Records speak for themselves (`to_json`); other dataclasses, enums, paths and numpy values are
-turned into plain ones. Not-a-number becomes null, since JSON has no word for it and "undefined"
-is what it means here; an infinity is refused, since it is a defect of whatever computed it. The
-reader is as strict as the writer.
+NaN becomes null, since it means "undefined" here and JSON has no word for it; infinities are refused as defects.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ def plain(value: Any, where: str = "value") -> Any:
 
     Args:
         value: A record, dataclass, mapping, sequence, set, enum, path, numpy scalar or array, or plain value.
-        where: Name of the value in an error message; grows by key and index on the way down.
+        where: Name of the value in an error message; key and index are appended on the way down.
     """
     if value is None or isinstance(value, (bool, str)) and not isinstance(value, Enum):
         return value
@@ -34,7 +31,9 @@ def plain(value: Any, where: str = "value") -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return _number(float(value), where)
+        if math.isinf(value):
+            raise DataError(f"{where} is infinite, which JSON cannot represent.")
+        return None if math.isnan(value) else float(value)
     if isinstance(value, PurePath):
         return value.as_posix()
     if hasattr(value, "to_json"):
@@ -49,7 +48,7 @@ def plain(value: Any, where: str = "value") -> Any:
         return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if hasattr(value, "tolist"):  # numpy scalar or array, without importing numpy here
         return plain(value.tolist(), where)
-    raise DataError(f"{where} is a {type(value).__name__}, which has no JSON form; write plain values.")
+    raise DataError(f"{where} is a {type(value).__name__}, which has no JSON form; use plain values.")
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
@@ -58,11 +57,10 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 class InvalidJson(ValueError):
-    """Text that is not JSON as this project reads it: a few words on why.
+    """Text that is not JSON as this project reads it.
 
     Args:
-        reason: What is wrong, for a message.
-        line: Where, counted from 1; None when the reader does not tell.
+        line: Where, counted from 1, if known.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -73,13 +71,11 @@ class InvalidJson(ValueError):
 def loads(text: str, *, undefined: bool = False) -> Any:
     """The value in JSON text, or `InvalidJson`.
 
-    Args:
-        text: The JSON.
-        undefined: Take `NaN`, which other programs write for a missing value, as not-a-number.
+    Beyond the grammar it refuses what would be lost or fail later: repeated keys, NaN and infinities (also numbers too large
+    for a float), lone surrogates, integers of thousands of digits, and endless nesting.
 
-    Beyond the grammar it refuses what would be lost or fail later: a key that stands twice in one
-    object, NaN and infinities (also a number too large for a float), half a character (a lone
-    surrogate), whole numbers of thousands of digits, and nesting without end.
+    Args:
+        undefined: Read `NaN`, which other programs write for a missing value.
     """
     try:
         value = (_LENIENT if undefined else _DECODER).decode(text)
@@ -91,16 +87,16 @@ def loads(text: str, *, undefined: bool = False) -> Any:
         raise InvalidJson("a whole number of thousands of digits") from None
     except RecursionError:
         raise InvalidJson("nested too deeply") from None
-    if half := _HALF.search(text):
+    if lone := _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise InvalidJson(f"half a character, such as {half[0]} alone") from None
+            raise InvalidJson(f"a lone surrogate, such as {lone[0]}") from None
     return value
 
 
 def nan_if_none(value: float | None) -> float:
-    """A measurement from its JSON form, in which not-a-number is null."""
+    """A measurement from its JSON form, in which NaN is null."""
     return math.nan if value is None else float(value)
 
 
@@ -120,22 +116,16 @@ def _finite(text: str) -> float:
 
 
 def _not_a_number(name: str) -> NoReturn:
-    raise InvalidJson(f"{name} is no number of JSON; write null or leave it out")
+    raise InvalidJson(f"{name} is not valid in JSON; write null or leave it out")
 
 
 def _undefined(name: str) -> float:
     return math.nan if name == "NaN" else _not_a_number(name)
 
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_not_a_number)
 _LENIENT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_undefined)
-
-
-def _number(value: float, where: str) -> float | None:
-    if math.isinf(value):
-        raise DataError(f"{where} is infinite, which JSON cannot hold and no measurement should be.")
-    return None if math.isnan(value) else value
 
 
 def _key(key: Any, where: str) -> str:

@@ -1,7 +1,7 @@
-"""One JSON object a line: streaming reader and append-safe writer.
+"""JSON Lines files: a streaming reader and an appender that survives kills.
 
-A record is written with its newline in one piece. After a kill at most the last line is torn; the
-writer cuts it off when it opens the file again, so that a resumed run continues exactly.
+A record is written with its newline at once, so that a kill can tear only the last line. The appender cuts a torn line
+off when it opens the file again; a resumed run then continues exactly.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ LONGEST_LINE = 1 << 24
 
 
 def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number from 1, object) one line at a time, in flat memory; blank lines are passed over.
+    """Yield (line number from 1, object) per line, in constant memory; blank lines are skipped.
+
+    A missing file, or a line that is not UTF-8, not JSON (see `json_values.loads`) or not an object, raises a `DataError` with
+    file, line and remedy.
 
     Args:
-        path: The file.
-        undefined: Take `NaN` as not-a-number; our own files never hold it, those of other programs may.
-
-    A missing file, a line that is not UTF-8, not JSON (see `json_form.loads`) or not an object raises a
-    `DataError` that names file, line and remedy.
+        undefined: Read `NaN`; our own files never hold it, those of other programs may.
     """
     for _, number, values in scan_jsonl(path, undefined=undefined):
         yield number, values
 
 
 def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield (bytes before the line, line number from 1, object), for whoever comes back to a line; see `read_jsonl`."""
+    """Yield (byte offset of the line, line number from 1, object), to return to a line later; see `read_jsonl`."""
     source = Path(path)
     try:
         stream = source.open("rb")
@@ -61,7 +60,7 @@ def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
 
 
 def read_line(stream: IO[bytes]) -> tuple[bytes, int]:
-    """The next line and its length; of a line that is too long only as much as `parse_line` needs to refuse it."""
+    """The next line and its length; a line that is too long is returned only as far as `parse_line` needs to refuse it."""
     line = stream.readline(LONGEST_LINE + 1)
     length, rest = len(line), line
     while length > LONGEST_LINE and rest and not rest.endswith(b"\n"):
@@ -74,10 +73,9 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
     """The object in one line.
 
     Args:
-        line: Its bytes.
         place: File and line, for the error.
         torn: Its newline is missing.
-        undefined: Take `NaN` as not-a-number.
+        undefined: Read `NaN`.
     """
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
@@ -95,7 +93,9 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
             f"{place} is not UTF-8 text (byte {error.start} of the line); convert the file to UTF-8."
         ) from None
     if not isinstance(value, dict):
-        raise DataError(f'{place} holds a {_kind(value)}, not an object; a line must look like {{"id": …}}.')
+        kinds = {list: "list", str: "text", bool: "truth value", type(None): "null"}
+        kind = kinds.get(type(value), "number")
+        raise DataError(f'{place} holds a {kind}, not an object; a line must look like {{"id": …}}.')
     return value
 
 
@@ -109,18 +109,11 @@ def _decode(line: bytes, undefined: bool = False) -> Any:
     return loads(line.decode("utf-8-sig").rstrip("\r\n"), undefined=undefined)
 
 
-def _kind(value: Any) -> str:
-    return {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(value), "number")
-
-
 class JsonlAppender:
     """Append records to a file, each whole or absent.
 
-    Opening a file whose last line was torn by a kill cuts that line off; a complete last line that only
-    lacks its newline is given one. A write that fails half-way (full disk) is taken back.
-
-    Args:
-        path: The file; made with its folder when absent.
+    Opening a file cuts off a last line that a kill has torn; a complete last line without its newline gets one. A write that
+    fails half-way (full disk) is undone.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -137,7 +130,7 @@ class JsonlAppender:
             raise os_error(error, self.path) from error
 
     def append(self, record: Any) -> None:
-        """Write one record (see `json_form.plain`); it is in the file when this returns."""
+        """Write one record (see `json_values.plain`); it is in the file when this returns."""
         self.append_line(line_of(record, self.path))
 
     def append_line(self, line: bytes) -> None:
@@ -155,7 +148,7 @@ class JsonlAppender:
             raise
 
     def close(self) -> None:
-        """Hand the lines to the disk and close the file; closing twice is allowed."""
+        """Flush the lines to the disk and close the file; closing twice is allowed."""
         if self._handle < 0:
             return
         try:

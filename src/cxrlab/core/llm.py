@@ -1,4 +1,4 @@
-"""How language models are asked in every role: what is kept, what it may cost, how they are reached."""
+"""Language models in every role: settings, budget, and the store of their answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import make_file
 from cxrlab.core.protocols import Generated
 
-_WITHOUT_EFFECT = ("cache", "max_cost", "price_prompt", "price_answer", "loading.download")
+_OPERATIONAL_FIELDS = ("cache", "max_cost", "price_prompt", "price_answer", "loading.download")
 
 
 @dataclass(frozen=True)
 class LLMLoadSettings:
-    """How the weights of a language model on this machine (hf:PATH_OR_ID) are opened.
+    """How the weights of a language model on this machine (hf:PATH_OR_ID) are loaded.
 
     Args:
-        device: cpu, cuda, cuda:1 …; auto takes the first GPU, else the processor.
-        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU, float32 on a processor.
+        device: cpu, cuda, cuda:1 …; auto is the first GPU, else the CPU.
+        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU, float32 on a CPU.
         trust_remote_code: Run Python files that come with the checkpoint; read them first.
-        download: Fetch a checkpoint that is not on this machine; otherwise nothing is ever fetched.
-        base: Model that an adapter stands on, when it is not where the adapter says.
+        download: Download a checkpoint that is not on this machine; otherwise nothing is ever downloaded.
+        base: Base model of an adapter, when it is not where the adapter's config says.
     """
 
     device: str = "auto"
@@ -43,16 +43,16 @@ class LLMLoadSettings:
 
 @dataclass(frozen=True)
 class LLMConfig:
-    """Settings of asking a language model.
+    """Settings of requests to a language model.
 
     Args:
-        cache: SQLite file of answers that runs may share: what stands there is not asked again; that of the environment
-            variable CXRLAB_ANSWERS, else answers.sqlite in the run folder, when left out.
+        cache: SQLite file of answers that runs may share; stored answers are not requested again. When left out, that of the
+            environment variable CXRLAB_ANSWERS, else answers.sqlite in the run folder.
         max_cost: Stop before this run costs more; no limit when left out.
-        price_prompt: Price of 1,000 tokens asked.
-        price_answer: Price of 1,000 tokens answered.
+        price_prompt: Price per 1,000 prompt tokens.
+        price_answer: Price per 1,000 generated tokens.
         connection: How a model behind an address is reached.
-        loading: How weights on this machine are opened.
+        loading: How weights on this machine are loaded.
     """
 
     cache: Path | None = None
@@ -68,16 +68,19 @@ class LLMConfig:
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name}={value} is not a price; give a number of at least 0.")
         if self.max_cost is not None and not self.price_prompt and not self.price_answer:
-            raise ConfigError("max_cost needs price_prompt or price_answer; without a price nothing costs anything.")
+            raise ConfigError("max_cost needs price_prompt or price_answer; without a price the cost is always 0.")
 
 
 def llm_operational_fields(prefix: str = "llm") -> tuple[str, ...]:
-    """Dotted names of the settings that may differ when a run goes on, for `Run.open(operational=…)`."""
-    return (*(f"{prefix}.{name}" for name in _WITHOUT_EFFECT), *connection_operational_fields(f"{prefix}.connection"))
+    """Dotted names of the settings that may differ on resume, for `Run.open(operational=…)`."""
+    return (
+        *(f"{prefix}.{name}" for name in _OPERATIONAL_FIELDS),
+        *connection_operational_fields(f"{prefix}.connection"),
+    )
 
 
 PROMPT_TOKENS = "prompt_tokens"  # key of an answer's extra values, where the model counts them
-_CHARACTERS = 4  # of English text to a token, for models that do not count
+_CHARACTERS_PER_TOKEN = 4  # of English text, for models that do not count
 
 
 class BudgetSpent(RunError):
@@ -86,16 +89,16 @@ class BudgetSpent(RunError):
 
 @dataclass
 class Budget:
-    """Tokens and their price.
+    """Tokens used and their price.
 
     Args:
-        limit: Most that all kept answers together may cost, in the currency of the prices; None for no limit.
-        price_prompt: Price of 1,000 tokens asked.
-        price_answer: Price of 1,000 tokens answered.
-        prompt_tokens: Tokens asked so far.
-        answer_tokens: Tokens answered so far.
-        tokens_per_estimate: Tokens, by the model's count, that a estimated token of a prompt was at most: its words may be shorter
-            than English ones, and its template adds some.
+        limit: Maximum total cost, in the currency of the prices; None for no limit.
+        price_prompt: Price per 1,000 prompt tokens.
+        price_answer: Price per 1,000 generated tokens.
+        prompt_tokens: Prompt tokens so far.
+        answer_tokens: Generated tokens so far.
+        tokens_per_estimate: Largest ratio so far of the model's own count to the estimate from a prompt's length: its words
+            may be shorter than English ones, and its template adds tokens.
     """
 
     limit: float | None = None
@@ -107,7 +110,7 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Price of everything booked."""
+        """Total price so far."""
         return self.cost(self.prompt_tokens, self.answer_tokens)
 
     def cost(self, prompt_tokens: float, answer_tokens: float) -> float:
@@ -118,9 +121,7 @@ class Budget:
         """Count tokens that were paid for.
 
         Args:
-            prompt_tokens: Tokens asked.
-            answer_tokens: Tokens answered.
-            estimated: How many the prompt was taken for; 0 where nobody estimated.
+            estimated: Estimate for the prompt before it was sent; 0 without one.
         """
         self.prompt_tokens += prompt_tokens
         self.answer_tokens += answer_tokens
@@ -128,44 +129,39 @@ class Budget:
             self.tokens_per_estimate = max(self.tokens_per_estimate, prompt_tokens / estimated)
 
     def covers(self, estimated: int, answer_tokens: int) -> bool:
-        """Whether what is left pays for prompts of so many estimated tokens and for the most that can be answered."""
+        """Whether the rest pays for prompts of so many estimated tokens and for the longest possible answers."""
         return (
             self.limit is None
             or self.spent + self.cost(estimated * self.tokens_per_estimate, answer_tokens) <= self.limit
         )
 
     def require(self, estimated: int, answer_tokens: int) -> None:
-        """Refuse with `BudgetSpent` what may cost more than is left.
-
-        Args:
-            estimated: Tokens that will be asked, estimated.
-            answer_tokens: The most that can be answered.
-        """
+        """Raise `BudgetSpent` when a batch of so many tokens may cost more than is left."""
         if not self.covers(estimated, answer_tokens):
             most = self.cost(estimated * self.tokens_per_estimate, answer_tokens)
             raise BudgetSpent(
-                f"stopped before spending: {self.spent:.4f} of the max-cost {self.limit:g} are spent and the next "
-                f"batch may cost {most:.4f}; everything so far is kept. Raise it and run the same command to go on."
+                f"stopped within the budget: {self.spent:.4f} of the max-cost {self.limit:g} are spent and the next "
+                f"batch may cost {most:.4f}; everything so far is kept. Raise --llm.max-cost and run the same command to continue."
             )
 
 
 def estimate_tokens(text: str) -> int:
     """Tokens of a text, estimated from its length."""
-    return math.ceil(len(text) / _CHARACTERS)
+    return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
 
 
 def count_tokens(prompt: str, answer: Generated) -> tuple[int, int]:
-    """Tokens asked and answered: the model's own counts where it gives any, else a guess."""
-    asked, answered = answer.extra.get(PROMPT_TOKENS), answer.tokens
+    """Prompt and answer tokens: the model's own counts where it gives any, else estimates."""
+    prompt_tokens, answer_tokens = answer.extra.get(PROMPT_TOKENS), answer.tokens
     return (
-        asked if type(asked) is int and asked >= 0 else estimate_tokens(prompt),
-        answered if type(answered) is int and answered >= 0 else estimate_tokens(answer.text),
+        prompt_tokens if type(prompt_tokens) is int and prompt_tokens >= 0 else estimate_tokens(prompt),
+        answer_tokens if type(answer_tokens) is int and answer_tokens >= 0 else estimate_tokens(answer.text),
     )
 
 
 ANSWERS, REQUESTS = "answers.sqlite", "requests.jsonl"  # of a run folder
 VERSION = 1
-_PATIENCE_S = 60.0  # how long one writer waits for the others
+_LOCK_TIMEOUT_S = 60.0
 _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, model TEXT NOT NULL, prompt TEXT NOT NULL, text TEXT NOT NULL, tokens INTEGER,
@@ -174,17 +170,13 @@ CREATE TABLE IF NOT EXISTS answers (
 
 
 def answer_key(*parts: object) -> str:
-    """The content hash under which an answer is kept: SHA-256 over every part, in order."""
-    told = json.dumps([str(part) for part in parts]).encode()  # half a character is escaped, so that it has a hash too
-    return hashlib.sha256(told).hexdigest()
+    """The key of an answer: SHA-256 over every part, in order."""
+    text = json.dumps([str(part) for part in parts])  # lone surrogates are escaped, so that they have a hash too
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class AnswerStore:
-    """The file of answers; use it in a `with` block.
-
-    Args:
-        path: The file; made when absent. None keeps answers in memory.
-    """
+    """The SQLite file of answers; use it in a `with` block. A path of None keeps answers in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -193,7 +185,7 @@ class AnswerStore:
             make_file(path)
         where = ":memory:" if path is None else str(path)
         try:
-            self._file = sqlite3.connect(where, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+            self._file = sqlite3.connect(where, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             self._prepare()
         except sqlite3.Error as error:
             raise self._unusable(error) from error
@@ -207,8 +199,8 @@ class AnswerStore:
         return count
 
     def get(self, key: str) -> Generated | None:
-        """The answer under a key; None where nothing was asked yet."""
-        with self._lock, self._told():
+        """The answer under a key; None where there is none yet."""
+        with self._lock, self._naming_the_file():
             row = self._file.execute(
                 "SELECT text, tokens, mean_logprob, extra FROM answers WHERE key = ?", (key,)
             ).fetchone()
@@ -218,7 +210,7 @@ class AnswerStore:
         return Generated(text, mean_logprob, tokens, json.loads(extra))
 
     def add(self, key: str, model: str, prompt: str, answer: Generated) -> None:
-        """Keep an answer; it is on file when this returns."""
+        """Store an answer; it is on disk when this returns."""
         row = (
             key,
             model,
@@ -227,7 +219,7 @@ class AnswerStore:
             answer.tokens,
             answer.mean_logprob,
         )
-        with self._lock, self._told():
+        with self._lock, self._naming_the_file():
             self._file.execute(
                 "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(dict(answer.extra)))
             )
@@ -258,7 +250,7 @@ class AnswerStore:
             version = self._file.execute("PRAGMA user_version").fetchone()[0]
             tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if version != VERSION and (version or tables):
-            raise DataError(f"{self.path} is no file of answers that this program reads; name another one.")
+            raise DataError(f"{self.path} is not an answer file of this program; give another one.")
         return bool(version != VERSION)
 
     @contextlib.contextmanager
@@ -272,7 +264,7 @@ class AnswerStore:
         self._file.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _naming_the_file(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -281,10 +273,10 @@ class AnswerStore:
     def _unusable(self, error: sqlite3.Error) -> RunError | DataError:
         reason = str(error).strip().rstrip(".") or type(error).__name__
         if isinstance(error, sqlite3.OperationalError):
-            return RunError(f"cannot use the file of answers {self.path}: {reason}.")
-        return DataError(f"{self.path} is damaged or no file of answers ({reason}); name another one.")
+            return RunError(f"cannot use the answer file {self.path}: {reason}.")
+        return DataError(f"{self.path} is damaged or not an answer file ({reason}); give another one.")
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Half a character (a lone surrogate) cannot be written down and becomes a question mark."""
+    """The text with lone surrogates, which UTF-8 cannot encode, replaced by question marks."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Memory that ran out: how it is recognised, and the batch that is halved because of it."""
+"""Recognising that memory ran out, and halving the batch size when it does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from cxrlab.core.terminal import NoticeStream
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BATCH_FILE = "batch.json"  # in a run folder: settings of batches that did not fit, and what was used in their place
+BATCH_FILE = "batch.json"  # in a run folder: batch sizes that did not fit, and those used instead
 GPU, CPU = "GPU memory", "memory"
 _ON_GPU = ("CUDA out of memory", "CUDA error: out of memory", "MPS backend out of memory", "_ALLOC_FAILED")
 _ON_CPU = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
@@ -25,34 +24,32 @@ _ON_CPU = ("can't allocate memory", "Cannot allocate memory", "not enough memory
 
 def exhausted_memory(error: BaseException) -> str | None:
     """`GPU memory` or `memory` where the error is about a lack of it; None for any other error."""
-    # A process that cannot be forked and a file that cannot be mapped are errors of the system.
+    # A process that cannot be forked and a file that cannot be mapped raise OSError.
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return CPU
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return GPU
     if isinstance(error, RuntimeError):
-        said = str(error)
-        return GPU if any(sign in said for sign in _ON_GPU) else CPU if any(sign in said for sign in _ON_CPU) else None
+        message = str(error)
+        return GPU if any(s in message for s in _ON_GPU) else CPU if any(s in message for s in _ON_CPU) else None
     return None
 
 
 def raise_if_out_of_memory(error: BaseException, loaded: Path) -> None:
-    """Raise `OutOfMemory` where this error is about memory: what could not be loaded is not therefore damaged."""
+    """Raise `OutOfMemory` when the error is about memory, so that a checkpoint that did not fit is not called damaged."""
     if where := exhausted_memory(error):
         raise OutOfMemory(f"{where} ran out while {loaded} was loaded") from error
 
 
 class BatchSize:
-    """How many items go through a model at once: the requested number, then half of it whenever memory runs out.
+    """How many items go through a model at once: the requested number, halved whenever memory runs out.
 
-    The smaller number stays for everything that follows. Given a run folder, it is kept in its batch.json, where a
-    resumed run finds it.
+    The smaller number is kept for everything that follows and, given a run folder, in its batch.json for a resumed run.
 
     Args:
-        requested: Items at once, at least 1.
-        folder: Run folder; None keeps the number in this object alone.
-        setting: The config key of `requested`, under which the number stands in batch.json.
+        folder: Run folder; None keeps the number in this object only.
+        setting: The config key of the requested number, under which it is kept in batch.json.
     """
 
     def __init__(self, requested: int, folder: Path | None = None, setting: str = "batch_size") -> None:
@@ -68,23 +65,26 @@ class BatchSize:
         """All results of `function` over the items in batches, in order.
 
         Args:
-            items: What goes through the model.
-            function: Items of one batch → their results. It is called again with fewer items where memory runs out, so
-                it must leave nothing behind when it fails.
+            function: Items of one batch → their results. It is called again with fewer items when memory runs out, so a failed
+                call must have no lasting effect.
         """
         found: list[Result] = []
         left = items
         while len(left):
-            taken, results = self.retry(partial(_first, function, left), len(left))
+
+            def first_batch(size: int, items: Sequence[Item] = left) -> tuple[int, list[Result]]:
+                return len(items[:size]), list(function(items[:size]))
+
+            taken, results = self.retry(first_batch, len(left))
             found += results
             left = left[taken:]
         return found
 
     def retry(self, function: Callable[[int], Result], items: int) -> Result:
-        """`function` of the size of a batch, called again with half of it whenever memory runs out.
+        """`function` of a batch size, called again with half of it whenever memory runs out.
 
         Args:
-            function: Called again from its start, so it must leave nothing behind when it fails.
+            function: Called again from its start, so a failed call must have no lasting effect.
             items: How many there are; no batch is larger.
 
         Raises:
@@ -100,8 +100,12 @@ class BatchSize:
                     raise
                 if size == 1:
                     raise OutOfMemory(f"{where} ran out even with a batch of 1") from error
-            # Only out here are the error and the frames that hold its tensors gone.
-            _free()
+            # Only outside `except` are the error and the frames that hold its tensors gone.
+            # Free what the failed batch has allocated.
+            gc.collect()
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_available():
+                torch.cuda.empty_cache()
             self._halve(size, where)
 
     def _halve(self, too_large: int, where: str) -> None:
@@ -117,19 +121,3 @@ class BatchSize:
     def _record(self) -> dict[str, Any]:
         file = self._folder / BATCH_FILE if self._folder is not None else None
         return dict(read_json(file)) if file is not None and file.is_file() else {}
-
-
-def _first(
-    function: Callable[[Sequence[Item]], Iterable[Result]], items: Sequence[Item], size: int
-) -> tuple[int, list[Result]]:
-    """How many items the first batch has, and their results."""
-    batch = items[:size]
-    return len(batch), list(function(batch))
-
-
-def _free() -> None:
-    """Give back what a failed batch has left."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""The metrics that most people ask for first: what a table shows, and a comparison tests, when nothing is chosen."""
+"""The headline metrics: what a table shows and a comparison tests when nothing is chosen."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ ARROWS = {"higher": "↑", "lower": "↓"}  # which way is better
 
 
 def headline_metrics(names: Iterable[str]) -> list[str]:
-    """Those of the names that come first, then what judges by language models sum up; all where there are none.
-
-    Nobody is asked who was not named: a judge that has values is one that somebody wanted to see.
-    """
+    """The headline metrics among the names, then the totals of model judges, whose values somebody requested; all if none."""
     known = list(names)
     judged = [name for name in known if is_model_judge(name) and not is_error_count(name)]
     return [name for name in HEADLINES if name in known] + judged or known
 
 
 def is_model_judge(name: str) -> bool:
-    """Whether a metric is a judge's, which is named with its model, whose name has a colon of its own."""
+    """Whether a metric is a language model's judgement: `chexprompt:http://…`."""
     return ":" in name.partition(":")[2]
 
 
 def is_error_count(name: str) -> bool:
-    """Whether a metric counts one kind of error alone: one of the twelve counts, by rule or by a judge."""
+    """Whether a metric counts one kind of error only: one of twelve counts, by rule or by a judge."""
     counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
     return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1

@@ -1,8 +1,7 @@
-"""What a room may ask of a thing that another room makes.
+"""Interfaces through which a package receives models without importing the package that builds them.
 
-A lower room receives models through these and never imports the room that builds them. Images are
-float32 arrays [H, W] with values in [0, 1], white is 1; normalisation, resizing and casts belong
-to the model's wrapper, so that a perturbation of ε means the same everywhere.
+Images are float32 arrays [H, W] with values in [0, 1], white is 1; normalisation, resizing and casts belong to the
+model's wrapper, so that a perturbation of ε means the same everywhere.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ REFUSED = "refused"  # key of `Generated.extra`: True where the answer is no rep
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model can do beyond answering, so that a caller can refuse before it starts.
+    """What a model supports beyond generation, so that a caller can refuse before it starts.
 
     Args:
-        gradients: Gives the gradient of a loss with respect to the pixels.
-        log_probabilities: Gives the log-probability of a given report.
-        attention: Gives attention from words to image patches.
-        batch: Answers several images faster than one by one.
-        black_box: Runs elsewhere; each call may cost money and must be booked first.
+        gradients: The gradient of a loss with respect to the pixels.
+        log_probabilities: The log-probability of a given report.
+        attention: Attention from words to image patches.
+        batch: Several images are answered faster than one by one.
+        black_box: Runs elsewhere; each call may cost money and must be recorded before it is made.
     """
 
     gradients: bool = False
@@ -45,10 +44,9 @@ class Generated:
     """One answer of a model.
 
     Args:
-        text: The report.
-        mean_logprob: Mean natural-log probability of its tokens, ≤ 0; None when the model does not tell.
-        tokens: Number of tokens written; None when the model does not tell.
-        extra: What else the model tells of this answer, plain values; they go into the prediction as they are.
+        mean_logprob: Mean natural-log probability of its tokens, ≤ 0; None when unknown.
+        tokens: Number of generated tokens; None when unknown.
+        extra: What else the model reports about this answer, as plain values; copied into the prediction.
     """
 
     text: str
@@ -64,7 +62,7 @@ class Generated:
 
 @runtime_checkable
 class ImageToText(Protocol):
-    """A model that writes a report for an image."""
+    """A model that generates a report for an image."""
 
     @property
     def name(self) -> str:
@@ -77,28 +75,28 @@ class ImageToText(Protocol):
         ...
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer an image, in order.
+        """One answer per image, in order.
 
         Args:
-            images: Images [H, W] in [0, 1]; sizes may differ.
-            indications: Reason for each examination, of the same length; None when there is none.
+            images: [H, W] in [0, 1]; sizes may differ.
+            indications: Reason for each examination, None where there is none; as many as images.
         """
         ...
 
 
 @runtime_checkable
 class HasTrainingCollections(Protocol):
-    """A model that tells which collections of images it has learnt from, as cards of corpora name them."""
+    """A model that reports which image collections it was trained on, named as on the cards of corpora."""
 
     @property
     def collections(self) -> Sequence[str]:
-        """Their names; empty for a model that has learnt from none."""
+        """Their names; empty for a model that was trained on none."""
         ...
 
 
 @runtime_checkable
 class TextModel(Protocol):
-    """A language model that answers text with text: the judge, the oracle, the structurer."""
+    """A language model from text to text: judge, oracle or structurer."""
 
     @property
     def name(self) -> str:
@@ -106,13 +104,13 @@ class TextModel(Protocol):
         ...
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """One answer a prompt, in order; the same seed gives the same answer where the model allows it."""
+        """One answer per prompt, in order; the same seed gives the same answer where the model allows it."""
         ...
 
 
 @runtime_checkable
 class Labeler(Protocol):
-    """Reads the fourteen CheXpert labels off a report."""
+    """Assigns the fourteen CheXpert labels to reports."""
 
     @property
     def name(self) -> str:
@@ -120,13 +118,13 @@ class Labeler(Protocol):
         ...
 
     def label(self, reports: Sequence[str]) -> list[dict[str, int]]:
-        """CheXpert name → 1, 0 or -1 for each report; what a report does not mention has no key."""
+        """CheXpert name → 1, 0 or -1 per report; labels that a report does not mention are absent."""
         ...
 
 
 @runtime_checkable
 class TextEmbedder(Protocol):
-    """Turns texts into vectors."""
+    """Embeds texts."""
 
     @property
     def name(self) -> str:
@@ -140,11 +138,11 @@ class TextEmbedder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """One text as an encoder sees it.
+    """The token embeddings of one text.
 
     Args:
-        tokens: The T tokens, those that the tokenizer adds included.
-        vectors: One row a token, [T, D] float32.
+        tokens: The T tokens, including those that the tokenizer adds.
+        vectors: [T, D] float32.
         special: [T], True for tokens that stand for no part of the text ([CLS], [SEP]).
     """
 
@@ -155,7 +153,7 @@ class TokenVectors:
 
 @runtime_checkable
 class TokenEncoder(Protocol):
-    """Turns each token of a text into a vector that knows its context."""
+    """Computes a contextual vector for each token of a text."""
 
     @property
     def name(self) -> str:
@@ -163,13 +161,13 @@ class TokenEncoder(Protocol):
         ...
 
     def encode_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Tokens and vectors of each text, in order; a text without a word has special tokens alone."""
+        """Tokens and vectors of each text, in order; a text without words has special tokens only."""
         ...
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns images or texts into vectors of one space."""
+    """Embeds images and texts in one space."""
 
     @property
     def name(self) -> str:

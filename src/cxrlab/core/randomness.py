@@ -1,7 +1,7 @@
 """Named random generators from one seed.
 
-`generator(7, "phantom", "p000012", "noise")` always gives the same stream, whatever was drawn
-before it and in whichever process: adding a draw to one part never shifts another part.
+`generator(7, "phantom", "p000012", "noise")` always gives the same stream, whatever was drawn before it and in whichever
+process: adding a draw to one part never shifts another part.
 """
 
 from __future__ import annotations

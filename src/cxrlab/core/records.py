@@ -1,10 +1,8 @@
-"""The frozen records that rooms exchange, and their JSON form.
+"""The frozen records that packages exchange, and their JSON form.
 
-`Study → Prediction` is the main road, at whose end stand scores (`evaluation/score_results.py`);
-`PreferencePair` and `Query` are its two branches.
-`to_json` drops what is None or an empty mapping; `from_json` checks every field by the class's own
-table. Foreign keys of a study, image or prediction are kept in `extra`, since the contract lets
-others add fields; elsewhere they are refused, since a typo would silently lose data.
+`to_json` drops what is None or an empty mapping; `from_json` checks every field. Unknown keys of a study, image or
+prediction are kept in `extra`, since other programs may add fields; elsewhere they are refused, since a typo would
+silently lose data.
 """
 
 from __future__ import annotations
@@ -45,16 +43,14 @@ class Finding(Record):
 
     Args:
         observation: A name of `vocabulary.OBSERVATIONS`.
-        presence: Present or absent.
-        certainty: Certain, or possible (a hedge).
-        side: The patient's side, None when it has none or none was given.
+        certainty: Certain, or possible (hedged).
+        side: The patient's side; None when it has none or none was given.
         location: A word of `vocabulary.LOCATIONS`.
-        severity: Trace, mild, moderate or severe.
-        size_mm: Largest diameter of the thing itself.
-        change: Against the prior study; None when nothing was compared.
+        size_mm: Largest diameter.
+        change: Against the prior study; None without a comparison.
         tip: Where a device ends, a word of `vocabulary.TIPS`.
         tip_mm: Height of a tube's tip above the carina.
-        span: Characters [start, end) of the report text that say it.
+        span: Characters [start, end) of the report text that state it.
     """
 
     what = "a finding"
@@ -104,15 +100,13 @@ class Finding(Record):
 
 @dataclass(frozen=True)
 class ReportError(Record):
-    """One thing that a candidate report gets wrong about its reference.
+    """One error of a candidate report with respect to its reference.
 
     Args:
-        kind: One of the six kinds.
-        significant: Whether it is likely to change what is done for the patient.
-        observation: What the error is about.
-        reference_span: Characters [start, end) of the reference that say it right; None when nothing there does.
-        candidate_span: Characters of the candidate that say it wrong; None for an omission.
-        detail: A few words for a person: what was said against what should have been.
+        significant: Whether it is clinically significant.
+        reference_span: Characters [start, end) of the correct statement in the reference; None where there is none.
+        candidate_span: Characters of the wrong statement in the candidate; None for an omission.
+        detail: A few words for people: what is stated, and what should be.
     """
 
     what = "an error of a report"
@@ -133,7 +127,7 @@ class ReportError(Record):
     detail: str = ""
 
     def to_json(self) -> Json:
-        """Both spans always, null where there is none: an omission shows that nothing was said."""
+        """Both spans always, null where there is none."""
         spans = {"reference_span": self.reference_span, "candidate_span": self.candidate_span}
         plain = {key: list(value) if value else None for key, value in spans.items()}
         return {**super().to_json(), **plain}
@@ -162,7 +156,7 @@ class Report(Record):
         return text
 
     def to_json(self) -> Json:
-        """All five sections, null where absent: the reader of the file sees what was looked for."""
+        """All five sections, null where absent."""
         return {name: getattr(self, name) for name in SECTIONS}
 
 
@@ -178,13 +172,13 @@ def _corners(value: Any, key: str) -> tuple[float, float, float, float]:
 
 @dataclass(frozen=True)
 class Box(Record):
-    """A rectangle that somebody drew around a finding.
+    """A rectangle drawn around a finding.
 
     Args:
         label: What it marks, in the corpus's own words.
         corners: Left, top, right, bottom in pixels of the image as the source stores it.
-        image: Which image of the study, counted from 0.
-        reader: Who drew it, where the source tells.
+        image: Index of the image in the study.
+        reader: Who drew it, where the source names them.
     """
 
     what = "a box"
@@ -198,9 +192,9 @@ class Box(Record):
 
 @dataclass(frozen=True)
 class ImageFile(Record):
-    """One image of a study: a path relative to the corpus folder, and its view.
+    """One image of a study: path relative to the corpus folder, and view.
 
-    The view is None where nobody stated it. It is then unknown, and never taken for frontal.
+    A view of None is unknown; it is never assumed to be frontal.
     """
 
     what = "an image"
@@ -221,15 +215,15 @@ def _label(value: Any, key: str) -> int:
 
 @dataclass(frozen=True)
 class Study(Record):
-    """One visit to the X-ray room: images, text and what is known of the truth.
+    """One examination of a patient: images, text, and what is known of the truth.
 
     Args:
         id: Unique in the corpus.
         patient: Groups studies; a patient is never in two splits.
-        images: Images in the order of the source.
-        absent_images: Images that the source lists and that were not on disk when it was imported; None when all were.
-        sections: Source text by rule; None when the corpus carries no report in English.
-        report: The whole text as the source delivers it, in its language; None when it comes in sections or not at all.
+        images: In the order of the source.
+        absent_images: Images that the source lists but that were not on disk at import; None when all were.
+        sections: Source text by rule; None when the corpus has no report in English.
+        report: The whole source text, in its language; None when it comes in sections or not at all.
         split: train, val or test; None before a split was made.
         age: Years.
         sex: "F", "M" or None.
@@ -239,10 +233,10 @@ class Study(Record):
         boxes: Rectangles that readers drew.
         findings: Exact findings where known; None when unknown (an empty list is a normal image).
         masks: Index into `findings` (as text) → path of a mask image.
-        structured: Text that is not the source's, by who made it: the name of a language model, `rules`, or `labels`
-            (sentences from labels); never in a test split.
-        caption: What a picture without a chest shows (scenes); such a record carries no report.
-        extra: Keys of the source that this project does not use, kept as they are.
+        structured: Text made from the source's, by its author: the name of a language model, `rules`, or `labels` (sentences
+            from labels); never in a test split.
+        caption: What an image without a chest shows (scenes); such a record carries no report.
+        extra: Keys of the source that this project does not use, unchanged.
     """
 
     what = "a study"
@@ -294,15 +288,13 @@ def _cancels_no_finding(finding: Finding) -> bool:
 def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str, int]:
     """The fourteen labels that a list of findings implies.
 
-    Args:
-        findings: What is stated of an image.
-        complete: True when the list is the whole truth, so that what it does not name is absent;
-            False when it is what a report says, so that what it does not name stays unknown.
+    A certain presence outweighs a possible one, which outweighs an absence. In a complete list a parent of CheXpert's
+    hierarchy is unknown, not absent, where a child of it is present or possible and the parent itself is not. `No Finding`
+    follows CheXpert: 1 when nothing is present or possible but devices and the incidental; a scoliosis, which is none of the
+    fourteen, cancels it too. It is never -1.
 
-    A certain presence outweighs a possible one, which outweighs an absence. In the whole truth a
-    parent of CheXpert's hierarchy is unknown, not absent, where a child of it is present or possible
-    and the parent itself is not. `No Finding` follows CheXpert: 1 when nothing is present or possible but
-    devices and the incidental, so a scoliosis, which is none of the fourteen, cancels it too; it is never -1.
+    Args:
+        complete: Whether the list is the whole truth, so that what it does not name is absent; otherwise that is unknown.
     """
     labels: dict[str, int] = {}
     rank = {None: -1, 0: 0, -1: 1, 1: 2}
@@ -322,7 +314,7 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
 
 @dataclass(frozen=True)
 class Prediction(Record):
-    """What a model wrote for one study (or `study#k` for its k-th image)."""
+    """What a model generated for one study (or `study#k` for its k-th image)."""
 
     what = "a prediction"
     checks = {
@@ -363,7 +355,7 @@ class PreferencePair(Record):
 
 @dataclass(frozen=True)
 class Query(Record):
-    """One question to a victim: the image by its hash, what came back and what it cost."""
+    """One query to a victim: the image by its hash, the answer and its cost."""
 
     what = "a query"
     checks = {
@@ -390,13 +382,12 @@ EXAMPLES, THUMBS = "examples.jsonl", "thumbs"
 
 @dataclass(frozen=True)
 class Example(Record):
-    """One study for people to look at.
+    """A study shown on a page.
 
     Args:
-        id: Of the study.
         thumb: Path of its image inside the run folder.
         heading: View, age and sex in a few words.
-        truth: What is known to be there, a few words each; empty for a normal image, None when nothing is known.
+        truth: Known findings, a few words each; empty for a normal image, None when nothing is known.
         reference: The findings section of its report; None when it has none.
     """
 

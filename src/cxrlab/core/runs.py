@@ -1,13 +1,13 @@
-"""Run folders: everything a run was told, saw and concluded, readable without the program.
+"""Run folders: settings, environment, evidence and conclusions of a run, readable without the program.
 
     config.yaml        the resolved config
     environment.json   versions, command line, commit, seed
     status.json        running, finished or interrupted
-    *.jsonl            evidence, one record a line, appended as it arises
+    *.jsonl            evidence, one record per line, appended as it arises
     *.json             conclusions
 
-A run that was interrupted is opened again with the same config and continues; a finished one, or
-one with another config, is refused.
+An interrupted run is continued when it is opened with the same config; a finished run, or one with another config, is
+refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cxrlab.core.folders import LOCK, Lock, lock_folder
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
-_TOLD = 4  # differences that a message names
+_MAX_DIFFERENCES = 4  # in a message
 _OWN = (CONFIG, ENVIRONMENT, STATUS, LOCK)
 
 
@@ -54,15 +54,14 @@ class Run:
         """Make the folder, or continue the interrupted run in it.
 
         Args:
-            path: The run folder.
             config: A config dataclass or mapping of plain values.
-            seed: Written down, and must be the same on resume.
+            seed: Recorded; must be the same on resume.
             resume: Whether an interrupted run may be continued.
             operational: Dotted config keys that may differ on resume because they do not change the result (`workers`).
 
         Raises:
-            RunError: When the folder holds a finished run, a run with another config, a run that another
-                process is writing, or files that are no run.
+            RunError: When the folder holds a finished run, a run with another config, a run that another process is writing, or
+                files that are no run.
         """
         folder = make_folder(path)
         lock = lock_folder(folder)
@@ -76,7 +75,7 @@ class Run:
         return run
 
     def append(self, name: str, record: Any) -> None:
-        """Append one record to a `.jsonl` file; it is on file when this returns."""
+        """Append one record to a `.jsonl` file; it is in the file when this returns."""
         self._appender(name).append(record)
 
     def write(self, name: str, value: Any) -> Path:
@@ -98,14 +97,14 @@ class Run:
         parts = PurePosixPath(name).parts
         if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
             raise RunError(
-                f"'{name}' is not a name inside the run folder {self.folder}; give a relative one without '..'."
+                f"'{name}' is not a name inside the run folder {self.folder}; give a relative name without '..'."
             )
         if name in _OWN:
             raise RunError(f"'{name}' is written by the run itself; choose another name.")
         return self.folder / name
 
     def close(self, state: str = "finished", reason: str | None = None) -> None:
-        """Close every file and write down how the run ended; closing twice is allowed."""
+        """Close every file and record how the run ended; closing twice is allowed."""
         if not self._lock.held:
             return
         try:
@@ -125,7 +124,7 @@ class Run:
         if error is None:
             self.close()
             return
-        # The error on its way out matters more than a status that cannot be written on a full disk.
+        # The original error matters more than a status that cannot be written on a full disk.
         with contextlib.suppress(RunError):
             reason = "stopped by Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
             self.close("interrupted", reason)
@@ -176,10 +175,10 @@ def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, ope
         return False
     changed = _differences(folder, config, seed, operational)
     if changed:
-        more = f"; and {len(changed) - _TOLD} more" if len(changed) > _TOLD else ""
+        more = f"; and {len(changed) - _MAX_DIFFERENCES} more" if len(changed) > _MAX_DIFFERENCES else ""
         raise RunError(
-            f"{folder} holds a run with other settings ({'; '.join(changed[:_TOLD])}{more}); "
-            f"give the same settings to continue it, or choose another folder."
+            f"{folder} holds a run with other settings ({'; '.join(changed[:_MAX_DIFFERENCES])}{more}); "
+            f"give the same settings to continue it, or choose another folder with --out."
         )
     if state(folder) == "finished":
         raise RunError(f"{folder} holds a finished run with these settings; use it, or choose another folder.")

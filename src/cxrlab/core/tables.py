@@ -1,7 +1,7 @@
-"""Literal lazy tables: a name, and where the thing it names lives.
+"""Lazy tables: names, and the `"module:attribute"` that each one stands for.
 
-A room lists what it offers in one greppable dictionary of `"module:attribute"` rows. Listing the
-names imports nothing; the module of one row is imported when that row is loaded.
+A package lists what it offers in one greppable dictionary. Listing the names imports nothing; the module of a row is
+imported when the row is loaded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ _ROW = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class Table:
-    """Names with their `"module:attribute"`, in the order they were written down.
+    """Names with their `"module:attribute"`, in the order of the table.
 
     Args:
         what: What one row is, in the singular, for messages ("corpus maker").
-        rows: Name → `"package.module:attribute"`. A malformed row, or two names that differ only in
-            case or in `-` and `_`, is a mistake of the programmer and raises `ValueError` at import.
+        rows: A malformed row, or two names that differ only in case or in `-` and `_`, raises `ValueError` at import.
     """
 
     def __init__(self, what: str, rows: Mapping[str, str]) -> None:

@@ -1,7 +1,6 @@
-"""Progress of a long loop: a bar on a terminal, elsewhere at most one plain line every ten seconds.
+"""Terminal output: progress of long loops and notices on the error stream, results on the output stream.
 
-Everything goes to the error stream, so that the result of a command can be piped. Nobody has to
-listen: a loop goes on when that stream is closed, cut off or full.
+A closed, cut off or full error stream never stops a loop.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _last_line: WeakKeyDictionary[TextIO, float] = WeakKeyDictionary()  # when any l
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Inside, loops show no progress unless they ask for it."""
+    """Inside, loops show no progress unless `quiet=False`."""
     token = _silenced.set(True)
     try:
         yield
@@ -46,17 +45,16 @@ def track(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """Yield `items` and show how far the loop has come; a loop over nothing shows nothing.
+    """Yield `items` and show progress: a bar on a terminal, elsewhere at most one line every ten seconds.
 
     Args:
-        items: What to loop over.
         label: A few words on what happens to each item ("drawing phantoms").
-        total: Number of items, by `size` where that is given; taken from `items` when it has a length and `size` is
-            not given, otherwise only a count is shown.
-        size: How many studies, images, … an item stands for; each counts once when None.
+        total: Number of items, by `size` where that is given; from the length of `items` when both are left out, otherwise
+            only a count is shown.
+        size: How many studies, images, … an item stands for; 1 when None.
         quiet: Show nothing. None follows `silenced()` and the environment variable CXRLAB_QUIET.
-        every_s: Least seconds between plain lines when the stream is not a terminal, those of other loops included.
-        stream: Where to show it; the error stream by default.
+        every_s: Minimum seconds between lines when the stream is not a terminal, those of other loops included.
+        stream: The error stream when None.
         clock: Seconds from any start.
     """
     if total is None and size is None and isinstance(items, Sized):
@@ -65,12 +63,12 @@ def track(
         quiet = _silenced.get() or os.environ.get(QUIET, "") not in ("", "0")
     if quiet or total == 0:
         return iter(items)
-    told = stream if stream is not None else sys.stderr
-    out = NoticeStream(told)
+    target = stream if stream is not None else sys.stderr
+    out = NoticeStream(target)
     count = size or (lambda _: 1)
     if out.isatty():
         return _bar(items, label, total, count, out)
-    return _lines(items, label, total, count, told, every_s, clock)
+    return _lines(items, label, total, count, target, every_s, clock)
 
 
 def _bar(items: Iterable[T], label: str, total: int | None, size: Callable[[T], int], out: NoticeStream) -> Iterator[T]:
@@ -120,13 +118,11 @@ def _lines(
         # A loop that is over sooner needs no line; and a loop within another one must not double them.
         if stream is not None and now - max(start, _last_line.get(stream, start)) >= every_s:
             _last_line[stream] = now
-            _tell(NoticeStream(stream), label, done, total, now - start)
-
-
-def _tell(out: NoticeStream, label: str, done: int, total: int | None, seconds: float) -> None:
-    share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
-    rate = f", {_rate(done / seconds)}" if done and seconds > 0 else ""
-    out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
+            out = NoticeStream(stream)
+            seconds = now - start
+            share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
+            rate = f", {_rate(done / seconds)}" if done and seconds > 0 else ""
+            out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
 
 
 def _rate(per_second: float) -> str:
@@ -135,11 +131,7 @@ def _rate(per_second: float) -> str:
 
 
 class NoticeStream:
-    """A text stream for what is nice to know: where nobody can read it, it is dropped and the work goes on.
-
-    Args:
-        stream: Where to; None (a process without an error stream) takes everything and shows nothing.
-    """
+    """A text stream for notices: what cannot be written is dropped. A stream of None drops everything."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -150,14 +142,14 @@ class NoticeStream:
             try:
                 _write(self._stream, text)
             except (OSError, ValueError):  # a reader that has gone, a full disk, a closed file
-                _let_go(self._stream)
+                _redirect_to_null(self._stream)
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is left to flush; here for those who expect a file."""
+        """Nothing to do: every write is flushed."""
 
     def isatty(self) -> bool:
-        """Whether a person looks at it."""
+        """Whether it is a terminal."""
         try:
             return self._stream is not None and self._stream.isatty()
         except ValueError:
@@ -168,7 +160,7 @@ class NoticeStream:
 
 
 def print_result(text: str) -> None:
-    """Print the result of a command as a line; a reader that has gone (`| head`) has had enough.
+    """Print the result of a command as a line; a reader that has gone (`| head`) is no error.
 
     Raises:
         RunError: When the result cannot be written for another reason, such as a full disk.
@@ -178,7 +170,7 @@ def print_result(text: str) -> None:
     try:
         _write(sys.stdout, text + "\n")
     except OSError as error:
-        _let_go(sys.stdout)
+        _redirect_to_null(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             from cxrlab.core.files import os_error
 
@@ -186,20 +178,19 @@ def print_result(text: str) -> None:
 
 
 def terminal_safe(text: str, *, colours: bool = False) -> str:
-    """The text without what a terminal would obey instead of show: names, ids and reports may come from anywhere.
+    """The text without control characters: names, ids and reports may come from anywhere.
 
-    Line breaks and tabs stay. Marks that turn the direction of writing go too: they make words change places.
+    Line breaks and tabs stay. Marks that turn the direction of writing are removed, since they make words change places.
 
     Args:
-        text: Any text.
-        colours: Leave what colours a text; for text that was coloured on purpose.
+        colours: Keep colour codes, for text that was coloured on purpose.
     """
-    return (_OBEYED_BUT_COLOURS if colours else _OBEYED).sub("\N{REPLACEMENT CHARACTER}", text)
+    return (_CONTROL_BUT_COLOURS if colours else _CONTROL).sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-_OTHERS = r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-_OBEYED = re.compile(rf"\x1b|{_OTHERS}")
-_OBEYED_BUT_COLOURS = re.compile(rf"\x1b(?!\[[0-9;]*m)|{_OTHERS}")
+_NOT_ESCAPE = r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+_CONTROL = re.compile(rf"\x1b|{_NOT_ESCAPE}")
+_CONTROL_BUT_COLOURS = re.compile(rf"\x1b(?!\[[0-9;]*m)|{_NOT_ESCAPE}")
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -211,7 +202,7 @@ def _write(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-def _let_go(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     """Point a dead stream at nothing: the interpreter flushes it once more at its exit, and would fail there."""
     with contextlib.suppress(OSError, ValueError):
         target = stream.fileno()

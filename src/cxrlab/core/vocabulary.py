@@ -1,8 +1,7 @@
-"""The one vocabulary: what can be seen on a chest radiograph, where, how much, and how it changed.
+"""The vocabulary: what can be seen on a chest radiograph, where, how much, and how it changed.
 
-An observation is spelled in lower-case English (`"pleural effusion"`); the fourteen CheXpert
-observations are spelled as CheXpert spells them (`"Pleural Effusion"`). The table below ties the
-two together. A new observation is one row here.
+An observation is spelled in lower-case English (`"pleural effusion"`); the fourteen CheXpert observations are spelled as
+CheXpert spells them (`"Pleural Effusion"`). The table below ties the two together; a new observation is one row.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from cxrlab.core.errors import VocabularyError, did_you_mean
 
 
 class Presence(StrEnum):
-    """Whether a report or an image says that a thing is there."""
+    """Whether a report or an image shows it."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -38,7 +37,7 @@ class Side(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much of it, from least to most; 'small' and 'large' are the same scale."""
+    """From least to most; 'small' and 'large' are the same scale."""
 
     TRACE = "trace"
     MILD = "mild"
@@ -126,13 +125,11 @@ class Observation:
     """One row of the vocabulary.
 
     Args:
-        name: The spelling used everywhere in the project.
-        group: Part of the image.
         chexpert: The CheXpert observation that it counts towards, or None.
         sided: Whether left, right or bilateral belongs to a complete description.
         graded: Whether a severity belongs to it.
         measured: Whether a size in millimetres belongs to it.
-        locations: Where it may be; empty when the place is implied by the name.
+        locations: Where it may be; empty when the name implies the place.
     """
 
     name: str

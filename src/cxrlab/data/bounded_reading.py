@@ -50,7 +50,7 @@ def read_bounded(path: str | os.PathLike[str], most: int | None = None) -> bytes
     if size > most or len(data) > most:
         raise DataError(f"{file} is larger than {most:,} bytes, the most that is read of such a file; remove it.")
     if not data:
-        raise DataError(f"{file} is empty (0 bytes); fetch or write it again.")
+        raise DataError(f"{file} is empty (0 bytes); download or write it again.")
     return data
 
 

@@ -508,7 +508,7 @@ def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:
             end = following.start() if following else len(data)
         yield mark, data[at:end], end
         at = end
-    raise DataError(f"{name} is damaged or cut short; fetch or write it again.")
+    raise DataError(f"{name} is damaged or cut short; download or write it again.")
 
 
 def _needed(mark: int, part: bytes) -> bool:

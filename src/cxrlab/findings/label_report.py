@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cxrlab.core.errors import ConfigError, DataError, VocabularyError, did_you_mean, short_repr
-from cxrlab.core.label_maps import mapped
+from cxrlab.core.label_maps import map_label
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import CHEXPERT_CHILDREN
 from cxrlab.findings.grammar import capital, listed, without_article
@@ -84,7 +84,7 @@ def _outweighed(name: str, given: Mapping[str, int], rivals: Mapping[str, Sequen
 def _rivals(style: str) -> dict[str, tuple[str, ...]]:
     """Label → the others of the style that share an observation with it."""
     row = _style(style)
-    means = {name: set(mapped(row.corpus, name).observations) for name in row.wordings}
+    means = {name: set(map_label(row.corpus, name).observations) for name in row.wordings}
     return {
         name: tuple(other for other in means if other != name and means[other] & means[name]) for name in row.wordings
     }
@@ -94,7 +94,7 @@ def _rivals(style: str) -> dict[str, tuple[str, ...]]:
 def _children(style: str) -> dict[str, tuple[str, ...]]:
     """Label → the labels of the style that CheXpert's hierarchy puts under it."""
     row = _style(style)
-    towards = {name: mapped(row.corpus, name).label for name in row.wordings}
+    towards = {name: map_label(row.corpus, name).label for name in row.wordings}
     return {
         name: tuple(other for other in towards if towards[other] in CHEXPERT_CHILDREN.get(towards[name] or "", ()))
         for name in row.wordings

@@ -199,7 +199,7 @@ def _without_notes(data: bytes, name: str, most: int) -> bytes:
 
 
 def _damaged(name: str) -> DataError:
-    return DataError(f"{name} is damaged or cut short before its first scan; fetch or write it again.")
+    return DataError(f"{name} is damaged or cut short before its first scan; download or write it again.")
 
 
 def _too_many(most: int) -> ApiError:

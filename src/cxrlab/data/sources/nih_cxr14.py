@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
-from cxrlab.core.label_maps import NIH_CXR14, mapped
+from cxrlab.core.label_maps import NIH_CXR14, map_label
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
@@ -96,7 +96,7 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
 def read(folders: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
     """One image as a study. `folders` leads from an image to where it lies, `listed` says whether there are lists."""
     age, sex = parse_age(image.age), parse_sex(image.sex)
-    towards = {mapped("nih-cxr14", label).label for label in image.labels}
+    towards = {map_label("nih-cxr14", label).label for label in image.labels}
     study = Study(
         id=_study_id(image),
         patient=image.patient,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from cxrlab.core.label_maps import LABEL_MAPS, Mapped
+from cxrlab.core.label_maps import LABEL_MAPS, LabelMapping
 from cxrlab.core.records import Finding, Report, Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_CHILDREN, Certainty, observation
 from cxrlab.data.structuring.sentences import ADVISES, SPEAKS_OF_EARLIER, mentions_demographics, mentions_history, split
@@ -273,14 +273,14 @@ def has_labels(study: Study) -> bool:
     return bool(study.own_labels or study.labels)
 
 
-def _promised(study: Study, corpus: str) -> dict[str, Mapped]:
+def _promised(study: Study, corpus: str) -> dict[str, LabelMapping]:
     """Positive labels and what they mean; the corpus's own where its map knows them, else CheXpert's."""
     rows = LABEL_MAPS.get(corpus, {})
     own = {name: rows[name] for name, value in study.own_labels.items() if value == 1 and name in rows}
-    return own or {name: Mapped(chexpert=name) for name, value in study.labels.items() if value == 1}
+    return own or {name: LabelMapping(chexpert=name) for name, value in study.labels.items() if value == 1}
 
 
-def _told(row: Mapped, things: Iterable[Finding]) -> bool:
+def _told(row: LabelMapping, things: Iterable[Finding]) -> bool:
     """Whether something that the label may mean is read; what no word expresses is not looked for."""
     if row.observations:
         return any(thing.observation in row.observations for thing in things)
@@ -290,7 +290,7 @@ def _told(row: Mapped, things: Iterable[Finding]) -> bool:
     return any(observation(thing.observation).chexpert in wanted for thing in things)
 
 
-def _allowed(study: Study, promised: Iterable[Mapped]) -> set[str]:
+def _allowed(study: Study, promised: Iterable[LabelMapping]) -> set[str]:
     """CheXpert observations that may be read: those of the labels, with their parents and children."""
     named = {name for name, value in study.labels.items() if value}
     for row in promised:
