@@ -76,8 +76,8 @@ def test_a_image_given_to_begin_from_is_kept_and_a_clean_one_is_not() -> None:
     assert not torch.equal(task.initial_images[0], all_images[0]) and torch.allclose(
         task.initial_images[1], given[1], atol=1e-6
     )
-    part = task.part([1])
-    assert part.objective.zero_gradient_at_clean and torch.equal(part.initial_images[0], task.initial_images[1])
+    subset = task.subset([1])
+    assert subset.objective.zero_gradient_at_clean and torch.equal(subset.initial_images[0], task.initial_images[1])
 
 
 def test_a_universal_change_of_vectors_and_the_worst_of_all_attacks_find_their_way_too() -> None:

@@ -9,7 +9,7 @@ from planted_aims import Linear, images, names
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
-from cxrlab.attacks.gradient_free import Square, _bump, _hill, _moved, covered
+from cxrlab.attacks.gradient_free import Square, _bump, _hill, _move_window, square_area
 from cxrlab.core.randomness import generator
 
 
@@ -30,7 +30,7 @@ def test_squares_shrink_as_published() -> None:
     spent = (0, 10, 11, 50, 51, 201, 501, 1001, 2001, 4001, 6001, 8001, 9999)
     halvings = (0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9)
     for number, halved in zip(spent, halvings, strict=True):
-        assert covered(number / 10_000) == 0.8 / 2**halved
+        assert square_area(number / 10_000) == 0.8 / 2**halved
 
 
 def test_the_search_begins_with_stripes_at_the_ends_of_the_ball() -> None:
@@ -49,7 +49,7 @@ def test_a_proposal_differs_from_the_best_image_in_one_square() -> None:
     Square(AttackSettings(queries=50))(aim, images, Budget(0.125), keys=["a"])
     stripes = aim.shown[1]  # after the clean image; nothing is better, so that it stays the best
     for query, tried in enumerate(aim.shown[2:-2], start=1):
-        side = max(round((covered(query / 50) * 64) ** 0.5), 1)
+        side = max(round((square_area(query / 50) * 64) ** 0.5), 1)
         rows, columns = torch.nonzero((tried - stripes)[0, 0].abs() > 0, as_tuple=True)
         if len(rows):
             assert int(rows.max() - rows.min()) < side and int(columns.max() - columns.min()) < side
@@ -82,6 +82,6 @@ def test_length_moves_from_one_window_to_another_and_none_is_lost() -> None:
     drawn = generator(1).standard_normal((3, 9, 9))
     whole = drawn / np.linalg.norm(drawn)
     for given in (whole, 0.5 * whole):
-        moved = _moved(generator(2), given, 3, 1.0)
+        moved = _move_window(generator(2), given, 3, 1.0)
         assert np.linalg.norm(moved) == pytest.approx(1)
         assert 9 < int((moved != given).any(axis=0).sum()) <= 18

@@ -1,7 +1,7 @@
-"""The base of every attack: it keeps the promises, a subclass has the idea.
+"""Base classes of attacks: `Attack` verifies what a subclass returns, `AttackTask` evaluates the objective.
 
-Whatever a subclass returns is moved into the ball and into [0, 1], kept to the region, checked bit by bit, and scored
-again from the stored image. A subclass cannot report success; it can only hand over images.
+Whatever `perturb` returns is projected into the ball, [0, 1] and the region, checked bit by bit and scored again from
+the stored image, so that a subclass cannot report a success that the stored image does not have.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    Rows = Sequence[int]
+
 _SLACK = 1e-9  # of a sum of squares in double precision
 
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """Images after an attack, and what the stored pixels come to.
+    """Images after an attack, with everything measured on the stored pixels; every other field has shape [B].
 
     Args:
         images: [B, C, H, W] float32, within the ball and [0, 1].
-        initial_loss: Loss of each clean image, [B].
-        final_loss: Loss of each stored image, [B].
-        succeeded: Whether the aim is reached on each stored image, [B] bool.
-        linf: Largest change of a pixel, [B].
-        l2: Euclidean length of the change, [B].
-        passes: Forward passes spent on each image, [B]; those that score the result are not counted.
-        zero_gradients: Share of the gradients of each image that were 0 everywhere, [B]; not-a-number without any.
+        initial_loss: On the clean images.
+        final_loss: On the stored images.
+        succeeded: Whether the objective is reached.
+        linf: Largest change of a pixel.
+        l2: Euclidean length of the change.
+        passes: Forward passes spent, without those that score the result.
+        zero_gradients: Share of gradients that were 0 everywhere; not-a-number without any gradient.
     """
 
     images: Tensor
@@ -49,12 +54,12 @@ class AttackResult:
 
 
 class Attack(ABC):
-    """A way to change images.
+    """Base class of perturbation attacks. Subclasses implement `perturb`; `__call__` projects, verifies and scores.
 
     Attributes:
-        name: In the table.
+        name: Row of the table of attacks.
         white_box: Needs gradients.
-        needs_scores: Needs a number for each image; without it, the words of the answers do.
+        needs_scores: Needs a loss for each image, not only the generated text.
         starts_from_smaller_radius: In a sweep, start from this image's result at the previous radius.
         text_only: Uses only the generated text, even if the model exposes scores.
         is_control: A baseline without an objective (noise), reported beside the attacks.
@@ -68,10 +73,10 @@ class Attack(ABC):
     is_control: ClassVar[bool] = False
 
     def __init_subclass__(cls, **more: object) -> None:
-        """A subclass that answers for itself, past the checks, is a mistake of the programmer."""
+        """Refuse a subclass that would bypass the verification."""
         super().__init_subclass__(**more)
         if "__call__" in cls.__dict__:
-            raise TypeError(f"{cls.__name__} must not define __call__, which keeps the promises; define perturb.")
+            raise TypeError(f"{cls.__name__} must not define __call__, which verifies the result; define perturb.")
 
     @final
     def __call__(
@@ -85,18 +90,17 @@ class Attack(ABC):
         region: Tensor | None = None,
         initial_images: Tensor | None = None,
     ) -> AttackResult:
-        """Attack a batch of images; the result of an image does not depend on the others.
+        """Attack a batch of images; the result for an image does not depend on the others.
 
         Args:
-            objective: What the attacker wants; its rows are the places in this batch.
+            objective: Its rows are the positions in this batch.
             images: [B, C, H, W] float32 in [0, 1].
-            budget: How far they may be changed.
-            keys: Name of each image, which with the seed decides what is random about it.
-            seed: Of everything random.
-            region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
-            initial_images: Images in the ball to begin from, such as those of a smaller budget; the clean ones when None.
+            budget: The ball around each image.
+            keys: Name of each image; with the seed it decides every random number used for it.
+            region: [B or 1, 1, H, W] of 0 and 1: where pixels may change; everywhere when None.
+            initial_images: Start of the search, such as the result for a smaller radius; the clean images when None.
         """
-        clean = checked(images, keys, region)
+        clean = check_images(images, keys, region)
         if initial_images is not None and (
             initial_images.shape != clean.shape or not bool(initial_images.isfinite().all())
         ):
@@ -104,94 +108,81 @@ class Attack(ABC):
                 f"Initial images have shape {list(initial_images.shape)}; expected {list(clean.shape)}, the shape of the "
                 "clean images, with finite values."
             )
-        self._refuse(objective)
+        self.check_support(objective)
         task = AttackTask(objective, clean, budget, tuple(keys), seed, region, initial_images)
-        initial_loss = task.value(clean)
-        found = clean if budget.eps == 0 else self.perturb(task).detach()
-        passes, zero = task.passes(), task.zero_gradients()
-        stored = self._kept(found, task)
+        initial_loss = task.uncounted_losses(clean)
+        perturbed = clean if budget.eps == 0 else self.perturb(task).detach()
+        passes, zero_gradients = task.passes(), task.zero_gradients()
+        if perturbed.shape != clean.shape or not bool(perturbed.isfinite().all()):
+            raise RuntimeError(
+                f"Attack '{self.name}' returned images of another shape or with values that are not finite."
+            )
+        stored = task.project_exactly(perturbed.to(clean))
+        size = change_norms(stored.double() - clean.double(), budget.norm)
+        if bool((size > budget.eps * (1 + _SLACK)).any()) or bool(((stored < 0) | (stored > 1)).any()):
+            raise RuntimeError(f"Images of attack '{self.name}' lie outside their ball after projection.")
         with torch.no_grad():
             succeeded = objective.succeeded(stored, task.rows).detach().cpu().bool()
         return AttackResult(
             images=stored,
             initial_loss=initial_loss,
-            final_loss=task.value(stored),
+            final_loss=task.uncounted_losses(stored),
             succeeded=succeeded,
             linf=change_norms(stored.double() - clean.double(), "linf").cpu(),
             l2=change_norms(stored.double() - clean.double(), "l2").cpu(),
             passes=passes,
-            zero_gradients=zero,
+            zero_gradients=zero_gradients,
         )
 
     @abstractmethod
     def perturb(self, task: AttackTask) -> Tensor:
-        """Changed images [B, C, H, W]; where they leave ball, range or region they are moved back."""
+        """Perturbed images [B, C, H, W]; the caller projects them into ball, range and region."""
 
-    def _refuse(self, objective: Objective) -> None:
+    def check_support(self, objective: Objective) -> None:
+        """Refuse an objective that lacks the gradients or scores that this attack needs."""
         if self.white_box and not objective.gradients:
             raise ConfigError(
-                f"the attack '{self.name}' follows gradients and the model gives none; choose a black-box attack "
-                "(random-report, square-report) or the control 'noise'."
+                f"Attack '{self.name}' needs gradients, which this model does not provide. Use a black-box attack "
+                "(--attacks random-report or --attacks square-report) or the control 'noise'."
             )
         if self.needs_scores and not objective.scores:
             raise ConfigError(
-                f"the attack '{self.name}' needs a score for each image and the model gives words alone; "
-                f"choose '{self.name}-report', or another attack by reports."
+                f"Attack '{self.name}' needs a score for each image, and this model returns only text. "
+                f"Use --attacks {self.name}-report, or another attack by reports."
             )
 
-    def _kept(self, found: Tensor, task: AttackTask) -> Tensor:
-        """The images as they are stored: in the region, the ball and the range, or the program is wrong."""
-        clean, budget = task.clean, task.budget
-        if found.shape != clean.shape or not bool(found.isfinite().all()):
-            raise RuntimeError(
-                f"the attack '{self.name}' gave back images of another shape, or with values that are no numbers"
-            )
-        stored = task.stored(found.to(clean))
-        size = change_norms(stored.double() - clean.double(), budget.norm)
-        if bool((size > budget.eps * (1 + _SLACK)).any()) or bool(((stored < 0) | (stored > 1)).any()):
-            raise RuntimeError(f"images of the attack '{self.name}' are outside of their ball after projection")
-        return stored
 
-
-def checked(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tensor:
-    """The images, detached; a `DataError` where images, names or region are not what an attack can work with."""
+def check_images(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tensor:
+    """The images, detached; a `DataError` where images, keys or region cannot be used."""
     if images.ndim != 4 or images.dtype != torch.float32:
         raise DataError(
-            f"images to attack must be one tensor [B, C, H, W] of float32, not {list(images.shape)} of {images.dtype}; "
-            "half precision cannot hold a change of one grey level."
+            f"Images have shape {list(images.shape)} and type {images.dtype}; an attack takes one tensor [B, C, H, W] of "
+            "float32, since half precision cannot hold a change of one grey level."
         )
     if not len(images) or len(keys) != len(images) or len(set(keys)) < len(keys):
-        raise DataError(f"{len(images)} images came with {len(set(keys))} different names; give each image its own.")
+        raise DataError(f"{len(images)} images came with {len(set(keys))} different keys; give each image its own key.")
     if not bool(((images >= 0) & (images <= 1)).all()):
-        raise DataError("images to attack must have pixels in [0, 1].")
+        raise DataError("Images to attack have pixels outside [0, 1]; scale them to [0, 1].")
     fits = [(1, len(images)), (1, images.shape[1]), images.shape[2:3], images.shape[3:]]
     if region is not None and not (
         region.ndim == 4 and all(size in sizes for size, sizes in zip(region.shape, fits, strict=True))
     ):
         raise DataError(
-            f"the region {list(region.shape)} does not fit images {list(images.shape)}; give it as [B or 1, 1, H, W]."
+            f"The region has shape {list(region.shape)}, which does not fit images {list(images.shape)}; "
+            "expected [B or 1, 1, H, W]."
         )
     return images.detach()
 
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    Rows = Sequence[int]
-
-
 class AttackTask:
-    """Images, aim and budget of one call.
+    """What one call of an attack works on: objective, clean images, ball and region, and the passes spent so far.
+
+    Methods take images together with their `rows`, the positions in the batch, so that images that are finished can
+    leave the batch. Results about images are on the CPU.
 
     Args:
-        objective: The aim.
-        clean: The images, [B, C, H, W] float32.
-        budget: The ball.
-        keys: Name of each image.
-        seed: Of everything random.
-        region: [B or 1, 1, H, W] of 0 and 1, or None.
-        initial_images: Images to begin from, or None; moved into the ball where they are outside. An objective that is flat at
-            the clean images begins at random ones in their place.
+        initial_images: Projected into the ball. Where the objective is flat at the clean images, those that equal the
+            clean image are replaced by random ones.
 
     Attributes:
         has_initial_images: Whether `initial_images` was given.
@@ -208,121 +199,117 @@ class AttackTask:
         initial_images: Tensor | None = None,
     ) -> None:
         self.objective, self.clean, self.budget, self.keys, self.seed = objective, clean, budget, keys, seed
+        self.rows = list(range(len(clean)))
         self.region = None if region is None else region.to(clean).expand(len(clean), *region.shape[1:])
         self.has_initial_images = initial_images is not None
-        self.initial_images = clean if initial_images is None else self.stored(initial_images.to(clean))
-        self._passes = torch.zeros(len(clean), dtype=torch.long)
-        self._gradients = torch.zeros(len(clean), dtype=torch.long)
-        self._zero = torch.zeros(len(clean), dtype=torch.long)
+        self.initial_images = clean if initial_images is None else self.project_exactly(initial_images.to(clean))
+        self._passes, self._gradients, self._zero = (torch.zeros(len(clean), dtype=torch.long) for _ in range(3))
         if objective.zero_gradient_at_clean:
-            still = (self.initial_images == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
-            self.initial_images = torch.where(still, self.random_images(self.rows, "beside"), self.initial_images)
+            unchanged = (self.initial_images == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
+            self.initial_images = torch.where(unchanged, self.random_images(self.rows, "beside"), self.initial_images)
 
     def __len__(self) -> int:
         return len(self.clean)
 
-    @property
-    def rows(self) -> list[int]:
-        """Every image of the batch."""
-        return list(range(len(self)))
+    def loss_and_gradient(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Losses [len(rows)] on the CPU and their gradients in the shape of the images; one pass per image.
 
-    def generators(self, rows: Rows, *names: str | int) -> list[Generator]:
-        """A source of randomness for each image, whatever batch it is in."""
-        return [generator(self.seed, "attack", *names, self.keys[row]) for row in rows]
-
-    def within_region(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """The images with every pixel outside of the region as it was."""
-        if self.region is None:
-            return images
-        chosen = self.rows if rows is None else list(rows)
-        return torch.where(self.region[chosen] > 0, images, self.clean[chosen])
-
-    def project(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """The nearest images within region, ball and range."""
-        chosen = self.rows if rows is None else list(rows)
-        return project(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
-
-    def stored(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """As `project`, and within the ball to the last bit: the images as the caller of the attack will get them."""
-        chosen = self.rows if rows is None else list(rows)
-        return project_exactly(
-            self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm
-        )
-
-    def random_images(self, rows: Rows, *names: str | int, edge: bool = False) -> Tensor:
-        """An image drawn from the ball around each clean one, or with `edge` from its surface."""
-        draw = random_on_sphere if edge else random_in_ball
-        shape = (len(rows), *self.clean.shape[1:])
-        change = draw(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
-        return self.project(self.clean[list(rows)] + change.to(self.clean), rows)
-
-    def value(self, images: Tensor) -> Tensor:
-        """Losses of the whole batch without gradients, not counted as passes; [B] float64 on the CPU."""
-        with torch.no_grad():
-            return self.objective.losses(images, self.rows).detach().double().cpu()
+        The sum of the losses is differentiated: images do not influence each other, so each gets its own gradient. A
+        model that ignores the pixels has the gradient 0.
+        """
+        selected = list(rows)
+        self._passes[selected] += 1
+        pixels = images.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            losses = self.objective.losses(pixels, rows)
+            gradients = torch.zeros_like(pixels)
+            if losses.requires_grad:
+                gradients = torch.autograd.grad(losses.sum(), pixels, allow_unused=True, materialize_grads=True)[0]
+        gradients = torch.nan_to_num(gradients.detach())
+        self._gradients[selected] += 1
+        self._zero[selected] += (gradients.flatten(1).abs().amax(dim=1) == 0).cpu().long()
+        if self.region is not None:
+            gradients = gradients * self.region[selected]
+        return losses.detach().double().cpu(), gradients
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Losses without gradients, [len(rows)] on the CPU; one pass an image."""
+        """Losses without gradients, [len(rows)]; one pass per image."""
         self._passes[list(rows)] += 1
         with torch.no_grad():
             return self.objective.losses(images, rows).detach().double().cpu()
 
-    def gradients(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(losses [len(rows)] on the CPU, their gradients in the shape of the images); one pass an image.
-
-        The sum of the losses is differentiated: images do not influence each other, so each gets its own gradient.
-        """
-        chosen = list(rows)
-        self._passes[chosen] += 1
-        asked = images.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            found = self.objective.losses(asked, rows)
-            slope = _slope(found, asked)
-        slope = torch.nan_to_num(slope.detach())
-        self._gradients[chosen] += 1
-        self._zero[chosen] += (slope.flatten(1).abs().amax(dim=1) == 0).cpu().long()
-        if self.region is not None:
-            slope = slope * self.region[chosen]
-        return found.detach().double().cpu(), slope
+    def uncounted_losses(self, images: Tensor) -> Tensor:
+        """Losses of the whole batch without gradients, [B] float64; they do not count as passes."""
+        with torch.no_grad():
+            return self.objective.losses(images, self.rows).detach().double().cpu()
 
     def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
-        """Whether each image is broken, [len(rows)] bool on the CPU; one pass an image."""
+        """Whether the objective is reached on each image, [len(rows)] bool; one pass per image."""
         self._passes[list(rows)] += 1
         with torch.no_grad():
             return self.objective.succeeded(images, rows).detach().cpu().bool()
 
     def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor:
-        """Whether losses tell that the images are broken, [len(rows)] bool; False where only an answer tells."""
-        told = self.objective.succeeded_by_loss(losses, rows)
-        return torch.zeros(len(losses), dtype=torch.bool) if told is None else told.cpu().bool()
+        """Whether the losses show success, [len(rows)] bool; False where only the model's answer decides."""
+        known = self.objective.succeeded_by_loss(losses, rows)
+        return torch.zeros(len(losses), dtype=torch.bool) if known is None else known.cpu().bool()
 
-    def verdict(self, images: Tensor, losses: Tensor, rows: Rows) -> Tensor:
-        """Whether each image is broken, [len(rows)] bool: by its loss where that tells, else by one more pass."""
-        told = self.objective.succeeded_by_loss(losses, rows)
-        return self.succeeded(images, rows) if told is None else told.cpu().bool()
+    def check_success(self, images: Tensor, losses: Tensor, rows: Rows) -> Tensor:
+        """Success by the losses where they decide it, else by one more pass; [len(rows)] bool."""
+        known = self.objective.succeeded_by_loss(losses, rows)
+        return self.succeeded(images, rows) if known is None else known.cpu().bool()
 
-    def part(self, rows: Rows) -> AttackTask:
-        """The same task for some of its images, with passes of its own; see `absorb`."""
-        chosen = list(rows)
-        return AttackTask(
-            _Part(self.objective, chosen),
-            self.clean[chosen],
-            self.budget,
-            tuple(self.keys[row] for row in chosen),
-            self.seed,
-            None if self.region is None else self.region[chosen],
-            self.initial_images[chosen] if self.has_initial_images else None,
+    def within_region(self, images: Tensor, rows: Rows) -> Tensor:
+        """The images with every pixel outside the region set back to the clean one."""
+        if self.region is None:
+            return images
+        return torch.where(self.region[list(rows)] > 0, images, self.clean[list(rows)])
+
+    def project(self, images: Tensor, rows: Rows | None = None) -> Tensor:
+        """The nearest images within region, ball and range."""
+        selected = self.rows if rows is None else list(rows)
+        return project(self.within_region(images, selected), self.clean[selected], self.budget.eps, self.budget.norm)
+
+    def project_exactly(self, images: Tensor, rows: Rows | None = None) -> Tensor:
+        """As `project`, and within the ball to the last bit: the images that the caller of the attack gets."""
+        selected = self.rows if rows is None else list(rows)
+        return project_exactly(
+            self.within_region(images, selected), self.clean[selected], self.budget.eps, self.budget.norm
         )
 
-    def absorb(self, part: AttackTask, rows: Rows) -> None:
-        """Count what a part spent on these rows."""
-        chosen = list(rows)
-        self._passes[chosen] += part._passes
-        self._gradients[chosen] += part._gradients
-        self._zero[chosen] += part._zero
+    def generators(self, rows: Rows, *names: str | int) -> list[Generator]:
+        """A random generator for each image; it does not depend on the batch."""
+        return [generator(self.seed, "attack", *names, self.keys[row]) for row in rows]
+
+    def random_images(self, rows: Rows, *names: str | int, on_sphere: bool = False) -> Tensor:
+        """An image drawn from the ball around each clean one, or with `on_sphere` from its surface."""
+        draw = random_on_sphere if on_sphere else random_in_ball
+        shape = (len(rows), *self.clean.shape[1:])
+        change = draw(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
+        return self.project(self.clean[list(rows)] + change.to(self.clean), rows)
+
+    def subset(self, rows: Rows) -> AttackTask:
+        """The same task for some of the images, with its own count of passes; see `add_passes`."""
+        selected = list(rows)
+        return AttackTask(
+            _SubsetObjective(self.objective, selected),
+            self.clean[selected],
+            self.budget,
+            tuple(self.keys[row] for row in selected),
+            self.seed,
+            None if self.region is None else self.region[selected],
+            self.initial_images[selected] if self.has_initial_images else None,
+        )
+
+    def add_passes(self, subset: AttackTask, rows: Rows) -> None:
+        """Count what a subset of these rows spent."""
+        selected = list(rows)
+        self._passes[selected] += subset._passes
+        self._gradients[selected] += subset._gradients
+        self._zero[selected] += subset._zero
 
     def passes(self) -> Tensor:
-        """Spent on each image so far, [B]."""
+        """Forward passes spent on each image so far, [B]."""
         return self._passes.clone()
 
     def zero_gradients(self) -> Tensor:
@@ -330,8 +317,8 @@ class AttackTask:
         return self._zero.double() / torch.where(self._gradients > 0, self._gradients, torch.nan)
 
 
-class _Part(Objective):
-    """An objective for some of its images, whose rows are counted anew."""
+class _SubsetObjective(Objective):
+    """An objective for some of its images, with rows counted from 0."""
 
     def __init__(self, whole: Objective, rows: list[int]) -> None:
         self.whole, self.rows = whole, rows
@@ -339,48 +326,37 @@ class _Part(Objective):
         self.zero_gradient_at_clean = whole.zero_gradient_at_clean
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """As the whole objective gives them."""
-        return self.whole.losses(images, self._of_whole(rows))
+        """Those of the whole objective."""
+        return self.whole.losses(images, [self.rows[row] for row in rows])
 
     def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
-        """As the whole objective says."""
-        return self.whole.succeeded(images, self._of_whole(rows))
+        """As in the whole objective."""
+        return self.whole.succeeded(images, [self.rows[row] for row in rows])
 
     def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
-        """As the whole objective says."""
-        return self.whole.succeeded_by_loss(losses, self._of_whole(rows))
-
-    def _of_whole(self, rows: Rows) -> list[int]:
-        return [self.rows[row] for row in rows]
-
-
-def _slope(losses: Tensor, images: Tensor) -> Tensor:
-    """The gradient of the sum; 0 where a model does not look and leaves no way back to the pixels."""
-    if not losses.requires_grad:
-        return torch.zeros_like(images)
-    return torch.autograd.grad(losses.sum(), images, allow_unused=True, materialize_grads=True)[0]
+        """As in the whole objective."""
+        return self.whole.succeeded_by_loss(losses, [self.rows[row] for row in rows])
 
 
 class BestSoFar:
-    """The best image seen of each row, by loss; a broken one is better than any that is not.
-
-    Args:
-        task: Whose images.
-    """
+    """The best image of each row so far: a successful one before any other, then the one with the highest loss."""
 
     def __init__(self, task: AttackTask) -> None:
         self.images = task.clean.clone()
         self.losses = torch.full((len(task),), -torch.inf, dtype=torch.float64)
         self.succeeded = torch.zeros(len(task), dtype=torch.bool)
 
-    def take(self, images: Tensor, losses: Tensor, rows: Rows, succeeded: Tensor | None = None) -> Tensor:
-        """Keep what is better than before; returns which were, [len(rows)] bool."""
-        chosen = torch.as_tensor(list(rows))
-        there = torch.zeros(len(chosen), dtype=torch.bool) if succeeded is None else succeeded
-        had = self.succeeded[chosen]
-        better = (there & ~had) | ((there == had) & (losses > self.losses[chosen]))
-        kept = chosen[better]
+    def update(
+        self, images: Tensor, losses: Tensor, rows: Rows, succeeded: Tensor | None = None, *, latest: bool = False
+    ) -> Tensor:
+        """Keep what is better than before, or with `latest` everything; returns what was kept, [len(rows)] bool."""
+        selected = torch.as_tensor(list(rows))
+        success = torch.zeros(len(selected), dtype=torch.bool) if succeeded is None else succeeded
+        before = self.succeeded[selected]
+        better = (success & ~before) | ((success == before) & (losses > self.losses[selected]))
+        better |= torch.full_like(better, latest)
+        kept = selected[better]
         self.images[kept.to(self.images.device)] = images[better.to(images.device)].detach()
         self.losses[kept] = losses[better]
-        self.succeeded[kept] = there[better]
+        self.succeeded[kept] = success[better]
         return better

@@ -1,4 +1,4 @@
-"""Settings of attacks; nothing is inherited from a default that a reader cannot see."""
+"""Settings of attacks, the radius (`Budget`), and the table of attacks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cxrlab.core.tables import Table
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """How hard an attack tries; the radius is given beside it.
+    """How hard an attack tries; the radius is given separately.
 
     Args:
         steps: Gradient steps of pgd, apgd and mi-fgsm.
-        step_size: Length of a step of pgd as a share of ε; mi-fgsm takes ε / steps, apgd finds its own.
-        restarts: Times that pgd and apgd begin anew; the best image of all is kept.
-        random_start: Begin pgd and apgd at a random image of the ball; false begins at the clean image. Images that are
-            given to begin from go before it.
-        keep: last is what pgd is published with; best keeps the step with the highest loss.
+        step_size: Length of a step of pgd as a share of ε; mi-fgsm takes ε / steps, apgd adapts its own.
+        restarts: Number of starts of pgd and apgd; the best image of all is kept.
+        random_start: Start pgd and apgd at a random image of the ball, or with false at the clean image. Given initial
+            images take precedence.
+        keep: last keeps the last step, as pgd is published; best keeps the step with the highest loss.
         momentum: Decay of the sum of gradients of mi-fgsm.
-        early_exit: An image that is broken is left as it is and leaves the batch. False goes on to the end of the
-            budget, which shows how far confidence can be pushed.
-        queries: Images that a black-box attack may show for each image.
-        universal_images: Images of another split that a universal perturbation is made of.
-        universal_epochs: Times that it looks at each of them.
+        early_exit: Stop attacking an image as soon as the attack succeeds on it. False goes on to the end of the budget,
+            which shows how far confidence can be pushed.
+        queries: Images that a black-box attack may submit for each image.
+        universal_images: Images of another split that a universal perturbation is made from.
+        universal_epochs: Passes over these images.
     """
 
     steps: int = 10
@@ -62,9 +62,8 @@ class Budget:
     """A ball around an image.
 
     Args:
-        eps: Its radius. For `linf` the most that a single pixel may change, where black is 0 and white 1; for `l2` the
+        eps: Radius. For `linf` the most that a single pixel may change, where black is 0 and white 1; for `l2` the
             Euclidean length of the whole change.
-        norm: linf or l2.
         label: As a user typed it (`2/255`); it names the condition in every file.
     """
 

@@ -1,7 +1,7 @@
-"""The corruptions by name, and the one way to apply them.
+"""Natural corruptions of radiographs (exposure, noise, motion, artefacts), by name and severity.
 
-A corruption is `function(image, severity, rng) -> image` and has the idea alone. `corrupt` keeps the promises: the
-image it was given stays as it is, and what comes back has the same shape and lies in [0, 1].
+A corruption is `function(image, severity, rng) -> image`. `corrupt` checks what goes in and comes out: the given image
+is not changed, and the result has the same shape and lies in [0, 1].
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from cxrlab.core.image_codec import decode, encode_jpeg, to_uint8, to_unit
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 from cxrlab.data.phantom.render import LETTERS
+
+ImageArray = NDArray[np.float32]
+Corruption = Callable[[ImageArray, int, np.random.Generator], ImageArray]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -41,65 +44,57 @@ CORRUPTIONS = Table(
 
 
 def corrupt(name: str, image: ImageArray, severity: int, *, key: str, seed: int) -> ImageArray:
-    """The image with one blemish; a new float32 array of the same shape, in [0, 1].
+    """The corrupted image; a new float32 array of the same shape, in [0, 1].
 
     Args:
         name: A row of `CORRUPTIONS`.
-        image: float32 [H, W] or [H, W, 3] in [0, 1], white is 1; it is not changed.
+        image: Float [H, W] or [H, W, 3] in [0, 1], white is 1.
         severity: 1 (hardly visible) to 5 (the image would be taken again).
-        key: What the image is called, usually the id of its study. The same key has the same luck (direction of a
-            turn, field of noise) at every severity, so that severity is a dose.
+        key: Name of the image, usually the study's id. The same key gets the same random numbers at every severity, so
+            that severity is a dose.
         seed: The run's seed.
     """
     change: Corruption = CORRUPTIONS.load(name)
     if isinstance(severity, bool) or severity not in SEVERITIES:
         raise ConfigError(f"{short_repr(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
-    clean = _checked(image)
+    # A copy that a corruption may write into; 0…255 and the like are refused, as they would be clipped to white.
+    grey, colour = image.ndim == 2, image.ndim == 3 and image.shape[-1] == 3
+    if not (grey or colour) or 0 in image.shape or not np.issubdtype(image.dtype, np.floating):
+        raise ValueError(f"an image is float [H, W] or [H, W, 3], not {image.dtype} {list(image.shape)}")
+    if not (image.min() >= 0.0 and image.max() <= 1.0):
+        raise ValueError("an image has values in [0, 1]; this one reaches outside or holds NaN")
+    clean = np.array(image, dtype=np.float32, order="C")
     spoilt = change(clean, int(severity), generator(seed, "corruption", name, key))
     if spoilt.shape != clean.shape:
         raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of an image {list(clean.shape)}")
     return np.clip(spoilt, 0.0, 1.0).astype(np.float32, copy=False)
 
 
-def _checked(image: ImageArray) -> ImageArray:
-    """A copy that a corruption may write into; 0…255 and the like are refused, as they would be clipped to white."""
-    grey, colour = image.ndim == 2, image.ndim == 3 and image.shape[-1] == 3
-    if not (grey or colour) or 0 in image.shape or not np.issubdtype(image.dtype, np.floating):
-        raise ValueError(f"an image is float [H, W] or [H, W, 3], not {image.dtype} {list(image.shape)}")
-    if not (image.min() >= 0.0 and image.max() <= 1.0):
-        raise ValueError("an image has values in [0, 1]; this one reaches outside or holds NaN")
-    return np.array(image, dtype=np.float32, order="C")
-
-
-ImageArray = NDArray[np.float32]
-Corruption = Callable[[ImageArray, int, np.random.Generator], ImageArray]
-
-
 def short_side(image: ImageArray) -> int:
-    """Pixels of the shorter side; sizes of blemishes are shares of it."""
+    """Pixels of the shorter side; sizes of artefacts are shares of it."""
     height, width = image.shape[:2]
     return min(int(height), int(width))
 
 
 def each_channel(image: ImageArray, change: Callable[[ImageArray], ImageArray]) -> ImageArray:
-    """The same change of every channel [H, W] of an image."""
+    """Apply the same change to every channel [H, W] of an image."""
     if image.ndim == 2:
         return change(image)
     return np.stack([change(image[..., channel]) for channel in range(image.shape[-1])], axis=-1)
 
 
 def over(image: ImageArray, field: ImageArray) -> ImageArray:
-    """A field [H, W] in a shape that is the same for all channels of the image."""
+    """A field [H, W] in a shape that broadcasts over the channels of the image."""
     return field if image.ndim == 2 else field[..., None]
 
 
 def resized(field: ImageArray, height: int, width: int, how: Image.Resampling) -> ImageArray:
-    """A field [h, w] brought to [height, width]."""
+    """A field [h, w] resized to [height, width]."""
     return np.asarray(Image.fromarray(field).resize((width, height), how), dtype=np.float32)
 
 
-def either(rng: np.random.Generator) -> float:
-    """-1 or 1, as the coin falls."""
+def random_sign(rng: np.random.Generator) -> float:
+    """-1 or 1 with equal probability."""
     return 1.0 if rng.random() < 0.5 else -1.0
 
 
@@ -118,14 +113,14 @@ SOFT = 0.004  # half-shadow of the collimator's edge, as a share of the side
 
 
 def blur(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Moved during the exposure along a straight path, in a direction of the patient's own."""
+    """Motion blur along a straight path in a random direction."""
     kernel = _path_kernel(PATHS[severity - 1] * short_side(image), float(rng.uniform(0.0, math.pi)))
     return each_channel(image, lambda channel: _convolved(channel, kernel))
 
 
 def rotation(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Turned about the middle, clockwise or against it; the corners that come in are black."""
-    angle = either(rng) * DEGREES[severity - 1]
+    """Rotated about the middle, clockwise or counterclockwise; the corners that come in are black."""
+    angle = random_sign(rng) * DEGREES[severity - 1]
 
     def turned(channel: ImageArray) -> ImageArray:
         return np.asarray(Image.fromarray(channel).rotate(angle, Image.Resampling.BILINEAR), dtype=np.float32)
@@ -134,7 +129,7 @@ def rotation(image: ImageArray, severity: int, rng: np.random.Generator) -> Imag
 
 
 def collimation(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """A black border that closes in from all four sides, from some farther than from others."""
+    """A black border on all four sides, wider on some than on others."""
     top, bottom, left, right = BORDERS[severity - 1] * rng.uniform(*UNEVEN, 4)
     height, width = image.shape[:2]
     open_field = _opened(height, top, bottom)[:, None] * _opened(width, left, right)[None, :]
@@ -161,7 +156,7 @@ def _path_kernel(path: float, angle: float) -> ImageArray:
 
 
 def _convolved(channel: ImageArray, kernel: ImageArray) -> ImageArray:
-    """Convolution through the Fourier plane; beyond its rim the image goes on as it ends."""
+    """Convolution by the Fourier transform; the edges of the image are repeated outwards."""
     reach = kernel.shape[0] // 2
     wide = np.pad(channel, reach, mode="edge")
     spectrum = np.fft.rfft2(wide) * np.fft.rfft2(kernel, s=wide.shape)
@@ -171,7 +166,7 @@ def _convolved(channel: ImageArray, kernel: ImageArray) -> ImageArray:
 
 
 def _opened(length: int, first: float, last: float) -> ImageArray:
-    """1 where the beam passes along one side, 0 in the shadow of both jaws, soft over their half-shadow."""
+    """1 where the beam passes along one side, 0 in the shadow of both jaws, with a soft edge."""
     at = (np.arange(length, dtype=np.float32) + np.float32(0.5)) / np.float32(length)
     soft = max(SOFT, 0.5 / length)  # no sharper than a pixel, so that a border of half a pixel is a half-dark one
     opening = np.clip((at - np.float32(first)) / np.float32(2.0 * soft) + np.float32(0.5), 0.0, 1.0)
@@ -197,7 +192,7 @@ TILT = math.radians(3.0)  # a grid never lies quite straight
 
 
 def low_dose(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Poisson noise of the counts behind each grey value: the white parts, where few photons arrive, suffer most."""
+    """Poisson noise of the photon counts behind each grey value, strongest in the white parts where few photons arrive."""
     field = _noise_field(rng, *image.shape[:2])
     cells = min(short_side(image), CELLS)
     unattenuated = PHOTONS[severity - 1] * (CELLS / cells) ** 2
@@ -210,7 +205,7 @@ def low_dose(image: ImageArray, severity: int, rng: np.random.Generator) -> Imag
 
 
 def grid_lines(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Fine parallel lines from a grid that stands still during the exposure."""
+    """Fine parallel lines from a grid that does not move during the exposure."""
     height, width = image.shape[:2]
     lines = min(float(rng.uniform(*LINES)), width / LEAST_PERIOD)
     tilt, start = float(rng.uniform(-TILT, TILT)), float(rng.uniform(0.0, 2.0 * math.pi))
@@ -221,7 +216,7 @@ def grid_lines(image: ImageArray, severity: int, rng: np.random.Generator) -> Im
 
 
 def _noise_field(rng: np.random.Generator, height: int, width: int) -> ImageArray:
-    """Bells of deviation 1, drawn in cells and spread over the pixels of an image that has more of them."""
+    """Gaussian noise of deviation 1, drawn in cells and enlarged to the pixels of an image that has more of them."""
     share = min(1.0, CELLS / min(height, width))
     rows, columns = max(1, round(height * share)), max(1, round(width * share))
     field = rng.standard_normal((rows, columns), dtype=np.float32)
@@ -252,14 +247,14 @@ GAMMAS = (1.15, 1.35, 1.65, 2.1, 2.8)
 
 
 def exposure(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Too dark (overexposed) or too white (underexposed), with what leaves the window clipped."""
+    """Too dark (overexposed) or too white (underexposed), clipped where values leave the window."""
     shift = STOPS[severity - 1] * math.log(2.0) / LOG_RANGE
-    shifted: ImageArray = image + np.float32(either(rng) * shift)
+    shifted: ImageArray = image + np.float32(random_sign(rng) * shift)
     return np.clip(shifted, 0.0, 1.0)
 
 
 def inversion(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Black and white changing places, as when the photometric tag of a file is ignored; 5 is the full negative."""
+    """Black and white exchanged, as when the photometric tag of a file is ignored; 5 is the full negative."""
     turned = np.float32(TURNED[severity - 1])
     if turned == 1.0:
         return np.float32(1.0) - image
@@ -267,14 +262,14 @@ def inversion(image: ImageArray, severity: int, rng: np.random.Generator) -> Ima
 
 
 def contrast(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Paler about the mean of the image, which stays as bright as it was."""
+    """Lower contrast about the mean of the image, which stays as bright as it was."""
     middle = np.float32(image.mean(dtype=np.float64))
     return middle + np.float32(CONTRAST_LEFT[severity - 1]) * (image - middle)
 
 
 def gamma(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Middle greys too dark or too light, black and white as they were."""
-    exponent = GAMMAS[severity - 1] ** either(rng)
+    """Middle greys too dark or too light, black and white unchanged."""
+    exponent = GAMMAS[severity - 1] ** random_sign(rng)
     return np.power(image, np.float32(exponent))
 
 
@@ -300,7 +295,7 @@ SHARES_LEFT = (0.85, 0.75, 0.65, 0.55, 0.45)
 def marker(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
     """A side letter with illegible print beside it, burned into a corner.
 
-    The letter names the side that it stands on: a false one would change what the image says, not how well.
+    The letter names the side that it stands on: a false one would change what the image shows, not how well.
     """
     at_left, at_top = rng.random() < 0.5, rng.random() < 0.5
     stamp = _stamp("R" if at_left else "L", rng)
@@ -315,13 +310,13 @@ def marker(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageA
 
 
 def jpeg(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Through 8-bit JPEG and back, at the quality that `jpeg_quality` gives."""
+    """Compressed as 8-bit JPEG at the quality of `jpeg_quality`, and decoded."""
     data = encode_jpeg(to_uint8(image), jpeg_quality(short_side(image), severity))
     return to_unit(decode(data, "the compressed image"))
 
 
 def jpeg_quality(side: int, severity: int) -> int:
-    """JPEG's quality number, 1 to 95, for an image with a shorter side of so many pixels."""
+    """JPEG's quality number, 1 to 95, for an image with a shorter side of that many pixels."""
     percent = COARSENESS[severity - 1] * side / STANDARD_SIDE
     # How the usual encoder reads its quality number: 50 is the standard's table as it stands, 100 %.
     quality = 5000.0 / percent if percent > 100.0 else 100.0 - 0.5 * percent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import ClassVar
 
 from torch import Tensor
@@ -17,14 +18,14 @@ _BY_REPORT = ("square-report", "random-report")
 
 
 class Ensemble(Attack):
-    """Several attacks, each with the same seed; of their images and the one to begin from, the worst is kept.
+    """Several attacks with the same seed; the worst of their images and the initial one is kept.
 
-    An image that breaks the model is worse than any that does not; otherwise the higher loss is. With `early_exit` an
-    attack sees only the images that none before it has broken.
+    An image on which the attack succeeds is worse than any other; otherwise the higher loss is. With `early_exit` an
+    attack gets only the images on which none before it succeeded.
 
     Args:
         settings: Of every member.
-        members: Names of the attacks, in order; None takes those that the objective has gradients and scores for.
+        members: Names of the attacks, in order; by default those that the objective has gradients and scores for.
     """
 
     name: ClassVar[str] = "ensemble"
@@ -37,36 +38,32 @@ class Ensemble(Attack):
         self.members = None if members is None else tuple(members)
 
     def perturb(self, task: AttackTask) -> Tensor:
-        """The passes of every member, and one or two an image to compare each of its images."""
-        members = [self._member(name, task.objective) for name in self.members or default_members(task.objective)]
-        best = BestSoFar(task)
-        left = self._compare(task, best, task.initial_images, task.rows)
+        """The passes of every member, and one or two per image to compare each of its images."""
+        names = self.members or default_members(task.objective)
+        members: list[Attack] = [ATTACKS.load(name)(self.settings) for name in names]
         for member in members:
-            if not left:
+            member.check_support(task.objective)
+        best = BestSoFar(task)
+        active = self._compare(task, best, task.initial_images, task.rows)
+        for member in members:
+            if not active:
                 break
-            part = task.part(left)
-            found = member.perturb(part).detach()
-            task.absorb(part, left)
-            # Compared as they will be stored: a last bit of a pixel may decide which is worse.
-            left = self._compare(task, best, task.stored(found, left), left)
+            subset = task.subset(active)
+            found = member.perturb(subset).detach()
+            task.add_passes(subset, active)
+            # Compared as they will be stored: the last bit of a pixel may decide which is worse.
+            active = self._compare(task, best, task.project_exactly(found, active), active)
         return best.images
 
-    def _member(self, name: str, objective: Objective) -> Attack:
-        member: Attack = ATTACKS.load(name)(self.settings)
-        member._refuse(objective)
-        return member
-
-    def _compare(self, task: AttackTask, best: BestSoFar, found: Tensor, rows: list[int]) -> list[int]:
-        """Keep what is worse than before; returns the rows that the next attack sees."""
-        losses = task.losses(found, rows)
-        there = task.verdict(found, losses, rows)
-        best.take(found, losses, rows, there)
-        if not self.settings.early_exit:
-            return rows
-        return [row for row, gone in zip(rows, there.tolist(), strict=True) if not gone]
+    def _compare(self, task: AttackTask, best: BestSoFar, images: Tensor, rows: list[int]) -> list[int]:
+        """Keep what is worse than before; returns the rows that the next attack gets."""
+        losses = task.losses(images, rows)
+        succeeded = task.check_success(images, losses, rows)
+        best.update(images, losses, rows, succeeded)
+        return list(compress(rows, ~succeeded)) if self.settings.early_exit else rows
 
 
 def default_members(objective: Objective) -> tuple[str, ...]:
-    """Every kind of attack that an objective allows: by gradients, by scores, or else by reports."""
-    chosen = (_WITH_GRADIENTS if objective.gradients else ()) + (_WITH_SCORES if objective.scores else ())
-    return chosen or _BY_REPORT
+    """Every kind of attack that an objective allows: with gradients, with scores, or else by reports."""
+    selected = (_WITH_GRADIENTS if objective.gradients else ()) + (_WITH_SCORES if objective.scores else ())
+    return selected or _BY_REPORT

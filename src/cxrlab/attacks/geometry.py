@@ -1,4 +1,4 @@
-"""Balls, steps and starts in pixel space, image by image.
+"""Norm balls in pixel space: lengths, projection, steepest directions and random points, image by image.
 
 Images are tensors [B, C, H, W] float32 in [0, 1]; lengths are taken over all of C, H and W of an image.
 """
@@ -21,15 +21,15 @@ _TINY = 1e-12
 
 
 def change_norms(change: Tensor, norm: Norm) -> Tensor:
-    """Size of each image's change, [B] float64."""
+    """Length of each image's change, [B] float64."""
     flat = change.flatten(1).double()
     return flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
 
 
 def project(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
-    """The nearest image to `candidate` in the ball around `clean`, then cut to [0, 1].
+    """The nearest image to `candidate` in the ball around `clean`, clipped to [0, 1].
 
-    Cutting moves every pixel towards the clean image, which is inside, so that the result stays in the ball.
+    Clipping moves every pixel towards the clean image, which is inside, so that the result stays in the ball.
     """
     if norm == "linf":
         return torch.minimum(torch.maximum(candidate, clean - eps), clean + eps).clamp(0, 1)
@@ -81,34 +81,32 @@ def steepest_direction(gradient: Tensor, norm: Norm) -> Tensor:
 
 
 def random_in_ball(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
-    """One change an image, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
-    made = np.stack([_uniform_in_ball(tuple(shape[1:]), eps, norm, generator) for generator in generators])
-    return torch.from_numpy(made.astype(np.float32))
+    """One change per image, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
+    changes = []
+    for generator in generators:
+        if norm == "linf":
+            changes.append(generator.uniform(-eps, eps, tuple(shape[1:])))
+        else:
+            direction = _random_direction(tuple(shape[1:]), generator)
+            changes.append(direction * eps * generator.uniform() ** (1 / direction.size))
+    return torch.from_numpy(np.stack(changes).astype(np.float32))
 
 
 def random_on_sphere(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
-    """One change an image whose length is ε: even numbers of [-1, 1], or a direction drawn evenly, stretched to it."""
-    made = np.stack([_on_sphere(tuple(shape[1:]), eps, norm, generator) for generator in generators])
-    return torch.from_numpy(made.astype(np.float32))
+    """One change per image of length ε, each from its own generator: uniform noise (l∞) or a uniform direction, rescaled."""
+    changes = []
+    for generator in generators:
+        if norm == "linf":
+            noise = generator.uniform(-1, 1, tuple(shape[1:]))
+            changes.append(noise / max(float(np.abs(noise).max()), _TINY) * eps)
+        else:
+            changes.append(_random_direction(tuple(shape[1:]), generator) * eps)
+    return torch.from_numpy(np.stack(changes).astype(np.float32))
 
 
-def _on_sphere(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:
-    if norm == "linf":
-        drawn = generator.uniform(-1, 1, shape)
-        return np.asarray(drawn / max(float(np.abs(drawn).max()), _TINY) * eps)
-    return _direction(shape, generator) * eps
-
-
-def _uniform_in_ball(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:
-    if norm == "linf":
-        return generator.uniform(-eps, eps, shape)
-    direction = _direction(shape, generator)
-    return np.asarray(direction * eps * generator.uniform() ** (1 / direction.size))
-
-
-def _direction(shape: tuple[int, ...], generator: Generator) -> np.ndarray:
-    drawn = generator.standard_normal(shape)
-    return np.asarray(drawn / max(float(np.linalg.norm(drawn)), _TINY))
+def _random_direction(shape: tuple[int, ...], generator: Generator) -> np.ndarray:
+    noise = generator.standard_normal(shape)
+    return np.asarray(noise / max(float(np.linalg.norm(noise)), _TINY))
 
 
 def _per_image(values: Tensor) -> Tensor:

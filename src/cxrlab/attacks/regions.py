@@ -1,6 +1,6 @@
-"""Where an attack may change pixels: `all`, `patch:…`, `border:…`, `off-lungs`, `off-findings`.
+"""Regions where an attack may change pixels: `all`, `patch:…`, `border:…`, `off-lungs`, `off-findings`.
 
-Regions are given in shares of the image, so that one name serves images of every size.
+Regions are given in shares of the image, so that one name works for images of every size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Region:
-    """A region as a name says it.
+    """A parsed region name.
 
     Args:
         kind: One of `KINDS`.
@@ -41,7 +41,7 @@ class Region:
 
 
 def parse_region(name: str) -> Region:
-    """The region that a name stands for; nonsense is a `ConfigError`.
+    """The region with this name; anything else is a `ConfigError`.
 
     >>> parse_region("border:0.1")
     Region(kind='border', numbers=(0.1,))
@@ -50,9 +50,24 @@ def parse_region(name: str) -> Region:
     if kind not in KINDS:
         raise UnknownName(f"'{name}' is no region.{did_you_mean(kind, KINDS)} There are: {_FORMS}.")
     if kind == "patch":
-        return Region(kind, _patch(name, rest))
+        numbers = _numbers(rest)
+        if len(numbers) != 4 or not all(0.0 <= number <= 1.0 for number in numbers):
+            raise ConfigError(
+                f"'{name}' is no patch; give left, top, right and bottom in shares of the image from 0 to 1, "
+                "such as 'patch:0,0,0.2,0.2'."
+            )
+        left, top, right, bottom = numbers
+        if not (left < right and top < bottom):
+            raise ConfigError(f"'{name}' holds no pixel; left must be smaller than right, and top than bottom.")
+        return Region(kind, numbers)
     if kind == "border":
-        return Region(kind, _border(name, rest))
+        numbers = _numbers(rest)
+        if len(numbers) != 1 or not 0.0 < numbers[0] <= MOST_BORDER:
+            raise ConfigError(
+                f"'{name}' is no border; give its width as a share of the shorter side, above 0 and up to "
+                f"{MOST_BORDER:g}, such as 'border:0.05'."
+            )
+        return Region(kind, numbers)
     if colon:
         raise ConfigError(f"'{name}' gives '{kind}' something after the colon; write '{kind}' alone.")
     return Region(kind)
@@ -61,23 +76,26 @@ def parse_region(name: str) -> Region:
 def region_mask(
     name: str, shape: tuple[int, int], finding_masks: Sequence[NDArray[np.generic]] = ()
 ) -> NDArray[np.float32]:
-    """1 where pixels may be changed and 0 elsewhere, [H, W] float32; never without a single 1.
+    """1 where pixels may be changed and 0 elsewhere, [H, W] float32; at least one pixel is 1.
 
-    `off-lungs` is a stencil and not a segmentation: everything outside two fixed ellipses, wide enough for the lungs
-    of an upright frontal image. It does not look at the image. `off-findings` is everything outside the given masks,
-    which are grown by 2 % of the width.
+    `off-lungs` is a fixed stencil and not a segmentation: everything outside two ellipses, wide enough for the lungs of an
+    upright frontal image. `off-findings` is everything outside the given masks, which are grown by 2 % of the width.
 
     Args:
-        name: As `parse_region` reads it.
+        name: See `parse_region`.
         shape: Height and width in pixels.
-        finding_masks: Where findings are, each [H, W], anything but 0 is inside; only `off-findings` looks at them.
+        finding_masks: Masks of findings, each [H, W], inside where not 0; used by `off-findings` only.
     """
     region = parse_region(name)
     height, width = shape
     if region.kind == "patch":
-        mask = _patch_mask(region.numbers, height, width)
+        left, top, right, bottom = region.numbers
+        mask = np.zeros((height, width), dtype=np.bool_)
+        mask[round(top * height) : round(bottom * height), round(left * width) : round(right * width)] = True
     elif region.kind == "border":
-        mask = _border_mask(region.numbers[0], height, width)
+        wide = round(region.numbers[0] * min(height, width))
+        mask = np.ones((height, width), dtype=np.bool_)
+        mask[wide : height - wide, wide : width - wide] = False
     elif region.kind == "off-lungs":
         mask = ~_lung_stencil(height, width)
     elif region.kind == "off-findings":
@@ -85,31 +103,11 @@ def region_mask(
     else:
         mask = np.ones((height, width), dtype=np.bool_)
     if not mask.any():
-        raise _empty(name, region.kind, height, width)
+        image = f"an image of {width} x {height} pixels"
+        if region.kind == "off-findings":
+            raise DataError(f"'{name}' leaves no pixel of {image}, which findings cover; choose another region.")
+        raise ConfigError(f"'{name}' holds no pixel of {image}; make it larger or choose another region.")
     return mask.astype(np.float32)
-
-
-def _patch(name: str, rest: str) -> tuple[float, ...]:
-    numbers = _numbers(rest)
-    if len(numbers) != 4 or not all(0.0 <= number <= 1.0 for number in numbers):
-        raise ConfigError(
-            f"'{name}' is no patch; give left, top, right and bottom in shares of the image from 0 to 1, "
-            "such as 'patch:0,0,0.2,0.2'."
-        )
-    left, top, right, bottom = numbers
-    if not (left < right and top < bottom):
-        raise ConfigError(f"'{name}' holds no pixel; left must be smaller than right, and top than bottom.")
-    return numbers
-
-
-def _border(name: str, rest: str) -> tuple[float, ...]:
-    numbers = _numbers(rest)
-    if len(numbers) != 1 or not 0.0 < numbers[0] <= MOST_BORDER:
-        raise ConfigError(
-            f"'{name}' is no border; give its width as a share of the shorter side, above 0 and up to {MOST_BORDER:g}, "
-            "such as 'border:0.05'."
-        )
-    return numbers
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -120,22 +118,8 @@ def _numbers(text: str) -> tuple[float, ...]:
         return ()
 
 
-def _patch_mask(numbers: tuple[float, ...], height: int, width: int) -> Mask:
-    left, top, right, bottom = numbers
-    mask = np.zeros((height, width), dtype=np.bool_)
-    mask[round(top * height) : round(bottom * height), round(left * width) : round(right * width)] = True
-    return mask
-
-
-def _border_mask(share: float, height: int, width: int) -> Mask:
-    wide = round(share * min(height, width))
-    mask = np.ones((height, width), dtype=np.bool_)
-    mask[wide : height - wide, wide : width - wide] = False
-    return mask
-
-
 def _lung_stencil(height: int, width: int) -> Mask:
-    """Where the lungs of a frontal image are looked for, [H, W]."""
+    """Two ellipses around the lungs of a frontal image, [H, W]."""
     across = (np.arange(width) + 0.5) / width
     down = ((np.arange(height) + 0.5) / height - LUNG_MIDDLE[1]) / LUNG_AXES[1]
     # Folded at the midline, both lungs lie on the left one.
@@ -149,14 +133,15 @@ def _off_findings(masks: Sequence[NDArray[np.generic]], height: int, width: int)
     for mask in masks:
         if mask.shape != (height, width):
             raise DataError(
-                f"a finding's mask is {list(mask.shape)} pixels and its image {[height, width]}; "
-                "bring the mask to the size of the image."
+                f"A finding's mask has {list(mask.shape)} pixels and its image {[height, width]}; "
+                "resize the mask to the size of the image."
             )
         found |= mask != 0
     # An empty mask would let an attack change everything under a name that promises otherwise.
     if not found.any():
         raise DataError(
-            "'off-findings' was asked for an image without masks of findings; take studies with masks or another region."
+            "Region 'off-findings' needs masks of findings, and this image has none; take studies with masks, or another "
+            "--region."
         )
     return ~_grown(found, GROWTH * width)
 
@@ -176,10 +161,3 @@ def _grown(mask: Mask, radius: float) -> Mask:
         grown[: height - away] |= wide[away:]
         grown[away:] |= wide[: height - away]
     return grown
-
-
-def _empty(name: str, kind: str, height: int, width: int) -> ConfigError | DataError:
-    image = f"an image of {width} x {height} pixels"
-    if kind == "off-findings":
-        return DataError(f"'{name}' leaves no pixel of {image}, which is covered by findings; choose another region.")
-    return ConfigError(f"'{name}' holds no pixel of {image}; make it larger or choose another region.")

@@ -1,6 +1,6 @@
-"""One change for every image: it is made from some images and added to others.
+"""A universal perturbation: one change, made from some images and added to others.
 
-Making it needs gradients; adding it needs nothing of the model.
+Making it needs gradients; adding it needs nothing from the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, AttackTask, checked
+from cxrlab.attacks.attack import Attack, AttackTask, check_images
 from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.geometry import clip_norm, random_in_ball, steepest_direction
 from cxrlab.attacks.objectives import Objective
@@ -41,57 +41,46 @@ def make_universal(
     the names of the images only.
 
     Args:
-        objective: What the attacker wants; its rows are the places in `images`.
-        images: Images to make it from, [B, C, H, W] float32 in [0, 1]; not those that it will be measured on.
-        budget: Its length at most.
-        settings: `step_size` and `universal_epochs` are read.
+        objective: Its rows are the positions in `images`.
+        images: [B, C, H, W] float32 in [0, 1]; not those that the change will be tested on.
+        budget: Greatest length of the change.
+        settings: `step_size` and `universal_epochs` are used.
         keys: Name of each image.
         seed: Of the order of images.
-        region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
-        batch_size: Images whose gradients are computed at once; 16 when None. A step is the same with any number.
+        region: [B or 1, 1, H, W] of 0 and 1: where pixels may change; everywhere when None.
+        batch_size: Images whose gradients are computed at once, 16 by default. A step is the same with any number.
     """
     at_once = batch_size or BatchSize(_BATCH)
-    clean = checked(images, keys, region)
+    clean = check_images(images, keys, region)
     if not objective.gradients:
         raise ConfigError(
-            "a universal change is made from gradients and this model gives none; make it with a model that does."
+            "A universal perturbation is made from gradients, which this model does not provide. Use a model with open "
+            "weights, or leave out --attacks universal."
         )
     task = AttackTask(objective, clean, budget, tuple(keys), seed, region)
-    change = _start(task)
+    change = torch.zeros_like(clean[:1])
+    if objective.zero_gradient_at_clean:
+        source = generator(seed, "attack", "universal", "start")
+        change = random_in_ball(change.shape, budget.eps, budget.norm, [source]).to(change)
+
+    def gradients(change: Tensor, rows: Sequence[int]) -> Tensor:
+        return task.loss_and_gradient(task.project(clean[list(rows)] + change, rows), rows)[1]
+
+    by_name = sorted(task.rows, key=lambda row: keys[row])  # whatever order the images came in
     for epoch in range(settings.universal_epochs):
-        for rows in _batches(task, epoch):
-            slope = torch.stack(at_once.map(rows, partial(_slopes, task, change)))
-            step = settings.step_size * budget.eps * steepest_direction(slope.mean(dim=0, keepdim=True), budget.norm)
-            change = clip_norm(change + step, budget.eps, budget.norm)
+        order = [by_name[place] for place in generator(seed, "attack", "universal", epoch).permutation(len(by_name))]
+        for begin in range(0, len(order), _BATCH):
+            found = torch.stack(at_once.map(order[begin : begin + _BATCH], partial(gradients, change)))
+            direction = steepest_direction(found.mean(dim=0, keepdim=True), budget.norm)
+            change = clip_norm(change + settings.step_size * budget.eps * direction, budget.eps, budget.norm)
     return change
-
-
-def _slopes(task: AttackTask, change: Tensor, rows: Sequence[int]) -> Tensor:
-    """Gradient of each of these images with the change on it."""
-    return task.gradients(task.project(task.clean[list(rows)] + change, rows), rows)[1]
-
-
-def _start(task: AttackTask) -> Tensor:
-    """[1, C, H, W]."""
-    nothing = torch.zeros_like(task.clean[:1])
-    if not task.objective.zero_gradient_at_clean:
-        return nothing
-    source = generator(task.seed, "attack", "universal", "start")
-    return random_in_ball(nothing.shape, task.budget.eps, task.budget.norm, [source]).to(nothing)
-
-
-def _batches(task: AttackTask, epoch: int) -> list[list[int]]:
-    """Rows of the task in the order of one epoch, whatever order the images came in."""
-    by_name = sorted(task.rows, key=lambda row: task.keys[row])
-    order = [by_name[place] for place in generator(task.seed, "attack", "universal", epoch).permutation(len(by_name))]
-    return [order[begin : begin + _BATCH] for begin in range(0, len(order), _BATCH)]
 
 
 class Universal(Attack):
     """A change that was made before, added to each image.
 
     Args:
-        settings: None of them is read here; see `make_universal`.
+        settings: Not used; see `make_universal`.
         change: [1, C, H, W], as `make_universal` gives it.
     """
 
@@ -103,15 +92,15 @@ class Universal(Attack):
         self.settings, self.change = settings or AttackSettings(), change
 
     def perturb(self, task: AttackTask) -> Tensor:
-        """No pass at all."""
+        """No pass."""
         if self.change is None:
             raise ConfigError(
-                "the attack 'universal' was given no change to add; make one from images of another split with "
-                "make_universal and hand it over as Universal(settings, change=...)."
+                "Attack 'universal' has no change to add. Make one from images of another split with make_universal and "
+                "pass it as Universal(settings, change=...)."
             )
         if self.change.shape != (1, *task.clean.shape[1:]):
             raise DataError(
-                f"the universal change {list(self.change.shape)} does not fit images {list(task.clean.shape)}; "
-                "make it from images of the same size."
+                f"The universal change has shape {list(self.change.shape)}, which does not fit images "
+                f"{list(task.clean.shape)}; make it from images of the same size."
             )
         return task.clean + self.change.to(task.clean)
