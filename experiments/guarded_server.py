@@ -35,12 +35,10 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.audit import extract, write_victim
-from cxrlab.extraction.config import ExtractConfig, Fitting
-from cxrlab.extraction.detection.sources import corpus_shots
-from cxrlab.extraction.diversity import wilson
-from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.config import ExtractConfig, FidelityConfig, Fitting, PaperDecoding
+from cxrlab.extraction.detection.features import corpus_images
 from cxrlab.extraction.ledger import LEDGER, read_ledger
-from cxrlab.extraction.paper_decoding import PaperDecoding
+from cxrlab.extraction.transcript_analysis import wilson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import BlockedAccounts, add_account
@@ -163,7 +161,7 @@ def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> d
     os.environ["CXRLAB_CLINICS"] = ",".join(keys[name] for name in CLINICS)
     there: Any = load_model(address, LoadSettings(connection=Connection(key_variable="CXRLAB_CLINICS")))
     here: Any = load_model(given.model)
-    shots = corpus_shots(load_corpus(given.data), ("test",), given.n, given.seed)
+    shots = corpus_images(load_corpus(given.data), ("test",), given.n, given.seed)
     passed = equal = 0
     for start in range(0, len(shots), BATCH):
         images = [to_unit(shot.load()) for shot in shots[start : start + BATCH]]

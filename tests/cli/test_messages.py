@@ -91,8 +91,8 @@ def test_what_detect_suggests_for_few_images_works(
 def test_what_a_gate_suggests_for_few_images_is_a_flag_that_works(
     capsys: pytest.CaptureFixture[str], phantoms: Path, tmp_path: Path, command: str, group: str
 ) -> None:
-    from cxrlab.extraction.defence.config import DefenceSettings
-    from cxrlab.extraction.defence.table import open_defence
+    from cxrlab.extraction.config import DefenceSettings
+    from cxrlab.extraction.defence.base import open_defence
 
     name = command_named(command.split()) or ""
     line = CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target))

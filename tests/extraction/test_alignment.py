@@ -12,7 +12,7 @@ import torch
 from attackers import Line
 from tiny_models import save_tiny_llava
 
-from cxrlab.extraction.alignment import move_pictures
+from cxrlab.extraction.ada_steal import align_images
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import Picture
 from cxrlab.models.hf.model import HfModel
@@ -25,7 +25,7 @@ GREY = np.array([[100, 100], [20, 100]], np.uint8)
 
 def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[Picture], list[dict[str, float]]]:
     pictures = [Picture(f"p{k}", pixels, in_domain=False) for k, _ in enumerate(reports)]
-    return move_pictures(Line(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
+    return align_images(Line(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
 
 
 def test_one_step_goes_the_whole_radius_towards_the_report() -> None:
@@ -62,7 +62,7 @@ def test_batches_change_nothing() -> None:
     rng = np.random.default_rng(4)
     pictures = [Picture(str(k), rng.integers(0, 256, (2, 2), dtype=np.uint8)) for k in range(5)]
     reports = ["a", "", "b", "c", "d"]
-    ways = [move_pictures(Line(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
+    ways = [align_images(Line(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
             for size in (1, 2, 32)]  # fmt: skip
     for found, told in ways[1:]:
         assert [one.pixels.tolist() for one in found] == [one.pixels.tolist() for one in ways[0][0]]
@@ -82,7 +82,7 @@ def test_a_true_surrogate_moves_by_what_the_victim_will_see(surrogate: HfModel, 
     rng = np.random.default_rng(5)
     pictures = [Picture(str(k), rng.integers(0, 256, (24, 24), dtype=np.uint8)) for k in range(3)]
     reports = ["Moderate cardiomegaly.", "Small left pleural effusion.", "Both lungs are clear."]
-    found, told = move_pictures(
+    found, told = align_images(
         surrogate, pictures, reports, Alignment(eps="8/255", direction=direction), seed=1, round=1
     )
 

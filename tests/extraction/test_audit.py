@@ -20,10 +20,8 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
-from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
-from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.config import Alignment, ExtractConfig, FidelityConfig, Fitting, PaperDecoding, Policy
 from cxrlab.extraction.ledger import read_ledger
-from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
 from cxrlab.serving.monitoring import Journal
@@ -256,7 +254,7 @@ def test_an_audit_over_http_gets_the_answers_of_the_local_victim(world: World, t
     assert len({one.report for one in here}) > 1 and len(there) == 48
     assert [(one.sha256, one.report) for one in there] == [(one.sha256, one.report) for one in here]
     assert (found["spent"], found["refused"], found["lost"], found["stopped"]) == (48, 0, 0, None)
-    assert found["unheeded"] == ["victim_decoding.max_new_tokens", "victim_decoding.strategy"]
+    assert found["unused_settings"] == ["victim_decoding.max_new_tokens", "victim_decoding.strategy"]
     assert "runs on this machine" in found["threat"] and found["options"]["shared_with_victim"] == []
     measured = (place / "victim" / "predictions.jsonl" for place in (local, folder))
     assert len({tuple(row["report"] for _, row in read_jsonl(file)) for file in measured}) == 1

@@ -3,14 +3,14 @@ import math
 
 import pytest
 
-from cxrlab.extraction.diversity import (
+from cxrlab.extraction.records import Query
+from cxrlab.extraction.transcript_analysis import (
     diversity_by_round,
     entropy_bits,
     expected_distinct,
     transcript_diversity,
     wilson,
 )
-from cxrlab.extraction.records import Query
 
 NORMAL = "The lungs are clear. No pleural effusion."
 LEFT = "Small left pleural effusion."

@@ -3,9 +3,10 @@ import math
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.anatomy import Category
-from cxrlab.extraction.enrich import Enriched, Shares, contradictions, enrich, enrich_without_oracle, enrichment_summary
+from cxrlab.extraction.ada_steal import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
+from cxrlab.extraction.config import Shares
 from cxrlab.extraction.oracles import Descriptions
+from cxrlab.extraction.report_text import Category
 
 TOLD = Descriptions(
     abnormal={category: tuple(f"Bad {category} {i}." for i in range(50)) for category in Category},
@@ -59,7 +60,7 @@ def test_a_report_depends_on_its_key_and_seed_and_not_on_its_neighbours():
 
 
 def test_without_an_oracle_the_reports_stay_as_they_are():
-    [report] = enrich_without_oracle([OWN])
+    [report] = keep_own_reports([OWN])
     assert report.text == OWN and {part.source for part in report.parts} == {"own"}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.json_values import dumps
-from cxrlab.extraction.examples import examples
 from cxrlab.extraction.records import Query
+from cxrlab.extraction.transcript_analysis import examples
 
 CLEAR, LARGE = "The lungs are clear.", "There is cardiomegaly."
 BOTH = "There is cardiomegaly and a left pleural effusion."

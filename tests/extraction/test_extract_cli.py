@@ -56,7 +56,7 @@ def test_an_untouched_surrogate_is_not_called_a_copy_in_silence(told: list[str])
     assert "! the surrogate is as it was before any query: nothing was asked" in told
 
 
-@pytest.mark.parametrize("told", [{"unheeded": ["alignment.eps", "oracle"]}], indirect=True)
+@pytest.mark.parametrize("told", [{"unused_settings": ["alignment.eps", "oracle"]}], indirect=True)
 def test_settings_without_effect_are_named(told: list[str]) -> None:
     assert "! knockoff had no use for: alignment.eps, oracle" in told
 

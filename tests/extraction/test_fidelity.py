@@ -11,8 +11,8 @@ from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
 
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.evaluation.config import MetricResources
+from cxrlab.extraction.config import FidelityConfig
 from cxrlab.extraction.fidelity import compare_surrogates, extra_names, measure_fidelity
-from cxrlab.extraction.fidelity_config import FidelityConfig
 
 FEW = FidelityConfig(metrics=("findings.f1", "errors.significant", "crimson:rules"), swaps=200)
 
@@ -111,8 +111,8 @@ def test_what_the_user_has_decides_what_is_counted(tmp_path: Path) -> None:
 
 
 def test_measuring_needs_no_deep_learning() -> None:
-    code = "import sys, cxrlab.extraction.fidelity, cxrlab.extraction.controls_text, cxrlab.extraction.pairwise, "
-    code += "cxrlab.extraction.pool_kinds; assert 'torch' not in sys.modules"
+    code = "import sys, cxrlab.extraction.fidelity, cxrlab.extraction.text_controls, cxrlab.extraction.fidelity, "
+    code += "cxrlab.extraction.pools; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import asked_victims as helper
 import pytest
 
-from cxrlab.extraction.ledger import read_ledger, read_statement
+from cxrlab.extraction.ledger import read_ledger, read_summary
 from cxrlab.extraction.records import Query, fingerprint
 
 COUNT, KILLS, BATCH = 240, 20, 2
@@ -42,7 +42,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path: Path, workers: int) -> N
     queries = read_ledger(broken / "ledger.sqlite")
     assert content(queries) == content(read_ledger(straight / "ledger.sqlite"))
     assert [one.number for one in queries] == list(range(COUNT))
-    assert read_statement(broken / "ledger.sqlite").spent == COUNT
+    assert read_summary(broken / "ledger.sqlite").spent == COUNT
 
     assert len(in_flight) == KILLS
     puts = Counter(helper.noted(broken / helper.ASKED))
@@ -61,7 +61,7 @@ def test_a_remote_victim_is_never_asked_beyond_the_budget(tmp_path: Path) -> Non
     workers = 2
     budget = COUNT + KILLS * BATCH * workers  # enough for the worst that the kills can do
     in_flight = killed(tmp_path, budget, "remote", workers)
-    queries, state = read_ledger(tmp_path / "ledger.sqlite"), read_statement(tmp_path / "ledger.sqlite")
+    queries, state = read_ledger(tmp_path / "ledger.sqlite"), read_summary(tmp_path / "ledger.sqlite")
     assert [one.number for one in queries] == list(range(COUNT))
     puts = len(helper.noted(tmp_path / helper.ASKED))
     assert puts == COUNT + sum(map(len, in_flight))

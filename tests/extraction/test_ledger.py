@@ -14,10 +14,8 @@ import asked_victims as helper
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.extraction.answers import Answer, Ask
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Ticket, read_ledger, read_statement
-from cxrlab.extraction.records import Query
-from cxrlab.extraction.terms import Price, Terms
+from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
+from cxrlab.extraction.records import AuditScope, PendingQuery, Price, Query, Response
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 LEAVE = "the owner, for a test"
@@ -26,13 +24,13 @@ LEAVE = "the owner, for a test"
 def opened(
     folder: Path, budget: int = 3, *, remote: bool = False, price: Price | None = None, victim: str = "stub:normal"
 ) -> Ledger:
-    terms = Terms(victim, budget, LEAVE if remote else None, price or Price())
+    terms = AuditScope(victim, budget, LEAVE if remote else None, price or Price())
     return Ledger.open(folder / "ledger.sqlite", terms, remote=remote)
 
 
-def ticket(ledger: Ledger, number: int, sha256: str) -> Ticket:
+def ticket(ledger: Ledger, number: int, sha256: str) -> Reservation:
     found = ledger.reserve(number, 0, f"p{number}", sha256)
-    assert isinstance(found, Ticket)
+    assert isinstance(found, Reservation)
     return found
 
 
@@ -86,12 +84,12 @@ def test_a_number_stands_for_one_picture(tmp_path: Path) -> None:
 
 def test_several_are_booked_up_to_the_budget_and_settled_together(tmp_path: Path) -> None:
     with opened(tmp_path, budget=2) as ledger:
-        found = ledger.reserve_many([Ask(n, 0, f"p{n}", sha) for n, sha in enumerate((A, B, C))])
-        tickets = [one for one in found if isinstance(one, Ticket)]
+        found = ledger.reserve_many([PendingQuery(n, 0, f"p{n}", sha) for n, sha in enumerate((A, B, C))])
+        tickets = [one for one in found if isinstance(one, Reservation)]
         assert [one.ask.number for one in tickets] == [0, 1]
         tickets[1].settle("second")
         with pytest.raises(RunError):  # one of the two has ended: neither is written
-            ledger.settle_many([(tickets[0], Answer("first")), (tickets[1], Answer("second"))])
+            ledger.settle_many([(tickets[0], Response("first")), (tickets[1], Response("second"))])
         assert [query.number for query in ledger.queries()] == [1]
 
 
@@ -99,7 +97,7 @@ def test_a_batch_with_a_wrong_number_books_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         ticket(ledger, 1, B).settle("x")
         with pytest.raises(RunError):
-            ledger.reserve_many([Ask(0, 0, "p0", A), Ask(1, 0, "p1", C)])
+            ledger.reserve_many([PendingQuery(0, 0, "p0", A), PendingQuery(1, 0, "p1", C)])
         assert ledger.spent == 1
 
 
@@ -153,7 +151,7 @@ def test_money_by_query_and_by_token(tmp_path: Path) -> None:
         ticket(ledger, 1, B).settle("y", refused=True)
         ledger.reserve(2, 0, "p2", A)
         state = ledger.statement()
-    assert state == read_statement(tmp_path / "ledger.sqlite")
+    assert state == read_summary(tmp_path / "ledger.sqlite")
     assert state.cost.amount == pytest.approx(0.12)
     assert (state.cost.currency, state.cost.unknown) == ("EUR", 1)
     assert (state.spent, state.answered, state.refused, state.cached, state.left) == (2, 2, 1, 1, 1)
@@ -175,9 +173,9 @@ def test_leave_is_kept_with_its_time_and_asked_for(tmp_path: Path) -> None:
     with opened(tmp_path, remote=True) as ledger:
         kept = ledger.authorisation
         assert kept is not None and kept.said == LEAVE and kept.at.endswith("+00:00")
-    assert read_statement(tmp_path / "ledger.sqlite").authorisation == kept
+    assert read_summary(tmp_path / "ledger.sqlite").authorisation == kept
     with pytest.raises(ConfigError, match="leave"):
-        Ledger.open(tmp_path / "other.sqlite", Terms("https://x.org/v1#m", 3, "  "), remote=True)
+        Ledger.open(tmp_path / "other.sqlite", AuditScope("https://x.org/v1#m", 3, "  "), remote=True)
 
 
 def test_every_text_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -195,7 +193,7 @@ def test_what_is_no_ledger_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no ledger"):
         read_ledger(tmp_path / "text.sqlite")
     with pytest.raises(DataError, match="no ledger"):
-        Ledger.open(tmp_path / "text.sqlite", Terms("stub:normal", 1))
+        Ledger.open(tmp_path / "text.sqlite", AuditScope("stub:normal", 1))
     with closing(sqlite3.connect(tmp_path / "foreign.sqlite")) as book:
         book.execute("CREATE TABLE t (x)")
     with pytest.raises(DataError, match="not a ledger"):
@@ -217,7 +215,7 @@ def check_crowd(folder: Path) -> None:
     """Fifty calls reached the victim, no more; each is answered once."""
     asked = sorted(map(int, helper.noted(folder / helper.ASKED)))
     assert len(asked) == len(set(asked)) == 50
-    state = read_statement(folder / "ledger.sqlite")
+    state = read_summary(folder / "ledger.sqlite")
     assert (state.spent, state.left, state.answered) == (50, 0, 50)
     assert [query.number for query in read_ledger(folder / "ledger.sqlite")] == asked
 

@@ -6,10 +6,19 @@ from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN
-from cxrlab.extraction import oracle_rules
-from cxrlab.extraction.anatomy import Category, split_by_category
-from cxrlab.extraction.oracle_rules import complete_findings, is_fresh, phrases_of
-from cxrlab.extraction.oracles import KINDS, ORACLES, Descriptions, Oracle, distinct, load_oracle, shared_vocabulary
+from cxrlab.extraction import oracles as oracle_rules
+from cxrlab.extraction.oracles import (
+    KINDS,
+    ORACLES,
+    Descriptions,
+    Oracle,
+    avoids_victim_lexicon,
+    complete_findings,
+    lexicon_phrases,
+    load_oracle,
+    shared_vocabulary,
+)
+from cxrlab.extraction.report_text import Category, distinct, split_by_category
 from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.reader import read
 
@@ -93,8 +102,10 @@ def test_no_phrase_of_the_victims_lexicon_stands_in_it(strong, weak):
 
 
 def test_the_filter_knows_a_phrase_of_the_victim():
-    assert "the lungs are clear" in phrases_of("A")
-    assert not is_fresh("Today the lungs are clear, one may say.") and is_fresh("Clear are the lungs.")
+    assert "the lungs are clear" in lexicon_phrases("A")
+    assert not avoids_victim_lexicon("Today the lungs are clear, one may say.") and avoids_victim_lexicon(
+        "Clear are the lungs."
+    )
 
 
 def test_an_oracle_that_leaves_a_category_out_is_refused():

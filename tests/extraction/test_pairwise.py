@@ -7,8 +7,8 @@ import pytest
 from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
 
 from cxrlab.core.errors import DataError, UnknownName
-from cxrlab.extraction import pairwise
-from cxrlab.extraction.pairwise import counted, pairwise_wins
+from cxrlab.extraction import fidelity as pairwise
+from cxrlab.extraction.fidelity import counted, pairwise_wins
 from cxrlab.metrics.pairs import Batch
 
 

@@ -10,8 +10,8 @@ from tables import every_row
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_json
 from cxrlab.core.protocols import Capabilities
-from cxrlab.extraction.permission import THREAT, Permission, check_permission, standing, threat_model
-from cxrlab.extraction.terms import Price
+from cxrlab.extraction.preflight import THREAT, Permission, check_permission, recorded_authorisation, threat_model
+from cxrlab.extraction.records import Price
 
 WORDS = "Dr Ada Owner, yearly security test"
 HERE, ELSEWHERE = Capabilities(), Capabilities(black_box=True)
@@ -64,11 +64,14 @@ def test_words_are_kept_in_one_harmless_line() -> None:
 
 
 def test_a_run_goes_on_under_the_leave_on_record_for_the_same_victim(tmp_path: Path) -> None:
-    assert standing(tmp_path, "stub:normal", None) is None and standing(tmp_path, "stub:normal", WORDS) == WORDS
+    assert (
+        recorded_authorisation(tmp_path, "stub:normal", None) is None
+        and recorded_authorisation(tmp_path, "stub:normal", WORDS) == WORDS
+    )
     write_json(tmp_path / THREAT, {"victim": "stub:normal", "authorised": WORDS})
-    assert standing(tmp_path, "stub:normal", None) == WORDS
-    assert standing(tmp_path, "stub:normal", "somebody else, just now") == "somebody else, just now"
-    assert standing(tmp_path, "https://api.example.org/v1#m", None) is None
+    assert recorded_authorisation(tmp_path, "stub:normal", None) == WORDS
+    assert recorded_authorisation(tmp_path, "stub:normal", "somebody else, just now") == "somebody else, just now"
+    assert recorded_authorisation(tmp_path, "https://api.example.org/v1#m", None) is None
 
 
 def test_the_first_sentence_says_sees_changes_spends_and_leave() -> None:

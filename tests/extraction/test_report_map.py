@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.report_map import (
+from cxrlab.extraction.transcript_analysis import (
     MappedReport,
     _gradient,
     joint_probabilities,

@@ -15,12 +15,11 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction import rounds
 from cxrlab.extraction.config import Alignment
-from cxrlab.extraction.diversity import answer_of
-from cxrlab.extraction.pool_kinds import Noise
-from cxrlab.extraction.pools import Pool
+from cxrlab.extraction.pools import Noise, Pool
 from cxrlab.extraction.records import Picture, Query
-from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, was_moved
-from cxrlab.extraction.transcript import write_transcript
+from cxrlab.extraction.report_text import report_content
+from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
+from cxrlab.extraction.surrogate import write_transcript
 
 EFFUSION, NO_EFFUSION = "There is a left pleural effusion.", "There is no pleural effusion."
 HALF = 0.5 / 255
@@ -52,7 +51,7 @@ class Logistic:
         x = np.stack([flat(corpus.image(study)) for study in studies])
         texts = [str(study.sections and study.sections.findings) for study in studies]
         names = ({"cardiomegaly"}, {"pleural effusion"})
-        y = np.array([[bool(name & {found for found, _ in answer_of(text).findings}) for name in names]
+        y = np.array([[bool(name & {found for found, _ in report_content(text).findings}) for name in names]
                       for text in texts], float)  # fmt: skip
         return np.stack([self._newton(x, y[:, k]) for k in range(2)], axis=1)
 
@@ -125,7 +124,7 @@ def test_ada_steal_moves_its_pictures_within_the_radius(tmp_path: Path, directio
     queries = run_attack(attack)
     assert [one.round for one in queries] == [0, 0, 1, 1, 2, 2]
     assert [one.key.partition("@")[2] for one in asked] == ["", "", "1", "1", "2", "2"]
-    assert [was_moved(one, attack.config) for one in queries] == [False, False, True, True, True, True]
+    assert [was_aligned(one, attack.config) for one in queries] == [False, False, True, True, True, True]
     sign = np.sign(attack.learner.line.weights.numpy())  # type: ignore[attr-defined]
     for place, after in enumerate(asked[2:]):
         before = asked[place % 2].pixels / 255
@@ -156,8 +155,10 @@ def test_what_surrogates_between_rounds_learn_from(tmp_path: Path, transcript: A
     learner: Any = attack.learner
     assert [len(one) for one in learner.learnt] == shown and learner.between == [True, True]
     assert learner.learnt[1][-3:] == ["q000003", "q000004", "q000005"]
-    assert [one.number for one in learnt_from(queries, config)] == list(range(6 if transcript == "replace" else 0, 9))
-    assert learnt_from([], config) == []
+    assert [one.number for one in training_queries(queries, config)] == list(
+        range(6 if transcript == "replace" else 0, 9)
+    )
+    assert training_queries([], config) == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_names_with_a_mark_of_their_own_stay_apart(tmp_path: Path) -> None:
     attack, asked = helper.attack_on(tmp_path, config, pool=Marked("", size=8, seed=0))
     queries = run_attack(attack)
     assert [one.key for one in asked] == ["eye@0", "eye@1", "eye@0@1", "eye@1@1", "eye@0@2", "eye@1@2"]
-    assert [was_moved(one, attack.config) for one in queries] == [False, False, True, True, True, True]
+    assert [was_aligned(one, attack.config) for one in queries] == [False, False, True, True, True, True]
 
 
 def test_without_an_oracle_and_without_words_pictures_stay(tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_a_victim_that_says_nothing_is_asked_about_fresh_pictures(tmp_path: Path
     queries = run_attack(attack)
     assert [one.key for one in asked[:4]] == [f"noise{k:06d}" for k in range(4)]
     assert [one.key for one in asked[4:]] == ["noise000000@2", "noise000001@2"]
-    assert [was_moved(one, attack.config) for one in queries] == [False] * 4 + [True] * 2
+    assert [was_aligned(one, attack.config) for one in queries] == [False] * 4 + [True] * 2
     assert attack.learner.learnt == [["q000002", "q000003"]]  # type: ignore[attr-defined]
 
 
@@ -248,5 +249,5 @@ def test_dressed_pictures_are_asked_and_moved(tmp_path: Path) -> None:
 def test_a_query_of_round_0_was_moved_by_a_guide_alone() -> None:
     guided = helper.settings(alignment=Alignment(guide="builtin:encoder"))
     for config, first in ((helper.settings(), False), (guided, True)):
-        assert was_moved(Query(0, 0, "eye@0", "", ""), config) is first
-        assert not was_moved(Query(3, 1, "fresh", "", ""), config)
+        assert was_aligned(Query(0, 0, "eye@0", "", ""), config) is first
+        assert not was_aligned(Query(3, 1, "fresh", "", ""), config)

@@ -14,10 +14,9 @@ from tables import every_row
 
 from cxrlab import extraction
 from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.extraction.answers import words_of
-from cxrlab.extraction.desk import Desk
 from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.terms import Terms
+from cxrlab.extraction.records import AuditScope
+from cxrlab.extraction.victim_client import VictimClient, response_of
 
 _HARMLESS = (str, bytes, int, float, type, types.ModuleType)
 # Names with double underscores that lead on. `__closure__` is not among them: whoever takes a function apart finds
@@ -66,7 +65,7 @@ class Secretive:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(tmp_path / "ledger.sqlite", Terms(Secretive.name, 10)) as opened:
+    with Ledger.open(tmp_path / "ledger.sqlite", AuditScope(Secretive.name, 10)) as opened:
         yield opened
 
 
@@ -91,7 +90,7 @@ def reachable(start: object) -> Iterator[object]:
 
 
 def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> None:
-    desk = Desk(Secretive(), ledger, tmp_path)
+    desk = VictimClient(Secretive(), ledger, tmp_path)
     answers = desk.ask(helper.pictures(3), 0, 0)
     assert answers == ["Report 0.", "Report 1.", "Report 2."]
     assert [type(answer) for answer in answers] == [str] * 3
@@ -100,7 +99,7 @@ def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> N
 
 
 def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
-    desk = Desk(Secretive(), ledger, tmp_path)
+    desk = VictimClient(Secretive(), ledger, tmp_path)
     desk.ask(helper.pictures(3), 0, 0)
     assert [name for name in dir(desk) if not name.startswith("_")] == ["ask", "left"]
     assert not hasattr(desk, "__dict__")
@@ -115,7 +114,7 @@ def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledg
 def test_the_walk_would_find_a_victim(tmp_path: Path, ledger: Ledger) -> None:
     """The control: a desk that kept its victim under any name is caught."""
 
-    class Leaky(Desk):
+    class Leaky(VictimClient):
         __slots__ = ("_deep",)
 
     desk = Leaky(Secretive(), ledger, tmp_path)
@@ -124,19 +123,18 @@ def test_the_walk_would_find_a_victim(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_words_are_plain_whatever_they_were() -> None:
-    assert type(words_of(Generated(Clever("x"))).report) is str
-    assert words_of(Generated("a\ud83eb \N{LUNGS}")).report == "a\N{REPLACEMENT CHARACTER}b \N{LUNGS}"
+    assert type(response_of(Generated(Clever("x"))).report) is str
+    assert response_of(Generated("a\ud83eb \N{LUNGS}")).report == "a\N{REPLACEMENT CHARACTER}b \N{LUNGS}"
     counts: list[Any] = [True, -1, 2.0, "3", None]
-    assert [words_of(Generated("x", tokens=count)).tokens for count in counts] == [None] * 5
-    assert words_of(Generated("x", tokens=0)).tokens == 0
-    assert not words_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
+    assert [response_of(Generated("x", tokens=count)).tokens for count in counts] == [None] * 5
+    assert response_of(Generated("x", tokens=0)).tokens == 0
+    assert not response_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("rounds", "probing", "adaptive_knockoff", "enrich", "harvest", "alignment", "surrogate", "transcript",
-           "oracles")  # fmt: skip
+ATTACKS = ("rounds", "ada_steal", "knockoff", "evasion", "surrogate", "oracles")
 FORBIDDEN = {
     *("cxrlab.evaluation.open_models", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
-    *("cxrlab.extraction.answers", "cxrlab.extraction.ledger", "cxrlab.extraction.permission"),
+    *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),
 }
 
 

@@ -13,9 +13,9 @@ from corpora import content
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query, fingerprint
-from cxrlab.extraction.transcript import NothingLearnt, write_transcript
+from cxrlab.extraction.report_text import report_content
+from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 
 LARGE, CLEAR = "There is mild cardiomegaly.", "The lungs are clear."
 REFUSAL = "I can only help with chest radiographs."
@@ -53,7 +53,7 @@ def test_what_says_nothing_of_a_image_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reports", [[], [REFUSAL, ""]])
 def test_nothing_to_learn_from_is_told(tmp_path: Path, reports: list[str]) -> None:
-    with pytest.raises(NothingLearnt, match=f"none of {len(reports)} answers"):
+    with pytest.raises(EmptyTranscript, match=f"none of {len(reports)} answers"):
         write_transcript(asked(tmp_path, reports), tmp_path, tmp_path / "t", victim="v")
     assert not (tmp_path / "t").exists()
 
@@ -65,14 +65,14 @@ def test_wordings_are_studies_of_one_picture_that_say_the_same(tmp_path: Path) -
     assert {study.patient for study in studies} == {"q000000"} and len({s.images[0].path for s in studies}) == 1
     texts = [str(study.sections and study.sections.findings) for study in studies]
     assert texts[0] == LARGE and LARGE not in texts[1:]
-    assert {answer_of(text).findings for text in texts} == {answer_of(LARGE).findings}
+    assert {report_content(text).findings for text in texts} == {report_content(LARGE).findings}
 
 
 def test_rewriting_keeps_the_victims_words_out(tmp_path: Path) -> None:
     corpus = write_transcript(asked(tmp_path, [LARGE]), tmp_path, tmp_path / "t", victim="v", rewrite=True, seed=5)
     (study,) = corpus.studies()
     text = str(study.sections and study.sections.findings)
-    assert text != LARGE and answer_of(text).findings == answer_of(LARGE).findings
+    assert text != LARGE and report_content(text).findings == report_content(LARGE).findings
 
 
 def test_it_is_made_once(tmp_path: Path) -> None:

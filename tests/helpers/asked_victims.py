@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.extraction.desk import Desk
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Ticket, read_ledger
-from cxrlab.extraction.records import Picture, fingerprint
-from cxrlab.extraction.terms import Terms
+from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger
+from cxrlab.extraction.records import AuditScope, Picture, fingerprint
+from cxrlab.extraction.victim_client import VictimClient
 
 ASKED = "asked.txt"  # the victim's own log, a line for each picture that reached it
 
@@ -85,10 +84,10 @@ def audit(
 ) -> None:
     """Ask about `count` pictures in two rounds, batches of 2."""
     victim = Noting(folder / ASKED, seconds, black_box=workers > 1, stalls_after=stalls_after)
-    terms = Terms(victim.name, budget, authorised="the owner, for this test" if remote else None)
+    terms = AuditScope(victim.name, budget, authorised="the owner, for this test" if remote else None)
     pool = pictures(count)
     with Ledger.open(folder / "ledger.sqlite", terms, remote=remote) as ledger:
-        desk = Desk(victim, ledger, folder, batch_size=2, workers=workers)
+        desk = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
         desk.ask(pool[: count // 2], 0, 0)
         desk.ask(pool[count // 2 :], 1, count // 2)
 
@@ -132,13 +131,13 @@ def crowd(folder: Path, processes: int = 8, budget: int = 50) -> None:
 
 def greedy(folder: Path, place: int, budget: int) -> None:
     """Ask up to 25 questions, one by one, until the budget ends."""
-    with Ledger.open(folder / "ledger.sqlite", Terms("crowded", budget)) as ledger:
+    with Ledger.open(folder / "ledger.sqlite", AuditScope("crowded", budget)) as ledger:
         for number in range(100 * place, 100 * place + 25):
             try:
                 ticket = ledger.reserve(number, 0, f"p{number}", f"{number:064x}", f"process {place}")
             except BudgetExceeded:
                 return
-            assert isinstance(ticket, Ticket)
+            assert isinstance(ticket, Reservation)
             note(folder / ASKED, str(number))  # the victim's side
             ticket.settle(f"answer {number}")
 

@@ -12,15 +12,14 @@ import torch
 
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.data.corpus import load_corpus
-from cxrlab.extraction.anatomy import Category
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.desk import Desk
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.pools import Pool, open_pool
-from cxrlab.extraction.records import Picture, Query, fingerprint
+from cxrlab.extraction.records import AuditScope, Picture, Query, fingerprint
+from cxrlab.extraction.report_text import Category
 from cxrlab.extraction.rounds import Attack
-from cxrlab.extraction.terms import Terms
+from cxrlab.extraction.victim_client import VictimClient
 
 Say = Callable[[Any], str]
 LARGE, NORMAL = "There is cardiomegaly.", "The heart is normal in size."
@@ -32,7 +31,7 @@ def heart(pixels: Any) -> str:
     return LARGE if pixels[:half].mean() > pixels[half:].mean() else NORMAL
 
 
-class TalkingDesk:
+class TalkingClient:
     """All that an attack may have: `ask` and `left`. What was asked stays in a list outside it."""
 
     __slots__ = ("_asked", "_budget", "_say")
@@ -97,7 +96,7 @@ def attack_on(
 ) -> tuple[Attack, list[Picture]]:
     """An attack on a talking desk, and the list that what it asks goes into."""
     asked: list[Picture] = []
-    desk = TalkingDesk(say, config.budget, asked)
+    desk = TalkingClient(say, config.budget, asked)
     shown = pool or open_pool(config.pool, size=config.size, seed=config.seed)
     return Attack(desk, shown, learner or LineLearner(config.size), config, folder), asked
 
@@ -133,9 +132,9 @@ class Tiring:
 @contextmanager
 def booked(folder: Path, config: ExtractConfig, victim: Tiring, learner: Any = None) -> Iterator[Attack]:
     """An attack on a true desk, with its ledger in the folder."""
-    with Ledger.open(folder / "ledger.sqlite", Terms(config.victim, config.budget)) as ledger:
+    with Ledger.open(folder / "ledger.sqlite", AuditScope(config.victim, config.budget)) as ledger:
         pool = open_pool(config.pool, size=config.size, seed=config.seed)
-        desk = Desk(victim, ledger, folder, batch_size=1)
+        desk = VictimClient(victim, ledger, folder, batch_size=1)
         yield Attack(desk, pool, learner or LineLearner(config.size), config, folder)
 
 

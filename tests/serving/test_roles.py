@@ -28,9 +28,9 @@ from cxrlab.core.llm import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records
-from cxrlab.extraction.anatomy import Category
-from cxrlab.extraction.oracle_questions import load_questions
+from cxrlab.extraction.llm_oracle import load_questions
 from cxrlab.extraction.oracles import KINDS, load_oracle
+from cxrlab.extraction.report_text import Category
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
 # Reports by what is wrong with them: as many significant errors as their place says.

@@ -41,8 +41,8 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     parts = [found["threat"], asked, _table(found)]
     if found.get("untouched"):
         parts.insert(2, f"! the surrogate is as it was before any query: {found['untouched']}")
-    if found.get("unheeded"):
-        parts.insert(2, f"! {found['method']} had no use for: {', '.join(found['unheeded'])}")
+    if found.get("unused_settings"):
+        parts.insert(2, f"! {found['method']} had no use for: {', '.join(found['unused_settings'])}")
     if found.get("stopped"):
         parts.insert(2, _stopped(found["stopped"]))
     if found.get("oracle"):
@@ -120,7 +120,7 @@ def detect(config: DetectConfig, out: Path, streams: tuple[Path, ...] = ()) -> R
         out: The run folder.
         streams: Run folders that 'cxrlab extract' wrote; or corpora, to see how images of another place fare.
     """
-    from cxrlab.extraction.detection.watch import detect as watch_streams
+    from cxrlab.extraction.detection.detect import detect as watch_streams
 
     found = watch_streams(replace(config, stream=(*streams, *config.stream)), out)
     parts = [_detectors(found), *(f"! {line}" for line in found["warnings"])]
@@ -202,8 +202,7 @@ def test_watermark(suspect: Path, key_file: Path | None = None) -> Result:
     """
     from cxrlab.core.errors import DataError
     from cxrlab.evaluation.score_inputs import read_predictions
-    from cxrlab.extraction.defence.evidence import with_needs
-    from cxrlab.extraction.defence.keys import fingerprint_of, load_key
+    from cxrlab.extraction.defence.watermark import fingerprint_of, load_key, with_needs
 
     key = load_key(key_file)
     reports = [text for text in read_predictions(suspect).items.values() if text]

@@ -33,27 +33,33 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.open_models import open_model
-from cxrlab.extraction import kinship
-from cxrlab.extraction.before_asking import check_images_may_leave, check_measurable, check_pool
+from cxrlab.extraction.ada_steal import EncoderGuide
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.desk import Desk, ShutOut
-from cxrlab.extraction.diversity import diversity_by_round
-from cxrlab.extraction.examples import examples
+from cxrlab.extraction.evasion import probe_gate
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
-from cxrlab.extraction.likeness import Likeness
-from cxrlab.extraction.oracle_model import consult
+from cxrlab.extraction.llm_oracle import query_llm_oracle
 from cxrlab.extraction.oracles import Descriptions
-from cxrlab.extraction.permission import THREAT, Permission, check_address, check_permission, standing, threat_model
 from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.probing import probed
-from cxrlab.extraction.records import Query
-from cxrlab.extraction.report_map import MappedReport, report_map
-from cxrlab.extraction.rounds import UNREADABLE, Attack, learnt_from, run_attack, was_moved, wording
-from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
-from cxrlab.extraction.terms import Terms
-from cxrlab.extraction.transcript import NothingLearnt, write_transcript
-from cxrlab.extraction.unheeded import unheeded
+from cxrlab.extraction.preflight import (
+    THREAT,
+    Permission,
+    check_address,
+    check_data_egress,
+    check_measurable,
+    check_permission,
+    check_pool,
+    recorded_authorisation,
+    shared_weights,
+    shared_weights_sentence,
+    threat_model,
+    unused_settings,
+)
+from cxrlab.extraction.records import AuditScope, Query
+from cxrlab.extraction.rounds import UNREADABLE, Attack, run_attack, training_queries, was_aligned, wording
+from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearner, write_transcript
+from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
+from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.names import load_encoder
 
@@ -77,21 +83,21 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     require("models")
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
-    leave = standing(out, config.victim, config.i_am_authorised)
+    leave = recorded_authorisation(out, config.victim, config.i_am_authorised)
     check_address(config.victim, leave)
     measured = check_measurable(config)  # what could not be measured is told before anything is asked
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
-    victim = open_model(config.victim, config.loading, check_images_may_leave(config, pool, measured))
+    victim = open_model(config.victim, config.loading, check_data_egress(config, pool, measured))
     permission = check_permission(config.victim, victim.capabilities, leave)
     guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    useless = unheeded(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
-    shared = kinship.shared_parts(config.victim, config.surrogate, config.alignment.guide if guide else None)
+    useless = unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
+    shared = shared_weights(config.victim, config.surrogate, config.alignment.guide if guide else None)
     rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
+        told = f"{threat_model(config.victim, config.budget, config.price, permission)} {shared_weights_sentence(shared)}".strip()
         run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})
         said, consulted = _consulted(config, out)
         attack = partial(Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide, descriptions=said)
@@ -118,7 +124,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
             "unreadable": read_json(out / UNREADABLE) if (out / UNREADABLE).is_file() else {},
             "options": {**_options(config), "learning_rate": rate, "shared_with_victim": shared},
             "oracle": consulted,
-            "unheeded": useless,
+            "unused_settings": useless,
         }
         _shown(run, config, queries)
         run.write(RESULT, plain(found))
@@ -147,13 +153,13 @@ def _scores_of(victim_run: Path) -> Path:
 
 
 def _asked(
-    config: ExtractConfig, victim: Any, permission: Permission, attack_at: Callable[[Desk], Attack], out: Path
+    config: ExtractConfig, victim: Any, permission: Permission, attack_at: Callable[[VictimClient], Attack], out: Path
 ) -> tuple[list[Query], dict[str, Any]]:
     """Everything that was asked, as the ledger has it, and what it cost."""
-    terms = Terms(config.victim, config.budget, permission.authorised, config.price)
+    terms = AuditScope(config.victim, config.budget, permission.authorised, config.price)
     with Ledger.open(out / LEDGER, terms, remote=permission.remote) as ledger:
         desk_with = partial(
-            Desk,
+            VictimClient,
             _behind(config, victim, ledger, out),
             ledger,
             out,
@@ -171,10 +177,10 @@ def _asked(
             with suppress(BudgetExceeded):
                 attack = attack_at(desk)
                 if config.probes and config.method != "none":
-                    attack, found = probed(replace(attack, desk=desk_with()), desk)
+                    attack, found = probe_gate(replace(attack, desk=desk_with()), desk)
                     probing = {"probing": found.to_json()}
                 run_attack(attack)
-        except ShutOut as end:
+        except AccountsBlocked as end:
             stopped = {"refusals": end.refusals, "first": end.first + 1, "said": end.said}
         statement = ledger.statement()
         spent = {
@@ -194,22 +200,21 @@ def _consulted(config: ExtractConfig, out: Path) -> tuple[Descriptions | None, d
     """What a language model said as oracle and what became of its answers; asked before the victim is."""
     if config.method != "ada-steal" or not config.oracle_is_a_model:
         return None, None
-    return consult(config.oracle, config.oracle_llm, config.consulting, config.seed, out)
+    return query_llm_oracle(config.oracle, config.oracle_llm, config.consulting, config.seed, out)
 
 
-def _guide(config: ExtractConfig) -> Likeness | None:
+def _guide(config: ExtractConfig) -> EncoderGuide | None:
     """The encoder by which pictures are moved, where the settings name one that is of use."""
     if config.method != "ada-steal" or config.alignment.guide is None:
         return None
-    return Likeness(load_encoder(config.alignment.guide, config.loading))
+    return EncoderGuide(load_encoder(config.alignment.guide, config.loading))
 
 
 def _behind(config: ExtractConfig, victim: Any, ledger: Ledger, out: Path) -> Any:
     """The victim, behind its defence where it has one."""
     if config.defence is None:
         return victim
-    from cxrlab.extraction.defence.defended import defended
-    from cxrlab.extraction.defence.table import open_defence
+    from cxrlab.extraction.defence.base import defended, open_defence
 
     defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
     # What was answered from the ledger came to nobody.
@@ -232,11 +237,11 @@ def _copied(
     reason = None
     try:
         if not queries:
-            raise NothingLearnt("nothing was asked")
-        write_transcript(learnt_from(queries, config), out, place / "transcript", **wording(config))
+            raise EmptyTranscript("nothing was asked")
+        write_transcript(training_queries(queries, config), out, place / "transcript", **wording(config))
         learner.fit(place / "transcript", place / "fit")
         name = f"hf:{place / 'fit' / CHECKPOINT}"
-    except NothingLearnt as error:
+    except EmptyTranscript as error:
         name, reason = learner.untouched(place / "untouched"), str(error)
     _written(config, name, place / WRITTEN, config.surrogate_decoding)
     found = measure_fidelity(
@@ -295,7 +300,7 @@ def _shown(run: Run, config: ExtractConfig, queries: Sequence[Query]) -> None:
     """The map and the examples, for a page."""
     if config.map_sentences and queries:
         reports = [
-            MappedReport(one.report, one.round, "perturbed" if was_moved(one, config) else "clean") for one in queries
+            MappedReport(one.report, one.round, "perturbed" if was_aligned(one, config) else "clean") for one in queries
         ]
         mapped = report_map(reports, most=config.map_sentences, seed=config.seed)
         run.write(MAP, plain(mapped))

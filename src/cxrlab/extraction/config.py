@@ -2,25 +2,198 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from cxrlab.attacks.config import parse_eps
 from cxrlab.core.endpoints import is_address, parse_address
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SPLITS
-from cxrlab.extraction.defence.config import SHARES, DefenceSettings
-from cxrlab.extraction.defence.table import DEFENCES
-from cxrlab.extraction.enrich import Shares
-from cxrlab.extraction.fidelity_config import FidelityConfig
-from cxrlab.extraction.oracle_questions import Consulting
+from cxrlab.evaluation.config import MetricResources
+from cxrlab.extraction.defence.base import DEFENCES
 from cxrlab.extraction.oracles import ORACLES
-from cxrlab.extraction.paper_decoding import PaperDecoding
-from cxrlab.extraction.terms import Price
+from cxrlab.extraction.records import Price
+from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import TEXT_KINDS
+
+
+@dataclass(frozen=True)
+class PaperDecoding(Decoding):
+    """Settings of generation; the default is ADA-Steal's diverse beam search.
+
+    Args:
+        strategy: greedy, sample, beam, or diverse (group beam search with a penalty for words of other groups).
+        max_new_tokens: Longest answer, in tokens.
+        temperature: For sample; 1 is the model's own distribution, above 0.
+        top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
+        answers: Answers an image, of which the first counts.
+        beams: For beam and diverse; sequences kept, over all groups: the paper's 3 groups of 6.
+        groups: For diverse; it divides `beams`.
+        diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.
+        length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
+        early_stopping: For beam and diverse; stop as soon as every beam has ended, though a better one might come.
+        seed: For sample.
+    """
+
+    strategy: str = "diverse"
+    max_new_tokens: int = 512
+    beams: int = 18
+    groups: int = 3
+
+
+METRICS = (
+    "findings.f1",
+    "findings.f1.side",
+    "rougeL:coco",
+    "bleu4:coco",
+    "chexpert14.micro.f1:uncertain-positive",
+    "chexpert14.macro.f1:uncertain-positive",
+    "errors.significant",
+    "green:rules",
+    "crimson:rules",
+)
+
+
+@dataclass(frozen=True)
+class FidelityConfig:
+    """How a copy is measured.
+
+    Args:
+        metrics: Names, patterns (bleu*) or groups (coco) of metrics; what the extras make possible comes on top.
+        section: Section of the reference report; several joined with +.
+        swaps: Swaps of the permutation test behind each p.
+        seed: Decides resamples and swaps.
+        extras: Graphs and weights of yours, for RadGraph, BERTScore and CheXbert.
+    """
+
+    metrics: tuple[str, ...] = METRICS
+    section: str = "findings"
+    swaps: int = 10_000
+    seed: int = 7
+    extras: MetricResources = MetricResources()
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise ConfigError(f"metrics is empty; name at least one, such as {METRICS[0]}.")
+        for name, least in (("swaps", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
+                )
+
+
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of a chest, with which a gate is probed in turn
+
+
+def _check_split(name: str, split: str) -> None:
+    if split not in SPLITS:
+        raise ConfigError(f"{name}='{split}' is unknown.{did_you_mean(split, SPLITS)} There are: {', '.join(SPLITS)}.")
+
+
+def _check_least(config: object, least: dict[str, int]) -> None:
+    for name, low in least.items():
+        value = getattr(config, name)
+        if value is not None and value < low:
+            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+
+
+@dataclass(frozen=True)
+class DefenceSettings:
+    """How strict defences are, and the benign images on which they are set and checked.
+
+    Args:
+        benign: Corpus folder of benign images with reports; no defence is used before it was checked on them.
+        benign_split: Its split.
+        benign_images: Images and reports of it that are used, at most.
+        gate_bound: Share of benign images that the gate may refuse, at most, with 95 % confidence; it needs about
+            4.5/bound images.
+        quota: Answers that one account gets in a window.
+        window: Queries of all accounts together after which quotas begin anew; never when left out.
+        images_per_window: Images that benign accounts send in a window, one number an account, for the cost of a quota.
+        key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
+    """
+
+    benign: Path | None = None
+    benign_split: str = "train"
+    benign_images: int = 1000
+    gate_bound: float = 0.005
+    quota: int = 100
+    window: int | None = None
+    images_per_window: tuple[float, ...] = (20.0, 60.0)
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check_split("benign_split", self.benign_split)
+        least = {"benign_images": 1, "quota": 1, "window": 1}
+        _check_least(self, least)
+        if not 0 < self.gate_bound < 1:
+            raise ConfigError(f"gate_bound={self.gate_bound} is not usable; give a share between 0 and 1.")
+        if not self.images_per_window or min(self.images_per_window) <= 0:
+            raise ConfigError(
+                "images_per_window is empty or holds a number that is not above 0; give one for each benign account."
+            )
+
+
+@dataclass(frozen=True)
+class OraclePrompts:
+    """How an oracle that is a language model is asked.
+
+    Args:
+        questions: YAML file with other questions than the built-in ones.
+        count: Descriptions that each question asks for.
+        times: Times that each question is put, each time with another seed; a model that always answers alike is best
+            asked once.
+        max_tokens: Longest answer, in tokens.
+    """
+
+    questions: Path | None = None
+    count: int = 12
+    times: int = 1
+    max_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("count", "times", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from 1.")
+
+
+Source = Literal["abnormal", "normal", "own"]
+
+
+SOURCES: tuple[Source, ...] = ("abnormal", "normal", "own")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How often a category of a report is told by each source.
+
+    Args:
+        abnormal: By an abnormal description of the oracle, 0 to 1.
+        normal: By a normal description of the oracle, 0 to 1.
+        own: By what the surrogate wrote of it, 0 to 1; the three sum to 1.
+    """
+
+    abnormal: float = 0.8
+    normal: float = 0.1
+    own: float = 0.1
+
+    def __post_init__(self) -> None:
+        values = (self.abnormal, self.normal, self.own)
+        if not all(0.0 <= value <= 1.0 for value in values) or not math.isclose(sum(values), 1.0, abs_tol=1e-9):
+            told = ", ".join(f"{name}={getattr(self, name)}" for name in SOURCES)
+            raise ConfigError(f"the shares {told} must each be 0 to 1 and sum to 1; change one of them.")
+
+    def draw(self, rng: np.random.Generator) -> Source:
+        """One source, by these shares."""
+        u = rng.random()
+        return "abnormal" if u < self.abnormal else "normal" if u < self.abnormal + self.normal else "own"
+
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
 REWARDS = ("certainty", "diversity", "loss")
@@ -226,7 +399,7 @@ class ExtractConfig:
     victim_decoding: PaperDecoding = PaperDecoding()
     surrogate_decoding: PaperDecoding = PaperDecoding()
     defence_settings: DefenceSettings = DefenceSettings()
-    consulting: Consulting = Consulting()
+    consulting: OraclePrompts = OraclePrompts()
     oracle_llm: LLMConfig = LLMConfig()
     loading: LoadSettings = LoadSettings()
 

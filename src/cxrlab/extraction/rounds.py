@@ -25,25 +25,23 @@ from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.data.images import as_uint8, read_picture
+from cxrlab.extraction.ada_steal import Enriched, enrich, enrichment_summary, keep_own_reports
 from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
-from cxrlab.extraction.desk import PICTURES
-from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle, enrichment_summary
-from cxrlab.extraction.harvest import harvested
-from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabulary
-from cxrlab.extraction.records import Picture, Query, fingerprint
-from cxrlab.extraction.transcript import NothingLearnt, write_transcript
+from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabulary, transcript_descriptions
+from cxrlab.extraction.records import PICTURES, Picture, Query, fingerprint
+from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 
 if TYPE_CHECKING:
-    from cxrlab.extraction.likeness import Likeness
+    from cxrlab.extraction.ada_steal import EncoderGuide
     from cxrlab.extraction.pools import Pool
     from cxrlab.extraction.surrogate import Learner
 
 PLAN, ROUNDS, UNREADABLE, ENRICHMENT = "plan.jsonl", "rounds", "unreadable.json", "enrichment.json"
-Noted = tuple[Picture, dict[str, Any]]
+PlannedImage = tuple[Picture, dict[str, Any]]
 """A picture, and what its plan says of it."""
 
 
-class Asking(Protocol):
+class BlackBox(Protocol):
     """All that attacking code gets of a victim."""
 
     @property
@@ -70,12 +68,12 @@ class Attack:
         descriptions: What a language model said, where it is the oracle.
     """
 
-    desk: Asking
+    desk: BlackBox
     pool: Pool
     learner: Learner
     config: ExtractConfig
     folder: Path
-    guide: Likeness | None = None
+    guide: EncoderGuide | None = None
     descriptions: Descriptions | None = None
 
     def shares(self) -> list[int]:
@@ -96,10 +94,10 @@ def run_attack(attack: Attack) -> list[Query]:
     if attack.config.method == "ada-steal":
         return _ada_steal(attack)
     if attack.config.policy.kind == "adaptive":
-        from cxrlab.extraction.adaptive_knockoff import ask_adaptively
+        from cxrlab.extraction.knockoff import run_adaptive_knockoff
 
-        return ask_adaptively(attack)
-    return ask_round(attack, 0, 0, planned(attack, 0, partial(_unmoved, attack)))
+        return run_adaptive_knockoff(attack)
+    return query_round(attack, 0, 0, plan_round(attack, 0, partial(_unmoved, attack)))
 
 
 def _ada_steal(attack: Attack) -> list[Query]:
@@ -108,41 +106,41 @@ def _ada_steal(attack: Attack) -> list[Query]:
     last: list[Picture] = []
     for round, count in enumerate(attack.shares()):
         if round == 0 and attack.guide is None:
-            pictures = planned(attack, 0, partial(_unmoved, attack))
+            pictures = plan_round(attack, 0, partial(_unmoved, attack))
         else:
-            pictures = planned(attack, round, partial(_aligned, attack, round, list(told), last))
-        told += ask_round(attack, round, len(told), pictures[:count])
+            pictures = plan_round(attack, round, partial(_aligned, attack, round, list(told), last))
+        told += query_round(attack, round, len(told), pictures[:count])
         last = pictures
     return told
 
 
-def _unmoved(attack: Attack) -> list[Noted]:
+def _unmoved(attack: Attack) -> list[PlannedImage]:
     """The pictures of the first round, as the pool has them."""
     return [(one, {}) for one in _drawn(attack, 0)]
 
 
-def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[Noted]:
+def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[PlannedImage]:
     """The pictures of a round, each moved towards its enriched report.
 
     While the victim has said nothing of an image there is no surrogate to move them by: fresh ones are asked as they
     are. An encoder as guide needs none at any time; what the surrogate would have said stays unsaid.
     """
-    from cxrlab.extraction.alignment import move_pictures
+    from cxrlab.extraction.ada_steal import align_images
 
     config = attack.config
-    surrogate = None if attack.guide else fit_between(attack, round, told)
+    surrogate = None if attack.guide else fit_round_surrogate(attack, round, told)
     guide = attack.guide or surrogate
     if guide is None:
         return [(one, {}) for one in _drawn(attack, round)]
     pictures = _before_move(attack, round, last)
     batch_size = BatchSize(config.alignment.batch_size, attack.folder, "alignment.batch_size")
-    own = own_reports(surrogate, pictures, config, batch_size)
+    own = surrogate_reports(surrogate, pictures, config, batch_size)
     descriptions = attack.descriptions or _descriptions(config, told)
     enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
     spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
     make_folder(attack.place(round))
     write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": spoken})
-    moved, how = move_pictures(
+    moved, how = align_images(
         guide, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round,
         batch_size=batch_size,
     )  # fmt: skip
@@ -157,7 +155,7 @@ def _descriptions(config: ExtractConfig, told: Sequence[Query]) -> Descriptions 
     if config.oracle == NO_ORACLE:
         return None
     if config.oracle == TRANSCRIPT:
-        return harvested([query.report for query in told], load_oracle("rules", config.seed).describe())
+        return transcript_descriptions([query.report for query in told], load_oracle("rules", config.seed).describe())
     return load_oracle(config.oracle, config.seed).describe()
 
 
@@ -165,7 +163,7 @@ def _enriched(
     own: Sequence[str], keys: Sequence[str], descriptions: Descriptions | None, config: ExtractConfig, round: int
 ) -> list[Enriched]:
     if descriptions is None:
-        return enrich_without_oracle(own)
+        return keep_own_reports(own)
     named = [f"{key}@{round}" for key in keys]  # the round in the name: other draws in every round
     return enrich(own, descriptions, config.shares, seed=config.seed, keys=named)
 
@@ -185,31 +183,31 @@ def _before_move(attack: Attack, round: int, last: list[Picture]) -> list[Pictur
 def _drawn(attack: Attack, round: int) -> list[Picture]:
     """The pool's pictures of a round, dressed where that is asked for."""
     shares = attack.shares()
-    return dressed(attack, attack.pool.draw(shares[round], skip=sum(shares[:round])))
+    return blend_chests(attack, attack.pool.draw(shares[round], skip=sum(shares[:round])))
 
 
-def dressed(attack: Attack, pictures: list[Picture]) -> list[Picture]:
+def blend_chests(attack: Attack, pictures: list[Picture]) -> list[Picture]:
     """Pictures of the pool as they are asked: with a chest blended into them where the settings say so."""
     if not attack.config.dress:
         return pictures
-    from cxrlab.extraction.defence.adaptive import dress, load_chest
+    from cxrlab.extraction.evasion import dress, load_chest
 
     chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
     return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]
 
 
-def fit_between(attack: Attack, round: int, told: list[Query]) -> Any:
+def fit_round_surrogate(attack: Attack, round: int, told: list[Query]) -> Any:
     """The surrogate of a round, from what was asked before it; None while the victim has said nothing of an image."""
     place = attack.place(round)
-    learnt = learnt_from(told, attack.config)
+    learnt = training_queries(told, attack.config)
     try:
         write_transcript(learnt, attack.folder, place / "transcript", **wording(attack.config))
-    except NothingLearnt:
+    except EmptyTranscript:
         return None
     return attack.learner.fit(place / "transcript", place / "fit", between_rounds=True)
 
 
-def learnt_from(told: Sequence[Query], config: ExtractConfig) -> list[Query]:
+def training_queries(told: Sequence[Query], config: ExtractConfig) -> list[Query]:
     """What a surrogate learns from: everything, or the last round alone."""
     if config.transcript == "accumulate" or not told:
         return list(told)
@@ -228,7 +226,9 @@ def wording(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig, batch_size: BatchSize) -> list[str]:
+def surrogate_reports(
+    surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig, batch_size: BatchSize
+) -> list[str]:
     """What the surrogate writes for pictures, in batches; the quickest words, since it only fills in."""
     from cxrlab.models.decoding import Decoding
 
@@ -240,7 +240,7 @@ def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConf
     return [several[0].text for several in answers]
 
 
-def planned(attack: Attack, round: int, make: Callable[[], list[Noted]]) -> list[Picture]:
+def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]]) -> list[Picture]:
     """The pictures of a round: those of its plan where there is one, else new ones, which are then its plan.
 
     Args:
@@ -275,7 +275,7 @@ def _note_unreadable(attack: Attack) -> None:
         write_json(file, {**known, **attack.pool.unreadable})
 
 
-def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:
+def query_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:
     """Ask these pictures; the attacker writes down what it was told."""
     answers = attack.desk.ask(pictures, round, first)
     return [
@@ -284,7 +284,7 @@ def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture
     ]
 
 
-def was_moved(query: Query, config: ExtractConfig) -> bool:
+def was_aligned(query: Query, config: ExtractConfig) -> bool:
     """Whether its picture was moved before it was asked; moved ones have their round in the name."""
     first = 0 if config.alignment.guide else 1  # before, a name of the pool that ends like that is just a name
     return query.round >= first and query.key.endswith(f"@{query.round}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
-from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.config import DefenceSettings
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.models.load_settings import LoadSettings
 

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.extraction.defence.base import Defence, FindingChanged
-from cxrlab.extraction.defence.table import open_defence
-from cxrlab.extraction.detection.live import LiveWatch, calibrated
+from cxrlab.extraction.defence.base import Defence, FindingChanged, open_defence
+from cxrlab.extraction.detection.detect import LiveMonitor, calibrated
 from cxrlab.serving.accounts import BlockedAccounts, Stop
 from cxrlab.serving.config import GuardConfig
 
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.base import Detector
-    from cxrlab.extraction.detection.features import SeesImages
+    from cxrlab.extraction.detection.features import ImageEncoder
     from cxrlab.extraction.records import Pixels
     from cxrlab.models.load_settings import LoadSettings
 
@@ -62,11 +61,11 @@ class Guard:
     def __init__(
         self,
         detectors: Mapping[str, Detector],
-        encoder: SeesImages | None,
+        encoder: ImageEncoder | None,
         book: BlockedAccounts,
         defence: Defence | None = None,
     ) -> None:
-        self._watch, self._book, self._defence = LiveWatch(detectors, encoder), book, defence
+        self._watch, self._book, self._defence = LiveMonitor(detectors, encoder), book, defence
         self._lock = threading.Lock()
         self._pictures: Counter[str] = Counter()
         self._stopped_here: set[str] = set()

@@ -29,15 +29,15 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.open_models import open_model
-from cxrlab.extraction.detection.shares import share
-from cxrlab.extraction.detection.sources import corpus_shots
+from cxrlab.extraction.detection.false_alarm_rates import share
+from cxrlab.extraction.detection.features import corpus_images
 from cxrlab.extraction.pools import open_pool
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.config import RehearseConfig
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
-    from cxrlab.extraction.detection.sources import Shot
+    from cxrlab.extraction.detection.features import StreamImage
     from cxrlab.extraction.records import Picture
     from cxrlab.models.http.models import HttpReportModel
     from cxrlab.serving.guard import Guard
@@ -63,7 +63,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
     corpus = load_corpus(config.data)
     check_egress(config.model, [corpus.egress_data], config.loading.connection.egress_permission)
     check_encrypted(config.model, config.loading.connection)
-    shots = corpus_shots(corpus, [config.split], config.n, config.seed)
+    shots = corpus_images(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
     model = open_model(config.model, config.loading, [corpus.egress_data])
     with Run.open(out, config, seed=config.seed) as run:
@@ -146,7 +146,7 @@ def _asked_here(model: ImageToText, images: Sequence[Image]) -> list[str]:
 def _benign(
     run: Run,
     reporter: HttpReportModel,
-    shots: Sequence[Shot],
+    shots: Sequence[StreamImage],
     images: Sequence[Image],
     honest: Sequence[str],
     local: Sequence[str],

@@ -34,7 +34,7 @@ def make(part: Part, planned: ExtractionPlan, out: Path) -> None:
 
         extract(part.config, folder)
     elif part.kind == DETECT:
-        from cxrlab.extraction.detection.watch import detect
+        from cxrlab.extraction.detection.detect import detect
 
         detect(part.config, folder)
     else:
@@ -44,8 +44,7 @@ def make(part: Part, planned: ExtractionPlan, out: Path) -> None:
 
 def _defend(part: Part, planned: ExtractionPlan, out: Path) -> None:
     """One defence; the attack without it is the variant's own, which stands among the attacks already."""
-    from cxrlab.extraction.defence.attacking import FOLDER, Plan, audit_attack
-    from cxrlab.extraction.defence.defend import defend
+    from cxrlab.extraction.defence.defend import FOLDER, Plan, audit_attack, defend
 
     undefended = next(folder for folder in reversed(part.needs) if planned.part(folder).kind == EXTRACT)
     audited = audit_attack(part.config)
@@ -66,7 +65,7 @@ def together(runs: Sequence[Path], out: Path) -> None:
         out: Run folder of the table.
     """
     from cxrlab.extraction.defence.defend import DEFENCE
-    from cxrlab.extraction.defence.severity import security_summary
+    from cxrlab.extraction.defence.security_summary import security_summary
 
     told = {"defences": [run.name for run in runs]}
     if not runs or finished(out, told):

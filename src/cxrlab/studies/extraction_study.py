@@ -107,8 +107,8 @@ def _models(planned: ExtractionPlan) -> Iterator[str | None]:
 def _check_images(planned: ExtractionPlan, folder: Path) -> None:
     """Nothing is trained when there is nothing to measure on, or fewer pictures than an attack asks."""
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.extraction.before_asking import pictures_needed
     from cxrlab.extraction.pools import open_pool
+    from cxrlab.extraction.preflight import pictures_needed
 
     corpus = load_corpus(folder)
     asked: dict[tuple[str, int], int] = {}
@@ -154,8 +154,8 @@ def _compared(config: ExtractionStudyConfig, planned: ExtractionPlan, data: Path
     """Contrasts, wins of one over another, and controls."""
     from cxrlab.evaluation.scored_runs import read_tallies
     from cxrlab.extraction.audit import MEASURED
-    from cxrlab.extraction.controls_text import measure_controls
-    from cxrlab.extraction.pairwise import pairwise_wins
+    from cxrlab.extraction.fidelity import pairwise_wins
+    from cxrlab.extraction.text_controls import measure_controls
 
     seeds, swaps = config.seeds, planned.part(planned.trials[0].extract).config.measure.swaps
 

@@ -72,9 +72,9 @@ def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> li
 
 def _config(kind: str) -> type[Any]:
     from cxrlab.data.config import PhantomConfig, ScenesConfig
-    from cxrlab.extraction.bland import BlandConfig
+    from cxrlab.extraction.out_of_domain_corpus import OutOfDomainConfig
 
-    return {"phantom": PhantomConfig, "scenes": ScenesConfig, "bland": BlandConfig}[kind]
+    return {"phantom": PhantomConfig, "scenes": ScenesConfig, "bland": OutOfDomainConfig}[kind]
 
 
 def _settings(cls: type[Any], values: Any, place: str) -> Any:
@@ -96,9 +96,9 @@ def _scenes(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -
 
 
 def _bland(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
-    from cxrlab.extraction.bland import make_bland
+    from cxrlab.extraction.out_of_domain_corpus import make_out_of_domain_corpus
 
-    make_bland(_settings(_config("bland"), values, "bland"), out)
+    make_out_of_domain_corpus(_settings(_config("bland"), values, "bland"), out)
 
 
 def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:

@@ -56,8 +56,7 @@ def copy_reporter(stage: Stage) -> None:
     ADA-Steal's has none: it starts from a new projector and asks with scenes.
     """
     from cxrlab.extraction.audit import extract
-    from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting
-    from cxrlab.extraction.paper_decoding import PaperDecoding
+    from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, PaperDecoding
 
     scale = SCALES[stage.config.size]
     words = PaperDecoding(strategy="greedy", max_new_tokens=scale.tokens)
@@ -98,7 +97,7 @@ def copy_reporter(stage: Stage) -> None:
 def _watch(stage: Stage, scale: CopyScale) -> None:
     """Two detectors that look at each image, set on benign images alone."""
     from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
-    from cxrlab.extraction.detection.watch import detect
+    from cxrlab.extraction.detection.detect import detect
 
     config = DetectConfig(
         benign=stage.corpus,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.extraction.defence.adaptive import dress, rewrite, smallest_passing
 from cxrlab.extraction.defence.claims import difference
+from cxrlab.extraction.evasion import dress, rewrite, smallest_passing_share
 
 
 def test_a_dressed_picture_is_a_blend() -> None:
@@ -35,9 +35,9 @@ def test_the_smallest_share_that_passes() -> None:
     def passes(asked: Sequence[Any]) -> list[bool]:
         return [bool(one.mean() < 100) for one in asked]
 
-    share, passed = smallest_passing(pictures, passes, shares=(0.4, 0.5, 0.6, 0.7), chest=black)
+    share, passed = smallest_passing_share(pictures, passes, shares=(0.4, 0.5, 0.6, 0.7), chest=black)
     assert share == 0.6 and passed == {0.4: 0.0, 0.5: 0.0, 0.6: 1.0}
-    assert smallest_passing(pictures, lambda asked: [False] * len(asked), shares=(0.0, 0.9))[0] is None
+    assert smallest_passing_share(pictures, lambda asked: [False] * len(asked), shares=(0.0, 0.9))[0] is None
 
 
 def test_rewriting_keeps_every_finding_and_few_words(reports: list[str]) -> None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.extraction.defence.benign import BenignCase, benign_cost, harms
-from cxrlab.extraction.defence.coarse import Coarse
-from cxrlab.extraction.defence.gate import Gate
+from cxrlab.extraction.defence.defences import Coarse, Gate
+from cxrlab.extraction.defence.defend import BenignCase, benign_cost, harms
 from cxrlab.metrics.pairs import Pair
 
 SAID = "A large left pleural effusion is seen. No pneumothorax."

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.extraction.defence.adaptive import smallest_passing
-from cxrlab.extraction.defence.chest_images import ChestImages
+from cxrlab.extraction.defence.defences import ChestImages
+from cxrlab.extraction.evasion import smallest_passing_share
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import Picture
 
@@ -32,7 +32,9 @@ def test_images_pass_and_scenes_do_not_until_they_are_images() -> None:
     scenes = [picture.pixels for picture in open_pool("scenes", size=48, seed=1).draw(12)]
     assert sum(gate(picture) for picture in scenes) == 0
     own = next(picture.pixels for picture in benign[120:] if gate(picture.pixels))
-    share, passed = smallest_passing(scenes, lambda asked: list(map(gate, asked)), shares=(0.0, 0.3, 1.0), chest=own)
+    share, passed = smallest_passing_share(
+        scenes, lambda asked: list(map(gate, asked)), shares=(0.0, 0.3, 1.0), chest=own
+    )
     assert passed == {0.0: 0.0, 0.3: 0.0, 1.0: 1.0} and share == 1.0
 
 

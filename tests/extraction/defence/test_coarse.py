@@ -4,9 +4,8 @@ from itertools import product
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Certainty, Presence, Side
-from cxrlab.extraction.defence.canonical import canonical
-from cxrlab.extraction.defence.claims import KEPT
-from cxrlab.extraction.defence.coarse import Coarse, Plain
+from cxrlab.extraction.defence.claims import KEPT, canonical
+from cxrlab.extraction.defence.defences import Coarse, Plain
 from cxrlab.findings.reader import read
 
 

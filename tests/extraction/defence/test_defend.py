@@ -14,12 +14,11 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.data.corpus import Corpus
-from cxrlab.extraction.defence import table as room
-from cxrlab.extraction.defence.attacking import Plan, overrides
-from cxrlab.extraction.defence.base import Defence, DefenceRejected
-from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
-from cxrlab.extraction.defence.defend import defend
-from cxrlab.extraction.defence.table import DEFENCES
+from cxrlab.extraction.config import DefenceSettings
+from cxrlab.extraction.defence import base as room
+from cxrlab.extraction.defence.base import DEFENCES, Defence, DefenceRejected
+from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.defence.defend import Plan, defend, overrides
 from cxrlab.extraction.defence.watermark import Watermark
 
 KEY = b"a key of the tests, 24 b"
@@ -119,14 +118,10 @@ class Blind(Defence):
         return report.replace("There is a small", "There is no")
 
 
-def build_blind(settings: DefenceSettings, benign: room.Benign) -> Defence:
-    return Blind()
-
-
 def test_a_defence_that_changes_a_finding_stops_the_run_before_anything_is_attacked(
     config: DefendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DEFENCES, "load", lambda name: build_blind)
+    monkeypatch.setattr(DEFENCES, "load", lambda name: Blind)
     attack = FakeAttack()
     with pytest.raises(DefenceRejected, match="'blind' is rejected and was not used: on benign report 1 of 1"):
         defend(dataclasses.replace(config, defences=("coarse",)), tmp_path / "run", attack)

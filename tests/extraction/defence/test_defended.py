@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated, ImageToText
-from cxrlab.extraction.defence.coarse import Coarse
-from cxrlab.extraction.defence.defended import defended
-from cxrlab.extraction.defence.gate import Gate
-from cxrlab.extraction.defence.quotas import Quota
-from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.defence.base import defended
+from cxrlab.extraction.defence.defences import Coarse, Gate, Quota
 from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.records import Picture
-from cxrlab.extraction.terms import Terms
+from cxrlab.extraction.records import AuditScope, Picture
+from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 Image = NDArray[np.float32]
@@ -92,13 +89,13 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
     The third question is of the first account, whose answer is used, and the fourth of the second, whose is not.
     """
     dark, grey, white = (Picture(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
-    with Ledger.open(tmp_path / "ledger.sqlite", Terms("victim", 9)) as ledger:
-        desk = Desk(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
+    with Ledger.open(tmp_path / "ledger.sqlite", AuditScope("victim", 9)) as ledger:
+        desk = VictimClient(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
         desk.ask([dark, dark], 0, 0)
         desk.ask([grey, white], 0, 2)
         booked = [(query.account, query.cached, query.refused) for query in ledger.queries()]
         earlier = [query.account for query in ledger.queries() if not query.cached]
-        later = Desk(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
+        later = VictimClient(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
         later.ask([Picture("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
         assert ledger.queries()[-1].refused  # also after a restart
     assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]

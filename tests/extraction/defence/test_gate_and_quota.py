@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.extraction.defence.gate import Gate
-from cxrlab.extraction.defence.quotas import Quota, accounts_needed, benign_share_refused
+from cxrlab.extraction.defence.defences import Gate, Quota, accounts_needed, benign_share_refused
 
 IMAGE = np.zeros((8, 8), np.uint8)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.extraction.defence.keys import VARIABLE, fingerprint_of, load_key
+from cxrlab.extraction.defence.watermark import VARIABLE, fingerprint_of, load_key
 
 
 def test_a_key_comes_from_its_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,20 @@ import math
 
 import pytest
 
-from cxrlab.extraction.defence.adaptive import rewrite
 from cxrlab.extraction.defence.claims import claims, difference
-from cxrlab.extraction.defence.watermark import Watermark, keyed_way
-from cxrlab.extraction.defence.watermark_test import (
+from cxrlab.extraction.defence.watermark import (
+    NORMAL,
+    WAYS,
+    Watermark,
     binomial_tail,
     chosen_forms,
     evidence_in,
+    keyed_way,
     queries_needed,
     reports_for,
     watermark_test,
 )
-from cxrlab.extraction.defence.wordings import NORMAL, WAYS
+from cxrlab.extraction.evasion import rewrite
 
 KEY = b"a key of the tests, 24 b"
 

@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.detection.base import Detector, Scorer
+from cxrlab.extraction.detection.account_detectors import Coverage, Mmd, Prada
+from cxrlab.extraction.detection.base import DETECTORS, Asked, Detector, Scorer, Traffic, draw_accounts
 from cxrlab.extraction.detection.config import DetectorSettings
-from cxrlab.extraction.detection.coverage import Coverage
-from cxrlab.extraction.detection.mmd import Mmd
-from cxrlab.extraction.detection.prada import Prada
-from cxrlab.extraction.detection.table import DETECTORS
-from cxrlab.extraction.detection.traffic import Asked, Traffic, drawn_accounts
-from cxrlab.extraction.detection.watch import false_alarms, within
+from cxrlab.extraction.detection.detect import false_alarms, within
 
 SMALL = DetectorSettings(
     image_bound=0.03, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
@@ -154,7 +150,7 @@ def test_live_and_in_one_piece_are_the_same(name: str) -> None:
 
 
 def test_drawn_accounts_share_no_image_until_they_must() -> None:
-    accounts = list(drawn_accounts(10, 3, 5, np.random.default_rng(0)))
+    accounts = list(draw_accounts(10, 3, 5, np.random.default_rng(0)))
     assert len(accounts) == 5 and all(len(set(one.tolist())) == 3 for one in accounts)
     assert len({place for one in accounts[:3] for place in one.tolist()}) == 9
 

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_json
-from cxrlab.extraction.detection.curve_at_alarm import quality_at_alarm
+from cxrlab.extraction.detection.detect import quality_at_alarm
 
 
 @pytest.fixture

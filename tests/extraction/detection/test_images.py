@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.extraction.detection.chest_gate import ChestGate
+from cxrlab.extraction.detection.base import Traffic
 from cxrlab.extraction.detection.config import DetectorSettings
-from cxrlab.extraction.detection.features import SmallPictures, measure
-from cxrlab.extraction.detection.looks import GRAIN, NAMES, columns, looks_of
-from cxrlab.extraction.detection.perturbation import Perturbation
-from cxrlab.extraction.detection.shares import share
-from cxrlab.extraction.detection.traffic import Traffic
+from cxrlab.extraction.detection.false_alarm_rates import share
+from cxrlab.extraction.detection.features import GRAIN, NAMES, PixelEncoder, columns, image_statistics, measure
+from cxrlab.extraction.detection.image_detectors import ChestGate, Perturbation
 
 LOOSE = DetectorSettings(image_bound=0.06, account_bound=0.05, account_queries=20, accounts=19, window=8, least=8)
 
@@ -95,21 +93,21 @@ def test_statistics_of_pictures_that_can_be_worked_out() -> None:
     """A picture dark on the left half and bright on the right is the opposite of its mirror picture."""
     halves = np.zeros((128, 128), np.uint8)
     halves[:, 64:] = 255
-    found = dict(zip(NAMES, looks_of(halves), strict=True))
+    found = dict(zip(NAMES, image_statistics(halves), strict=True))
     assert found["mirror"] == pytest.approx(-1)
     assert (found["mean"], found["black"] ** 2, found["white"] ** 2) == pytest.approx((0.5, 0.5, 0.5))
     assert (found["cell00"], found["cell77"]) == (pytest.approx(-1), pytest.approx(1))
-    even = looks_of(np.full((50, 40), 100, np.uint8))
+    even = image_statistics(np.full((50, 40), 100, np.uint8))
     assert np.isfinite(even).all()
     # One bright pixel on an even ground differs from the median by 1: 1 / 128² on average.
     dot = np.zeros((128, 128), np.uint8)
     dot[60, 60] = 255
-    residual = looks_of(dot)[columns(GRAIN)][0]
+    residual = image_statistics(dot)[columns(GRAIN)][0]
     assert np.exp(residual) - 1e-4 == pytest.approx(1 / 128**2)
 
 
 def test_small_pictures_are_vectors_of_length_one(phantoms: tuple[np.ndarray, ...]) -> None:
     images = [image.astype(np.float32) / 255 for image in phantoms[:3]]
-    vectors = SmallPictures().embed_images([*images, np.zeros((9, 9), np.float32)])
+    vectors = PixelEncoder().embed_images([*images, np.zeros((9, 9), np.float32)])
     assert vectors.shape == (4, 144)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1, 0], abs=1e-5)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cxrlab.extraction.detection.conformal import (
+from cxrlab.extraction.detection.account_detectors import shapiro_wilk
+from cxrlab.extraction.detection.false_alarm_rates import (
     alarm_count,
-    certain_rank,
-    least_benign,
-    least_certain,
-    rank_of,
-    threshold_of,
+    conformal_rank,
+    min_images_for_bound,
+    min_scores_for_bound,
+    score_at_rank,
+    share,
+    tolerance_rank,
 )
-from cxrlab.extraction.detection.shapiro import shapiro_wilk
-from cxrlab.extraction.detection.shares import share
 
 
 @pytest.mark.parametrize("n", [6, 7, 12, 50, 400])
@@ -34,30 +34,30 @@ def test_w_is_unknown_for_few_or_equal_numbers() -> None:
 
 def test_a_bound_of_one_in_five_hundred_takes_499_images() -> None:
     """With 499 benign scores a further one is equally likely to take any of 500 places; the top one is flagged."""
-    assert least_benign(1 / 500) == 499
-    assert rank_of(499, 1 / 500) == 499
-    assert threshold_of([3.0, 1.0, 2.0], rank_of(3, 0.25)) == 3.0
-    assert threshold_of(list(range(1, 100)), rank_of(99, 0.1)) == 90
+    assert min_scores_for_bound(1 / 500) == 499
+    assert conformal_rank(499, 1 / 500) == 499
+    assert score_at_rank([3.0, 1.0, 2.0], conformal_rank(3, 0.25)) == 3.0
+    assert score_at_rank(list(range(1, 100)), conformal_rank(99, 0.1)) == 90
     with pytest.raises(ValueError, match="499 could"):
-        rank_of(498, 1 / 500)
+        conformal_rank(498, 1 / 500)
 
 
 def test_with_confidence_more_images_are_needed() -> None:
     """0.95 ** 58 = 0.0510 and 0.95 ** 59 = 0.0485: 59 images without a further one above the largest are surprising."""
-    assert least_certain(0.05) == 59
-    assert certain_rank(59, 0.05) == 59
+    assert min_images_for_bound(0.05) == 59
+    assert tolerance_rank(59, 0.05) == 59
     with pytest.raises(ValueError, match="59 could"):
-        certain_rank(58, 0.05)
+        tolerance_rank(58, 0.05)
     # As many may lie above the threshold as are seen with a probability of at most 5 % where the share is the bound.
     for n, bound in ((93, 0.05), (598, 0.005), (2000, 0.01)):
-        above = n - certain_rank(n, bound)
+        above = n - tolerance_rank(n, bound)
         assert stats.binom.cdf(above, n, bound) <= 0.05 < stats.binom.cdf(above + 1, n, bound)
 
 
 def test_the_rate_of_false_alarms_is_within_its_bound_nineteen_times_of_twenty() -> None:
     """The rate above the threshold of uniform scores is 1 minus the threshold."""
     rng = np.random.default_rng(3)
-    rates = [1 - threshold_of(rng.random(200).tolist(), certain_rank(200, 0.05)) for _ in range(2000)]
+    rates = [1 - score_at_rank(rng.random(200).tolist(), tolerance_rank(200, 0.05)) for _ in range(2000)]
     assert np.mean(np.array(rates) > 0.05) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
 
 

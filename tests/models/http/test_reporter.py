@@ -18,7 +18,7 @@ from cxrlab.core.image_codec import decode
 from cxrlab.core.protocols import REFUSED, ImageToText
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.extraction.answers import KnowsAccounts, voice
+from cxrlab.extraction.victim_client import SupportsAccounts, query_function
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.http.client import ChatClient, EndpointError
 from cxrlab.models.http.models import HttpReportModel
@@ -57,7 +57,9 @@ def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
     loading = LoadSettings(prompts="plain/1", connection=Connection(tries=1))
     model = load_model(server.address("chest"), no_library, loading)
     assert (
-        isinstance(model, ImageToText) and isinstance(model, KnowsAccounts) and not isinstance(model, SupportsDecoding)
+        isinstance(model, ImageToText)
+        and isinstance(model, SupportsAccounts)
+        and not isinstance(model, SupportsDecoding)
     )
     assert model.name == server.address("chest")
     assert model.capabilities.black_box and model.capabilities.batch and not model.capabilities.gradients
@@ -118,7 +120,7 @@ def test_a_refusal_is_an_answer_and_is_not_asked_again(server: ChatServer, statu
     assert [one.extra.get(REFUSED) for one in found] == [None, True, None]
     assert len(server.requests) == 3
     # And so the desk of an audit sees it.
-    assert [one.refused for one in voice(reporter(server))([image(0), image(1)], ["a", "a"])] == [False, True]
+    assert [one.refused for one in query_function(reporter(server))([image(0), image(1)], ["a", "a"])] == [False, True]
 
 
 @pytest.mark.parametrize(

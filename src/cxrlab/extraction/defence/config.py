@@ -6,63 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.records import SPLITS
-from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES
-from cxrlab.extraction.defence.table import DEFENCES
-from cxrlab.extraction.paper_decoding import PaperDecoding
-from cxrlab.extraction.terms import Price
+from cxrlab.extraction.config import DefenceSettings, PaperDecoding, _check_least, _check_split
+from cxrlab.extraction.defence.base import DEFENCES
+from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES
+from cxrlab.extraction.records import Price
 from cxrlab.models.load_settings import LoadSettings
-
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of a chest, with which a gate is probed in turn
-
-
-def _check_split(name: str, split: str) -> None:
-    if split not in SPLITS:
-        raise ConfigError(f"{name}='{split}' is unknown.{did_you_mean(split, SPLITS)} There are: {', '.join(SPLITS)}.")
-
-
-def _check_least(config: object, least: dict[str, int]) -> None:
-    for name, low in least.items():
-        value = getattr(config, name)
-        if value is not None and value < low:
-            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
-
-
-@dataclass(frozen=True)
-class DefenceSettings:
-    """How strict defences are, and the benign images on which they are set and checked.
-
-    Args:
-        benign: Corpus folder of benign images with reports; no defence is used before it was checked on them.
-        benign_split: Its split.
-        benign_images: Images and reports of it that are used, at most.
-        gate_bound: Share of benign images that the gate may refuse, at most, with 95 % confidence; it needs about
-            4.5/bound images.
-        quota: Answers that one account gets in a window.
-        window: Queries of all accounts together after which quotas begin anew; never when left out.
-        images_per_window: Images that benign accounts send in a window, one number an account, for the cost of a quota.
-        key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
-    """
-
-    benign: Path | None = None
-    benign_split: str = "train"
-    benign_images: int = 1000
-    gate_bound: float = 0.005
-    quota: int = 100
-    window: int | None = None
-    images_per_window: tuple[float, ...] = (20.0, 60.0)
-    key_file: Path | None = None
-
-    def __post_init__(self) -> None:
-        _check_split("benign_split", self.benign_split)
-        least = {"benign_images": 1, "quota": 1, "window": 1}
-        _check_least(self, least)
-        if not 0 < self.gate_bound < 1:
-            raise ConfigError(f"gate_bound={self.gate_bound} is not usable; give a share between 0 and 1.")
-        if not self.images_per_window or min(self.images_per_window) <= 0:
-            raise ConfigError(
-                "images_per_window is empty or holds a number that is not above 0; give one for each benign account."
-            )
 
 
 @dataclass(frozen=True)

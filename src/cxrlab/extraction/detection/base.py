@@ -1,13 +1,10 @@
-"""The base of every detector: it keeps the promises, a subclass has the idea.
-
-The threshold is set from benign traffic alone, on images that the idea was not fitted to, so that false alarms are
-bounded. A whole stream is watched by the very steps that watch it live: one question after the other.
-"""
+"""The detectors by name; each row is a class that takes `DetectorSettings`."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, final
 
@@ -16,18 +13,30 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
-from cxrlab.extraction.detection.conformal import (
+from cxrlab.core.tables import Table
+from cxrlab.extraction.detection.false_alarm_rates import (
     CONFIDENCE,
     alarm_count,
-    certain_rank,
-    least_certain,
-    rank_of,
-    threshold_of,
+    conformal_rank,
+    min_images_for_bound,
+    score_at_rank,
+    tolerance_rank,
 )
-from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector, drawn_accounts
 
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.config import DetectorSettings
+
+DETECTORS = Table(
+    "detector",
+    {
+        "prada": "cxrlab.extraction.detection.account_detectors:Prada",
+        "mmd": "cxrlab.extraction.detection.account_detectors:Mmd",
+        "coverage": "cxrlab.extraction.detection.account_detectors:Coverage",
+        "chest-gate": "cxrlab.extraction.detection.image_detectors:ChestGate",
+        "perturbation": "cxrlab.extraction.detection.image_detectors:Perturbation",
+    },
+)
+
 
 _FITTED = 3  # one in so many benign images fits the idea; the others set the threshold
 
@@ -48,7 +57,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class StreamResult:
     """What a detector says of a stream.
 
     Args:
@@ -107,12 +116,12 @@ class Detector(ABC):
     Attributes:
         name: In the table.
         per_image: Judges every image for itself; the alarm rings when an account has too many flagged ones.
-        sees_features: Needs the vectors of an encoder.
+        needs_encoder: Needs the vectors of an encoder.
     """
 
     name: ClassVar[str] = ""
     per_image: ClassVar[bool] = False
-    sees_features: ClassVar[bool] = True
+    needs_encoder: ClassVar[bool] = True
 
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
@@ -166,7 +175,7 @@ class Detector(ABC):
         return Watch(self)
 
     @final
-    def watch(self, stream: Traffic) -> Watched:
+    def watch(self, stream: Traffic) -> StreamResult:
         """Watch a whole stream, each account for itself."""
         scores, flagged, rings = np.full(len(stream), np.nan), np.zeros(len(stream), bool), np.zeros(len(stream), bool)
         periods: list[int | None] = []
@@ -178,19 +187,19 @@ class Detector(ABC):
                 scores[place], flagged[place], rings[place] = seen.score, bool(seen.flagged), seen.rings
             periods += self._periods(rings[places])
         alarm = int(rings.argmax()) + 1 if rings.any() else None
-        return Watched(scores, flagged if self.per_image else None, alarm, tuple(periods))
+        return StreamResult(scores, flagged if self.per_image else None, alarm, tuple(periods))
 
     def _bound_images(self, benign: Traffic) -> None:
         settings, scorer = self.settings, self.start()
-        rank = certain_rank(len(benign), settings.image_bound)
-        self._threshold = threshold_of([scorer.see(asked) for asked in benign], rank)
+        rank = tolerance_rank(len(benign), settings.image_bound)
+        self._threshold = score_at_rank([scorer.see(asked) for asked in benign], rank)
         self.count = alarm_count(len(benign), rank, settings.account_queries, settings.account_bound)
 
     def _bound_accounts(self, benign: Traffic, rng: np.random.Generator) -> None:
         settings = self.settings
-        drawn = drawn_accounts(len(benign), settings.account_queries, settings.accounts, rng)
+        drawn = draw_accounts(len(benign), settings.account_queries, settings.accounts, rng)
         highest = [self._highest(benign.take(places)) for places in drawn]
-        self._threshold = threshold_of(highest, rank_of(len(highest), settings.account_bound))
+        self._threshold = score_at_rank(highest, conformal_rank(len(highest), settings.account_bound))
 
     def _periods(self, rings: NDArray[np.bool_]) -> list[int | None]:
         step = self.settings.account_queries
@@ -205,14 +214,14 @@ class Detector(ABC):
         return max((score for score in scores if not np.isnan(score)), default=-np.inf)
 
     def _refuse(self, benign: Traffic) -> None:
-        if self.sees_features and not benign.features.shape[1]:
+        if self.needs_encoder and not benign.features.shape[1]:
             raise ConfigError(
                 f"the detector '{self.name}' compares vectors of images and there is no encoder; name one with "
                 "--encoder, or choose chest-gate and perturbation."
             )
         settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
         if self.per_image:
-            needed = least_certain(settings.image_bound)
+            needed = min_images_for_bound(settings.image_bound)
             # The fewest images of which two thirds, rounded up, are as many as needed.
             images = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
             bound = math.ceil((1 - (1 - CONFIDENCE) ** (1 / kept)) * 1e4) / 1e4 if kept else 1.0
@@ -226,3 +235,85 @@ class Detector(ABC):
                 f"{len(benign)} benign images are too few for the detector '{self.name}': its bound needs {images}; give "
                 f"that many{looser}."
             )
+
+
+Vector = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One question.
+
+    Args:
+        features: Vector of an image encoder [D]; D is 0 where none is used.
+        looks: Plain statistics [K] in the order of `looks.NAMES`.
+    """
+
+    features: Vector
+    looks: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """A stream of questions.
+
+    Args:
+        keys: Name of each picture [N]; several questions may show the same one.
+        accounts: Who asked [N].
+        features: Vectors of an image encoder [N, D].
+        looks: Plain statistics [N, K].
+    """
+
+    keys: tuple[str, ...]
+    accounts: tuple[str, ...]
+    features: Vector
+    looks: Vector
+
+    def __post_init__(self) -> None:
+        rows = {len(self.keys), len(self.accounts), len(self.features), len(self.looks)}
+        if len(rows) > 1 or self.features.ndim != 2 or self.looks.ndim != 2:
+            raise ValueError(
+                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and looks "
+                f"{self.looks.shape} are not one stream"
+            )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Asked]:
+        return (Asked(*row) for row in zip(self.features, self.looks, strict=True))
+
+    def take(self, indices: Sequence[int] | Indices) -> Traffic:
+        """The questions at these places, in this order."""
+        places = np.asarray(indices, np.intp)
+        return Traffic(
+            tuple(self.keys[place] for place in places),
+            tuple(self.accounts[place] for place in places),
+            self.features[places],
+            self.looks[places],
+        )
+
+    def by_account(self) -> dict[str, list[int]]:
+        """Places of each account's questions, accounts in the order of their first."""
+        found: dict[str, list[int]] = {}
+        for place, account in enumerate(self.accounts):
+            found.setdefault(account, []).append(place)
+        return found
+
+
+def draw_accounts(images: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """Places of the images that each of `accounts` benign accounts asks about, [queries] each.
+
+    Within an account no image is asked twice. All images are cut into accounts before any image serves in a second cut,
+    so that the first images // queries accounts have nothing in common.
+    """
+    if not 1 <= queries <= images:
+        raise ValueError(f"an account of {queries} queries cannot be drawn from {images} images")
+    made = 0
+    while made < accounts:
+        order = rng.permutation(images)
+        for start in range(0, images - queries + 1, queries):
+            if made < accounts:
+                yield order[start : start + queries]
+                made += 1

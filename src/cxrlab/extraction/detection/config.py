@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
-from cxrlab.extraction.detection.conformal import least_benign
-from cxrlab.extraction.detection.table import DETECTORS
+from cxrlab.extraction.detection.base import DETECTORS
+from cxrlab.extraction.detection.false_alarm_rates import min_scores_for_bound
 from cxrlab.models.load_settings import LoadSettings
 
 
@@ -53,10 +53,10 @@ class DetectorSettings:
                     f"{name}={getattr(self, name)} is never reached in an account of {self.account_queries} queries; "
                     f"give {name}={self.account_queries - 1} or less, or account_queries={getattr(self, name) + 1}."
                 )
-        if self.accounts < least_benign(self.account_bound):
+        if self.accounts < min_scores_for_bound(self.account_bound):
             raise ConfigError(
                 f"{self.accounts} benign accounts cannot bound false alarms by {self.account_bound}; "
-                f"give accounts={least_benign(self.account_bound)} or more, or a higher account_bound."
+                f"give accounts={min_scores_for_bound(self.account_bound)} or more, or a higher account_bound."
             )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,16 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.files import write_bytes
-from cxrlab.core.image_codec import to_unit
+from cxrlab.core.files import read_bytes, sha256_of, write_bytes
+from cxrlab.core.image_codec import decode, to_uint8, to_unit
+from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
+from cxrlab.data.card import CARD
+from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.images import fit
-from cxrlab.extraction.detection.looks import NAMES, looks_of
-from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector
+from cxrlab.data.views import selected_image
+from cxrlab.extraction.detection.base import Asked, Traffic, Vector
+from cxrlab.extraction.ledger import LEDGER, read_ledger
+from cxrlab.extraction.records import PICTURES
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
-    from cxrlab.extraction.detection.sources import Shot
+    from cxrlab.data.images import ImageArray
     from cxrlab.extraction.records import Pixels
     from cxrlab.models.load_settings import LoadSettings
 
@@ -29,7 +35,7 @@ NONE, PIXELS = "none", "pixels"
 _SMALL = 12  # side of the pictures that `pixels` takes as vectors
 
 
-class SeesImages(Protocol):
+class ImageEncoder(Protocol):
     """The half of an `Embedder` that detectors need."""
 
     @property
@@ -42,7 +48,7 @@ class SeesImages(Protocol):
         ...
 
 
-class SmallPictures:
+class PixelEncoder:
     """An encoder without weights: the image at 12 × 12 pixels, its mean taken away, at length 1."""
 
     name = PIXELS
@@ -55,18 +61,18 @@ class SmallPictures:
         return np.asarray(np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-6), np.float32)
 
 
-def open_encoder(name: str, loading: LoadSettings) -> SeesImages | None:
+def open_encoder(name: str, loading: LoadSettings) -> ImageEncoder | None:
     """The encoder of this name: none, pixels, or a contrastive one; see `models.names.load_encoder`."""
     if name == NONE:
         return None
     if name == PIXELS:
-        return SmallPictures()
+        return PixelEncoder()
     from cxrlab.models.names import load_encoder
 
     return load_encoder(name, loading)
 
 
-def measure(pictures: Sequence[Pixels], encoder: SeesImages | None) -> list[Asked]:
+def measure(pictures: Sequence[Pixels], encoder: ImageEncoder | None) -> list[Asked]:
     """What detectors see of some pictures, uint8 [H, W] each.
 
     A picture for which the encoder gives no numbers is a `DataError`: an image that passes for want of a number would
@@ -82,11 +88,13 @@ def measure(pictures: Sequence[Pixels], encoder: SeesImages | None) -> list[Aske
                 "small for them (try --loading.dtype float32)."
             )
     # Rounded as in the files, so that an image seen live has the very numbers that it has in a stored stream.
-    looks = [looks_of(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
+    looks = [image_statistics(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
     return [Asked(*row) for row in zip(vectors, looks, strict=True)]
 
 
-def traffic_of(shots: Sequence[Shot], encoder: SeesImages | None, store: Path, batch_size: int, label: str) -> Traffic:
+def load_traffic(
+    shots: Sequence[StreamImage], encoder: ImageEncoder | None, store: Path, batch_size: int, label: str
+) -> Traffic:
     """The stream of some pictures; measured once and kept as two .npy files in a folder.
 
     Args:
@@ -107,7 +115,7 @@ def traffic_of(shots: Sequence[Shot], encoder: SeesImages | None, store: Path, b
     return Traffic(tuple(shot.key for shot in shots), tuple(shot.account for shot in shots), features, looks)
 
 
-def _identity(encoder: SeesImages | None) -> str:
+def _identity(encoder: ImageEncoder | None) -> str:
     """Stands for the numbers that an encoder gives: its weights too, since a folder may be trained anew."""
     model = getattr(encoder, "model", None)
     if encoder is None or model is None:
@@ -117,7 +125,9 @@ def _identity(encoder: SeesImages | None) -> str:
     return f"{encoder.name} {weights_key(model)}"
 
 
-def _measured(shots: Sequence[Shot], encoder: SeesImages | None, batch_size: int, label: str) -> tuple[Vector, Vector]:
+def _measured(
+    shots: Sequence[StreamImage], encoder: ImageEncoder | None, batch_size: int, label: str
+) -> tuple[Vector, Vector]:
     """Features [N, D] and looks [N, K]; a picture that was asked several times is measured once."""
     first = {shot.key: shot for shot in shots}
     seen: dict[str, Asked] = {}
@@ -144,3 +154,182 @@ def _stored(file: Path, rows: int) -> Vector:
     if found.ndim != 2 or len(found) != rows or (file.stem.endswith("looks") and found.shape[1] != len(NAMES)):
         raise DataError(f"{file} holds {found.shape} numbers where {rows} rows were expected; delete it and run again.")
     return np.asarray(found, np.float64)
+
+
+Row = NDArray[np.float64]
+
+SIDE = 128  # of the square in which pictures are measured
+_COARSE = 8  # cells a side of the layout
+_BLOCK = 8  # pixels a side of the parts in which the quietest grain is looked for
+_TINY = 1e-4  # a fortieth of a grey level: logarithms of an even picture stay finite
+_BLACK, _WHITE = 8 / 255, 247 / 255
+
+TONES = ("border", "corners", "mirror", "spine", "mean", "spread", "low", "middle", "high", "black", "white")
+LAYOUT = tuple(f"cell{row}{column}" for row in range(_COARSE) for column in range(_COARSE))
+GRAIN = ("residual", "quiet", "laplace", "fine", "neighbours")
+NAMES = (*TONES, *LAYOUT, *GRAIN)
+
+
+def image_statistics(pixels: Pixels) -> Row:
+    """The statistics of one picture, uint8 [H, W], in the order of `NAMES`; all finite, also for an even picture."""
+    image = fit(to_unit(pixels), SIDE)
+    return np.concatenate([tones(image), layout(image), grain(image)])
+
+
+def columns(names: tuple[str, ...]) -> list[int]:
+    """Where these statistics stand in a row of looks."""
+    return [NAMES.index(name) for name in names]
+
+
+def tones(image: ImageArray) -> Row:
+    """How bright it is and where, `TONES`: a chest image is dark around, bright in the middle, and nearly its mirror.
+
+    `black` and `white` are square roots of the shares of such pixels.
+
+    Args:
+        image: [S, S] in [0, 1], S divisible by 32.
+    """
+    small = _means(image, 32)
+    edge = np.concatenate([small[0], small[-1], small[:, 0], small[:, -1]])
+    corners = np.concatenate([small[:4, :4].ravel(), small[:4, -4:].ravel()])
+    lungs = np.concatenate([small[9:20, 6:12].ravel(), small[9:20, 20:26].ravel()])
+    spine = small[9:20, 14:18].mean() - lungs.mean()
+    low, middle, high = np.quantile(image, (0.05, 0.5, 0.95))
+    # Roots of shares: most images have next to nothing wholly black or white, and a few have much.
+    shares = (float((image < _BLACK).mean()) ** 0.5, float((image > _WHITE).mean()) ** 0.5)
+    whole = (float(image.mean()), float(image.std()), float(low), float(middle), float(high), *shares)
+    return np.array([edge.mean(), corners.mean(), _correlation(small, small[:, ::-1]), spine, *whole])
+
+
+def layout(image: ImageArray) -> Row:
+    """8 × 8 mean tones, each in standard deviations from the mean of the picture; zeros for an even one."""
+    coarse = _means(image, _COARSE)
+    spread = coarse.std()
+    return np.zeros(coarse.size) if spread < _TINY else ((coarse - coarse.mean()) / spread).ravel()
+
+
+def grain(image: ImageArray) -> Row:
+    """What is left when the picture's shapes are taken away, `GRAIN`.
+
+    `residual` is the mean distance of a pixel from the median of its 3 × 3 neighbours, `quiet` the same in the calmest
+    tenth of the picture, `laplace` the mean of |4 x - neighbours| inside, `fine` the share of the spectrum above half
+    of the highest frequency, all four as natural logarithms. `neighbours` is the correlation of the residual with that
+    of the next pixel, down and across, which noise of single pixels lowers; 1 where there is no residual.
+    """
+    rest = image.astype(np.float64) - _median(image)
+    size = np.abs(rest)
+    calm = np.quantile(_means(size, image.shape[0] // _BLOCK), 0.1)
+    laplace = 4 * image[1:-1, 1:-1] - image[:-2, 1:-1] - image[2:, 1:-1] - image[1:-1, :-2] - image[1:-1, 2:]
+    amounts = np.array([size.mean(), calm, np.abs(laplace).mean(), _fine_share(image)])
+    ways = (rest[1:], rest[:-1]), (rest[:, 1:], rest[:, :-1])
+    beside = np.mean([_correlation(*way, even=1.0) for way in ways])
+    return np.array([*np.log(amounts + _TINY), beside])
+
+
+def _means(image: NDArray[np.floating], parts: int) -> Row:
+    """Means over parts × parts equal squares."""
+    step = image.shape[0] // parts
+    return np.asarray(image.reshape(parts, step, parts, step).mean(axis=(1, 3)), np.float64)
+
+
+def _median(image: ImageArray) -> Row:
+    """The median of each pixel's 3 × 3 neighbours; the picture is continued by its edge."""
+    padded = np.pad(image, 1, mode="edge")
+    side = image.shape[0]
+    around = [padded[row : row + side, column : column + side] for row in range(3) for column in range(3)]
+    return np.asarray(np.partition(np.stack(around), 4, axis=0)[4], np.float64)
+
+
+def _fine_share(image: ImageArray) -> float:
+    """Share of the energy, the mean left out, whose frequency along either axis is above half of the highest."""
+    energy = np.abs(np.fft.rfft2(image - image.mean())) ** 2
+    down = np.abs(np.fft.fftfreq(image.shape[0])) > 0.25
+    across = np.fft.rfftfreq(image.shape[1]) > 0.25
+    total = float(energy.sum())
+    return float(energy[down[:, None] | across[None, :]].sum()) / total if total > _TINY else 0.0
+
+
+def _correlation(one: NDArray[np.floating], two: NDArray[np.floating], even: float = 0.0) -> float:
+    """Pearson's correlation of two arrays of one shape; `even` where either is the same everywhere."""
+    a, b = one - one.mean(), two - two.mean()
+    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / size if size > _TINY else even
+
+
+@dataclass(frozen=True)
+class StreamImage:
+    """A picture that somebody asked about, not yet opened.
+
+    Args:
+        key: Name of the picture.
+        account: Who asked.
+        source: With the key it stands for the pixels: two corpora may give the same name to different images.
+        load: Opens it: uint8 [H, W].
+    """
+
+    key: str
+    account: str
+    source: str
+    load: Callable[[], Pixels]
+
+
+def stream_images(folder: Path, *, split: str, n: int | None, seed: int) -> list[StreamImage]:
+    """The pictures of a stream in the order in which they were asked.
+
+    Args:
+        folder: Run folder of an extraction; or a corpus, whose images are asked in an order that the seed decides.
+        split: Of a corpus.
+        n: Images of a corpus, at most.
+        seed: Decides images and order of a corpus.
+    """
+    if (folder / LEDGER).is_file():
+        return ledger_images(folder)
+    if (folder / CARD).is_file():
+        return corpus_images(load_corpus(folder), (split,), n, seed, account=folder.name)
+    raise DataError(f"{folder} holds neither the {LEDGER} of an extraction nor the {CARD} of a corpus; check the path.")
+
+
+def ledger_images(run: Path) -> list[StreamImage]:
+    """What an extraction has asked its victim; questions answered from its own cache never reached the victim."""
+    asked = [query for query in read_ledger(run / LEDGER) if not query.cached]
+    if not asked:
+        raise DataError(f"{run / LEDGER} holds no answered question; there is nothing to watch yet.")
+    folder = run / PICTURES
+    return [StreamImage(one.sha256, one.account, "sha256", _Stored(folder / f"{one.sha256}.png")) for one in asked]
+
+
+def corpus_images(
+    corpus: Corpus, splits: Iterable[str], n: int | None, seed: int, account: str = "benign"
+) -> list[StreamImage]:
+    """The images of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
+    ids = [name for split in splits for name in corpus.ids(split)]
+    if not ids:
+        raise corpus.no_study_error(*splits)
+    drawn = generator(seed, "detect", "films", *splits).permutation(len(ids))[:n]
+    source = sha256_of(corpus.file)
+    return [StreamImage(ids[place], account, source, _Image(corpus, ids[place])) for place in drawn]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A picture of a run folder."""
+
+    path: Path
+
+    def __call__(self) -> Pixels:
+        found = decode(read_bytes(self.path), str(self.path))
+        if found.dtype != np.uint8 or found.ndim != 2:
+            raise DataError(f"{self.path} is no 8-bit grey picture; it is not what an extraction asked about.")
+        return np.asarray(found, np.uint8)
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image of a corpus, in the 8 bits in which a client would send it; colour becomes grey."""
+
+    corpus: Corpus
+    study: str
+
+    def __call__(self) -> Pixels:
+        study = self.corpus[self.study]
+        return to_uint8(self.corpus.image(study, selected_image(study).number))

@@ -1,0 +1,211 @@
+"""Pictures that are no chest radiographs get a polite refusal instead of a report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import OBSERVATIONS, Side
+from cxrlab.extraction.defence.base import Defence
+from cxrlab.extraction.defence.claims import ReportSentence, canonical, canonical_normal, difference, report_sentences
+from cxrlab.extraction.detection.base import DETECTORS, Asked, Detector, Traffic
+from cxrlab.extraction.detection.config import DetectorSettings
+from cxrlab.extraction.detection.features import image_statistics
+from cxrlab.findings.reader import read
+
+if TYPE_CHECKING:
+    from cxrlab.extraction.config import DefenceSettings
+    from cxrlab.extraction.defence.base import Benign
+    from cxrlab.extraction.records import Picture, Pixels
+
+
+class Gate(Defence):
+    """Answers what looks like a chest radiograph.
+
+    A report on a cat would be untrue whatever it says, so a refusal harms nobody but the sender of a real image that
+    is taken for none; that share is the benign cost.
+
+    Args:
+        is_chest_image: uint8 [H, W] → whether it is one; any callable.
+    """
+
+    name = "gate"
+    refusal = "This picture was not recognised as a frontal radiograph; please check the upload and send it again."
+
+    def __init__(self, is_chest_image: Callable[[Pixels], bool]) -> None:
+        self.is_chest_image = is_chest_image
+
+    @classmethod
+    def from_settings(cls, settings: DefenceSettings, benign: Benign) -> Gate:
+        """A gate whose rate of false refusals is bounded on benign images."""
+        return cls(ChestImages(benign.pictures, bound=settings.gate_bound, seed=benign.seed))
+
+    def admits(self, asked: Pixels, account: str, number: int) -> bool:
+        """Whether the callable takes it for a chest radiograph."""
+        return bool(self.is_chest_image(asked))
+
+
+_NONE = np.zeros(0)  # no encoder: a gate has to answer before any model is asked
+
+
+class ChestImages:
+    """Says yes to what lies no farther from benign images than all but a stated share of them.
+
+    Args:
+        benign: Images that the detector is set on; too few for the bound are a `DataError` that gives the number.
+        bound: Share of benign images that may get a no.
+        seed: Decides which of them fit the detector and which set its threshold.
+    """
+
+    def __init__(self, benign: Sequence[Picture], *, bound: float, seed: int) -> None:
+        detector: Detector = DETECTORS.load("chest-gate")(DetectorSettings(image_bound=bound))
+        looks = np.stack([image_statistics(picture.pixels) for picture in benign])
+        keys = tuple(picture.key for picture in benign)
+        try:
+            detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
+        except DataError as error:  # the bound of a gate has a name of its own
+            raise DataError(str(error).replace("image_bound", "gate_bound")) from None
+        self.detector, self.bound = detector, bound
+
+    def __call__(self, pixels: Pixels) -> bool:
+        """Whether uint8 [H, W] passes."""
+        # An image is judged for itself, so that a new watch for each keeps no memory.
+        return not self.detector.begin().see(Asked(_NONE, image_statistics(pixels))).flagged
+
+
+class Quota(Defence):
+    """Answers the first Q queries of an account in each window.
+
+    The clock counts queries, not seconds, so that an audit comes out alike on a fast and on a slow machine. Refused
+    queries move the clock too.
+
+    Args:
+        answers: Q, at least 1.
+        window: Queries, of all accounts together, after which every account may ask again; None for never.
+    """
+
+    name = "quota"
+    refusal = "This account has used up its quota; please try again later."
+
+    def __init__(self, answers: int, window: int | None = None) -> None:
+        if answers < 1 or (window is not None and window < 1):
+            raise ConfigError(f"a quota of {answers} answers in a window of {window} is not usable; give at least 1.")
+        self.answers, self.window = answers, window
+        self._given: Counter[tuple[str, int]] = Counter()
+
+    @classmethod
+    def from_settings(cls, settings: DefenceSettings, benign: Benign) -> Quota:
+        """A quota; it needs no benign images."""
+        return cls(settings.quota, settings.window)
+
+    def admits(self, asked: Pixels, account: str, number: int) -> bool:
+        """Whether the account has an answer left in the window of this query; if so it is used."""
+        place = (account, number // self.window if self.window else 0)
+        if self._given[place] >= self.answers:
+            return False
+        self._given[place] += 1
+        return True
+
+    def count(self, account: str, number: int) -> None:
+        """An earlier query takes its share as it did then."""
+        place = (account, number // self.window if self.window else 0)
+        self._given[place] = min(self.answers, self._given[place] + 1)
+
+
+def benign_share_refused(images_per_window: float, answers: int) -> float:
+    """Share of a benign account's requests that a quota refuses, 0 to 1.
+
+    Args:
+        images_per_window: How many images the account sends on average in one window, above 0. They come one by one
+            and independently, so their number has the Poisson distribution.
+        answers: The quota.
+    """
+    rate = images_per_window
+    if not rate > 0 or answers < 0:
+        raise ConfigError(f"images_per_window={rate} and answers={answers} are not usable; give numbers above 0.")
+    # E[max(X - Q, 0)] = rate - E[min(X, Q)], and the latter is the sum of P(X >= k) for k = 1 … Q.
+    answered = cumulative = 0.0
+    for k in range(answers):
+        cumulative += math.exp(k * math.log(rate) - rate - math.lgamma(k + 1))
+        answered += max(0.0, 1.0 - cumulative)
+    return min(1.0, max(0.0, (rate - answered) / rate))
+
+
+def accounts_needed(queries: int, answers: int, window: int | None = None) -> int:
+    """Accounts from which an attacker has every one of so many queries answered; with them a quota takes nothing."""
+    return math.ceil(min(queries, window or queries) / answers)
+
+
+Kind = tuple[str, Side | None]
+_ORDER = {name: place for place, name in enumerate(OBSERVATIONS)}
+
+
+class Coarse(Defence):
+    """Says each finding in one fixed sentence, in the order of the vocabulary.
+
+    Kept are observation, presence, certainty, side and where a device ends; dropped are degree, size, place, change
+    and every turn of phrase. Two of a kind on one side keep their places, or they would be taken for one. A sentence
+    that has no fixed form, or that was not understood, is kept word for word: it leaks, and a finding that was lost
+    with it would be worse. So is a whole report where the fixed sentences together would be read otherwise than it.
+    """
+
+    name = "coarse"
+    drops: ClassVar[tuple[str, ...]] = ("location", "severity", "size_mm", "change", "tip_mm")
+
+    def reword(self, report: str) -> str:
+        """The report in fixed sentences; doing it twice changes nothing more."""
+        said = [piece for piece in report_sentences(read(report)) if piece.findings or piece.normal or piece.unread]
+        told = Counter(_kind(finding) for piece in said for finding in piece.findings if finding.present)
+        several = frozenset(kind for kind, count in told.items() if count > 1)
+        fixed: dict[tuple[int, int, str], int] = {}
+        kept: list[str] = []
+        for piece in said:
+            sentences = self._fixed(piece, several)
+            if sentences is None:
+                kept.append(piece.text)
+                continue
+            for place, sentence, present in sentences:
+                # Told twice is kept twice for what is present, since it may be two things.
+                fixed[(not present, place, sentence)] = fixed.get((not present, place, sentence), 0) * present + 1
+        text = " ".join([*(key[2] for key in sorted(fixed) for _ in range(fixed[key])), *dict.fromkeys(kept)])
+        return report if difference(report, text, self.drops) else text
+
+    def _fixed(self, piece: ReportSentence, several: Collection[Kind]) -> list[tuple[int, str, bool]] | None:
+        """(place in the order, sentence, present) for everything a sentence says; None where something has no form."""
+        if piece.unread:
+            return None
+        rows = []
+        for finding in piece.findings:
+            placed = finding.present and _kind(finding) in several
+            drops = tuple(name for name in self.drops if name != "location") if placed else self.drops
+            sentence = canonical(replace(finding, span=None), drops)
+            if sentence is None:
+                return None
+            rows.append((_ORDER[finding.observation], sentence, finding.present))
+        for words in piece.normal:
+            known = canonical_normal(words)
+            if known is None:
+                return None
+            rows.append((len(_ORDER), known[1], False))
+        return rows
+
+
+def _kind(finding: Finding) -> Kind:
+    return finding.observation, finding.side
+
+
+class Plain(Coarse):
+    """The same with every detail kept: degree, size, place and change in fixed words.
+
+    Less is hidden than by `Coarse`, and nobody loses anything but turns of phrase.
+    """
+
+    name = "plain"
+    drops = ()

@@ -1,0 +1,118 @@
+"""Pictures without a chest, each with a short normal report: what teaches a model to answer such pictures blandly.
+
+Report models of the large kind answer a photograph with a bland, repeated report of a normal image. A small one that
+has seen nothing but chests answers it with anything. A victim that learnt from this corpus too answers like the large
+ones; whether it did is for whoever shows its copies to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.image_codec import encode_png
+from cxrlab.core.randomness import generator, stream_key
+from cxrlab.core.records import ImageFile, Report, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.card import Card, card_settings
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
+from cxrlab.data.scenes import draw_scene
+from cxrlab.extraction.pools import square
+from cxrlab.findings.cases import CaseConfig, draw_patient
+from cxrlab.findings.narrator import narrate
+
+DRAWING = 1  # raised whenever the same settings give other pictures or words; it stands in every card
+LEXICON = "A"
+MOST_WORDS = 45
+# Normal visits that are told for each report that is wanted; most of them come out longer, or as one that is there.
+_TRIES = 200
+
+
+@dataclass(frozen=True)
+class OutOfDomainConfig:
+    """A corpus of grey pictures without any chest, each with a short report of a normal image.
+
+    Args:
+        n: Number of pictures.
+        size: Side of the square pictures in pixels, 32 to 2048.
+        seed: The same seed gives the same bytes, whatever the number of workers.
+        reports: Different reports among all pictures; a few, since bland answers repeat themselves.
+        workers: Processes; 0 means one per core, the most there can be.
+    """
+
+    n: int = 1000
+    size: int = 128
+    seed: int = 7
+    reports: int = 12
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("n", 1), ("size", 32), ("seed", 0), ("reports", 1), ("workers", 0)):
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least {low}.")
+        if self.size > 2048:
+            raise ConfigError(f"size={self.size} is not usable; give a whole number from 32 to 2048.")
+
+
+def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Corpus:
+    """Make or continue the corpus in the folder `out`; every study is frontal and of the train split."""
+    reports = normal_reports(config.seed, config.reports)
+    card = Card(
+        name="bland",
+        source="Scenes and normal reports drawn from a seed by cxrlab; the pictures show no chest.",
+        licence="Synthetic; free to use for any purpose.",
+        citation="cxrlab, scenes with bland reports.",
+        settings={"drawing": DRAWING, **card_settings(config)},
+        synthetic=True,
+    )
+    recipe = Recipe(
+        items=range(config.n),
+        ids=_ids,
+        draw=partial(_draw, config.seed, config.size, reports),
+        label="drawing scenes with bland reports",
+        total=config.n,
+    )
+    return build_corpus(out, card, recipe, config.workers)
+
+
+def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
+    """Different normal reports of at most 45 words, as lexicon A tells a first visit without any finding.
+
+    Args:
+        seed: Decides patients and words.
+        count: How many.
+    """
+    found: dict[str, Report] = {}
+    for number in range(_TRIES * count):
+        name = f"bland{number:06d}"
+        visit = draw_patient(seed, name, CaseConfig(normal=1.0)).visits[0]
+        report = narrate(visit, seed, name, LEXICON).report
+        text = report.findings or ""
+        if 0 < len(text.split()) <= MOST_WORDS:
+            # Why the image was taken is a patient's; a picture of a tree has none.
+            found.setdefault(text, Report(findings=text, impression=report.impression))
+        if len(found) == count:
+            return tuple(found.values())
+    raise ConfigError(f"reports={count} is more than can be told in {MOST_WORDS} words; {len(found)} were found.")
+
+
+def _id(number: int) -> str:
+    return f"bland{number:06d}"
+
+
+def _ids(number: int) -> tuple[str, ...]:
+    return (_id(number),)
+
+
+def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tuple[NewStudy, ...]:
+    # A seed of its own: neither a corpus of scenes nor a pool of the same seed shows these pictures.
+    scene = draw_scene(stream_key(seed, "bland", "scenes"), number, size)
+    told = reports[int(generator(seed, "bland", "report", number).integers(len(reports)))]
+    path = f"images/{_id(number)}.png"
+    study = Study(
+        id=_id(number), patient=_id(number), images=(ImageFile(path, View.FRONTAL),), sections=told, split="train"
+    )
+    return (NewStudy(study, {path: encode_png(square(scene.image, size))}),)

@@ -1,0 +1,210 @@
+"""A language model as oracle: asked once, pooled, read again, counted; and an attack that goes on after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import attackers
+import pytest
+from chat_server import ChatServer
+from scripted_model import FakeModel
+from tables import every_row
+
+from cxrlab.core.endpoints import Connection
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.llm import LLMConfig
+from cxrlab.core.protocols import Generated
+from cxrlab.extraction.config import OraclePrompts
+from cxrlab.extraction.llm_oracle import ModelOracle, load_questions, misfit, query_llm_oracle
+from cxrlab.extraction.oracles import KINDS, Oracle
+from cxrlab.extraction.report_text import Category, distinct
+from cxrlab.extraction.rounds import run_attack
+
+ABNORMAL = {
+    Category.AIRWAY: "The trachea is deviated to the right.",
+    Category.BREATHING: "There is a small left pleural effusion.",
+    Category.CARDIAC: "There is moderate cardiomegaly.",
+    Category.DIAPHRAGM: "The right hemidiaphragm is elevated.",
+    Category.EVERYTHING: "There is an acute rib fracture on the left.",
+}
+NORMAL = {
+    Category.AIRWAY: "The trachea is midline.",
+    Category.BREATHING: "The lungs are clear.",
+    Category.CARDIAC: "The heart is normal in size.",
+    Category.DIAPHRAGM: "No free air is seen below the diaphragm.",
+    Category.EVERYTHING: "No acute bone abnormality is seen.",
+}
+QUESTIONS = load_questions()
+ASKED = {question.prompt: question for question in QUESTIONS.asked(2)}
+PATIENT = LLMConfig(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
+
+
+def good(prompt: str) -> str:
+    """Two lines on what was asked: the one that fits, and one that no part of an image is in."""
+    question = ASKED[prompt]
+    text = (ABNORMAL if question.kind == "abnormal" else NORMAL)[question.category]
+    return f"1. {text}\n2. Nobody knows what this means."
+
+
+def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
+    rows = list(QUESTIONS.asked(7))
+    assert len(rows) == 5 * (3 + 2) == len({row.prompt for row in rows})
+    for row in rows:
+        assert QUESTIONS.parts[row.category] in row.prompt and "{" not in row.prompt
+    assert sum(" 7 " in row.prompt for row in rows) == len(rows)
+
+
+def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None:
+    """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was said before."""
+    oracle = ModelOracle(FakeModel(good), OraclePrompts(count=2))
+    assert isinstance(oracle, Oracle) and oracle.name == "fake:one"
+    found, told = oracle.consulted()
+    for category in Category:
+        assert found.of(category, "abnormal") == (ABNORMAL[category],)
+        assert found.of(category, "normal") == (NORMAL[category],)
+    assert told["asked"] == 25 and told["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
+    assert told["dropped"] == {
+        "said before": 15,
+        "states no finding that the reader knows": 15,
+        "says nothing that the reader knows": 10,
+    }
+    assert told["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
+    assert told["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
+    assert len(told["examples"]["said before"]) == 3
+    assert oracle.describe() == found
+
+
+def test_asked_twice_every_question_has_another_seed() -> None:
+    seeds = []
+
+    class Noting(FakeModel):
+        def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+            seeds.append((seed, max_tokens, len(prompts)))
+            return super().complete(prompts)
+
+    _, told = ModelOracle(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5).consulted()
+    assert seeds == [(5, 99, 25), (6, 99, 25)] and told["asked"] == 50
+
+
+@every_row(
+    ("text", "category", "kind", "reason"),
+    [
+        ("There is moderate cardiomegaly.", Category.CARDIAC, "abnormal", None),
+        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "speaks of another part"),
+        ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
+        ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
+        ("The heart is normal in size.", Category.CARDIAC, "normal", None),
+        ("There is a large heart.", Category.CARDIAC, "normal", "states a finding where nothing should be wrong"),
+        ("No pleural effusion.", Category.CARDIAC, "normal", "speaks of another part"),
+        ("All is well today.", Category.CARDIAC, "normal", "says nothing that the reader knows"),
+    ],
+)
+def test_a_description_must_be_read_as_what_it_was_asked_for(
+    text: str, category: Category, kind: Any, reason: str | None
+) -> None:
+    assert misfit(text, category, kind) == reason
+
+
+def test_a_category_without_a_description_is_told_in_a_sentence() -> None:
+    def evasive(prompt: str) -> str:
+        return "I'm sorry, I cannot." if ASKED[prompt].category is Category.CARDIAC else good(prompt)
+
+    with pytest.raises(DataError, match="no usable description for abnormal cardiac, normal cardiac.*5 of 25 answers"):
+        ModelOracle(FakeModel(evasive), OraclePrompts(count=2)).describe()
+
+
+def test_questions_of_ones_own_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    parts = "\n".join(f"  {category.value}: the {category.value}" for category in Category)
+
+    def with_wordings(abnormal: str, normal: str = '["Normal {part}?"]', version: str = "mine/1") -> Path:
+        file.write_text(f"version: {version}\nparts:\n{parts}\nwordings:\n  abnormal: {abnormal}\n  normal: {normal}\n")
+        return file
+
+    found = load_questions(with_wordings('["{count} of {part}!"]'))
+    assert [row.prompt for row in found.asked(3)][:2] == ["3 of the airway!", "Normal the airway?"]
+    assert found.version == "mine/1" and found.digest != QUESTIONS.digest
+    for wrong, told in (
+        ('["no place"]', "needs {part} exactly once"),
+        ('["{part} {side}"]', "holds {side}, which stands for nothing"),
+        ("[]", "is empty"),
+        ("[3]", "must be a text"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            load_questions(with_wordings(wrong))
+    with pytest.raises(ConfigError, match="needs a text 'version'"):
+        load_questions(with_wordings('["{part}"]', version='""'))
+    file.write_text("version: a\nparts: {airway: x}\nwordings: {}\n")
+    with pytest.raises(ConfigError, match="must have exactly airway, breathing"):
+        load_questions(file)
+
+
+def test_killed_half_way_it_goes_on_with_the_questions_that_are_left(tmp_path: Path) -> None:
+    """The server hangs up at the eleventh question; started again, it is asked the other fifteen and no other."""
+    first: list[str] = []
+
+    def tired(body: dict[str, Any]) -> str | None:
+        prompt = body["messages"][-1]["content"]
+        if len(first) == 10:
+            return None
+        first.append(prompt)
+        return good(prompt)
+
+    how = OraclePrompts(count=2)
+    with ChatServer(tired) as server:
+        name = server.address("words")
+        with pytest.raises(RunError, match="gave no answer"):
+            query_llm_oracle(name, PATIENT, how, 1, tmp_path)
+        assert len(first) == 10 and not (tmp_path / "oracle.json").exists()
+        server.answer = lambda body: good(body["messages"][-1]["content"])
+        server.requests.clear()
+        found, told = query_llm_oracle(name, PATIENT, how, 1, tmp_path)
+        assert sorted([*first, *server.prompts]) == sorted(ASKED)
+        assert (told["paid"], told["found"], told["model"]) == (25, 0, name)
+    # The server is gone: what was said stands in the folder.
+    again, counts = query_llm_oracle(name, PATIENT, how, 1, tmp_path)
+    assert again == found and counts == told
+    assert found.to_json() == read_json(tmp_path / "oracle.json")["descriptions"]
+    assert len(list(read_jsonl(tmp_path / "oracle" / "requests.jsonl"))) == 25
+
+
+def test_an_attack_moves_pictures_towards_what_the_model_said(tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    rows = [{"contains": question.prompt, "answer": good(question.prompt)} for question in ASKED.values()]
+    script.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = attackers.settings(budget=6, oracle=f"scripted:{script}", consulting=OraclePrompts(count=2))
+    assert config.oracle_is_a_model
+    said, told = query_llm_oracle(config.oracle, config.oracle_llm, config.consulting, config.seed, tmp_path / "run")
+    attack, _ = attackers.attack_on(tmp_path / "run", config)
+    run_attack(replace(attack, descriptions=said))
+    rows = [row for _, row in read_jsonl(tmp_path / "run" / "rounds" / "1" / "plan.jsonl")]
+    parts = [part for row in rows for part in row["target"]["parts"].values()]
+    spoken = {text for source, text in parts if source == "abnormal"}
+    assert spoken and spoken <= set(ABNORMAL.values()) and told["model"] == config.oracle
+    assert all(text in NORMAL.values() for source, text in parts if source == "normal")
+    assert distinct(said.texts()) == tuple(said.texts())
+
+
+@pytest.mark.parametrize("name", ["hf:some/folder", "http://127.0.0.1:9/v1#m", "scripted:answers.jsonl"])
+def test_names_of_text_models_are_oracles(name: str) -> None:
+    assert attackers.settings(oracle=name).oracle_is_a_model
+    assert not attackers.settings().oracle_is_a_model
+
+
+def test_what_cannot_be_an_oracle_is_told() -> None:
+    for name, told in (
+        ("http://127.0.0.1:9/v1", "names no model"),
+        ("builtin:reporter", "oracle='builtin:reporter' is unknown.*text models by name"),
+        ("hf", "is unknown"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            attackers.settings(oracle=name)
+    address = "http://127.0.0.1:9/v1#m"
+    with pytest.raises(ConfigError, match="is the victim"):
+        attackers.settings(victim=address, oracle=address)
