@@ -6,7 +6,6 @@ import json
 import math
 import multiprocessing
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,10 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
-from cxrlab.studies import ablations
-from cxrlab.studies.ablation_config import AblationsConfig, Variant
-from cxrlab.studies.ablation_plan import Plan, plan
-from cxrlab.studies.ablations import run_ablations, table
-from cxrlab.studies.parts import Part
+from cxrlab.studies.ablations import Ablations, AblationsConfig, AblationVariant, ablation_table
+from cxrlab.studies.corpora import corpus_folders, make_corpora, with_folders
+from cxrlab.studies.engine import Part, run_in_processes, run_recipe
 from cxrlab.studies.run_study import find_study, read_study
-from cxrlab.studies.side_by_side import side_by_side
-from cxrlab.studies.study_corpora import corpus_folders, make_corpora, with_folders
 
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
@@ -50,9 +45,17 @@ def config(**changes: Any) -> AblationsConfig:
     return AblationsConfig(**{**BASE, **changes})
 
 
-def planned(out: Path, **changes: Any) -> Plan:
-    one = config(**changes)
-    return plan(one, corpus_folders(one.corpora, out / "corpora"), out)
+def planned(out: Path, **changes: Any) -> Ablations:
+    return Ablations(config(**changes), out)
+
+
+def run_ablations(settings: AblationsConfig, out: Path) -> Path:
+    return run_recipe(Ablations(settings, out))
+
+
+def trained(study: Ablations) -> list[Part]:
+    """The training stages among the parts."""
+    return [part for part in study.parts if part.kind not in ("reports", "scores")]
 
 
 def variants(**rows: dict[str, Any]) -> dict[str, Any]:
@@ -65,18 +68,21 @@ def test_what_variants_share_is_trained_once(tmp_path: Path) -> None:
     """Without stage 3 nothing new is trained; another stage 3 stands on the same first two."""
     rows = variants(no_stage_3={"stages": [1, 2]}, no_lora={"finetune": {"lora_rank": 0}})
     found = planned(tmp_path, variants=rows)
-    assert [part.folder for part in found.parts] == [
+    assert [part.folder for part in trained(found)] == [
         "seed1/full/encoder",
         "seed1/full/align",
         "seed1/full/finetune",
         "seed1/no-lora/finetune",
     ]
     short = found.trials[1]
-    assert short.model == "seed1/full/align" and short.parts == ("seed1/full/encoder", "seed1/full/align")
+    stages = {"encoder": "seed1/full/encoder", "align": "seed1/full/align"}
+    reports = {"reports": "seed1/no-stage-3/reports", "scores": "seed1/scores/no-stage-3"}
+    assert short.parts == {**stages, **reports}
+    assert found.part("seed1/no-stage-3/reports").config.model == f"hf:{tmp_path}/seed1/full/align/checkpoint"
 
 
 def test_each_stage_starts_from_the_one_before(tmp_path: Path) -> None:
-    encoder, align, finetune = planned(tmp_path).parts[:3]
+    encoder, align, finetune = trained(planned(tmp_path))[:3]
     assert encoder.config.vision_encoder == "fresh:tiny"
     assert align.config.encoder == f"hf:{tmp_path}/seed1/full/encoder/checkpoint"
     assert finetune.config.start == str(tmp_path / "seed1/full/align")
@@ -99,7 +105,7 @@ def test_a_stage_that_is_left_out_hands_its_start_on(tmp_path: Path) -> None:
 
 def test_the_seed_reaches_every_stage(tmp_path: Path) -> None:
     found = planned(tmp_path, seeds=(3, 5))
-    assert {(part.folder[:5], part.config.optimisation.seed) for part in found.parts} == {("seed3", 3), ("seed5", 5)}
+    assert {(part.folder[:5], part.config.optimisation.seed) for part in trained(found)} == {("seed3", 3), ("seed5", 5)}
 
 
 def test_null_takes_a_setting_out(tmp_path: Path) -> None:
@@ -114,17 +120,17 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
 @every_row(
     ("changes", "said"),
     [
-        ({"variants": {"full": {"changes": "x"}}}, "fewer than two rows"),
-        ({"variants": variants(a={"stages": [1]})}, "no model that writes"),
+        ({"variants": {"full": {"changes": "x"}}}, "at least 2"),
+        ({"variants": variants(a={"stages": [1]})}, "no model that writes reports"),
         ({"variants": variants(a={"stages": [3, 2]})}, "in order"),
         ({"variants": variants(a={"stages": [2], "finetune": {"n": 3}})}, "does not run"),
         ({"variants": variants(a={"model": "hf:x"})}, "whole model"),
         ({"variants": variants(a={"vision_encodr": "x"})}, "Did you mean 'vision_encoder'"),
-        ({"variants": variants(scores={})}, "folder of its own"),
+        ({"variants": variants(scores={})}, "folder of the study"),
         ({"variants": {"a/b": {"changes": "x"}, "c": {"changes": "y"}}}, "letters, digits"),
         ({"test": "drown"}, "Did you mean 'drawn'"),
         ({"seeds": (1, 1)}, "different whole numbers"),
-        ({"metrics": ()}, "metrics is empty"),
+        ({"metrics": ()}, "name at least one"),
         ({"n": 0}, "n=0"),
     ],
 )
@@ -157,8 +163,8 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, rows: int
     another stage 2, none for the row without stage 3. On phantoms 24 for each seed.
     """
     one = read_study(find_study(name)).config
-    found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
-    assert len(one.chosen()) == rows and len(found.parts) == parts
+    found = Ablations(one, tmp_path)
+    assert len(one.chosen()) == rows and len(trained(found)) == parts
     papers = [variant.paper for variant in one.chosen().values() if variant.paper]
     assert papers == ["LLaVA-Rad", *(f"Variant #{number}" for number in range(1, 9))]
 
@@ -168,23 +174,23 @@ def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None
     adapters for seven rows, an encoder for one.
     """
     one = read_study(find_study("ablations_builtin")).config
-    found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
+    found = Ablations(one, tmp_path)
     assert len(one.chosen()) == 8 and len(found.trials) == 24
-    kinds = Counter(part.kind for part in found.of(2).parts)
-    assert kinds == {"align": 5, "finetune": 7, "encoder": 1} and len(found.parts) == 3 * kinds.total()
+    kinds = Counter(part.kind for part in trained(found) if part.seed == 2)
+    assert kinds == {"align": 5, "finetune": 7, "encoder": 1} and len(trained(found)) == 3 * kinds.total()
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_come_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each seed in a process of its own, with the bytes and figures of one after the other."""
+def test_parts_side_by_side_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts in processes of their own, with the bytes and figures of one after the other."""
     pytest.importorskip("torch")
-    true, found = ablations._train, []
+    true, found = Ablations.make, []
 
-    def noted(part: Part, out: Path) -> None:
-        found.append(state(out))
-        true(part, out)
+    def noted(study: Ablations, part: Part) -> None:
+        found.append(state(study.out / part.folder))
+        true(study, part)
 
-    monkeypatch.setattr(ablations, "_train", noted)
+    monkeypatch.setattr(Ablations, "make", noted)
     rows = variants(no_stage_3={"stages": [1, 2]})
     tables = []
     for name, at_once in (("one", 1), ("two", 2)):
@@ -194,7 +200,7 @@ def test_seeds_side_by_side_come_to_the_same(tmp_path: Path, monkeypatch: pytest
     assert "finished" not in found[:half] and set(found[half:]) == {"finished"}
     assert tables[0] == tables[1]
     files = list((tmp_path / "one").glob("seed*/*/*/checkpoint/*.safetensors"))
-    assert len(files) >= half
+    assert len(files) >= len([part for part in trained(planned(tmp_path, seeds=(1, 2), variants=rows))])
     for file in files:
         assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
     # How many at once is no part of what was asked.
@@ -202,20 +208,17 @@ def test_seeds_side_by_side_come_to_the_same(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_a_seed_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
+def test_a_part_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
     """Seed 2 finds a folder that belongs to something else."""
     pytest.importorskip("torch")
     (tmp_path / "study" / "seed2" / "full" / "encoder").mkdir(parents=True)
     (tmp_path / "study" / "seed2" / "full" / "encoder" / "thesis.tex").write_text("x")
-    one = config(seeds=(1, 2), at_once=2)
-    folders = corpus_folders(one.corpora, tmp_path / "study" / "corpora")
-    make_corpora(one.corpora, folders)
-    work = partial(
-        ablations._one_seed, one, plan(one, folders, tmp_path / "study"), folders["drawn"], tmp_path / "study"
-    )
-    with pytest.raises(RunError, match=r"seed 2: .*thesis\.tex"):
-        side_by_side(work, dict.fromkeys(one.seeds, ()), one.at_once, "seed {}".format)
-    assert not multiprocessing.active_children()
+    others = set(multiprocessing.active_children())
+    study = Ablations(config(seeds=(1, 2), at_once=2), tmp_path / "study")
+    make_corpora(study.corpus_rows(), study.corpora)
+    with pytest.raises(RunError, match=r"seed2/full/encoder: .*thesis\.tex"):
+        run_in_processes(study.make_folder, {part.folder: part.needs for part in study.parts}, 2)
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_the_table_by_hand() -> None:
@@ -226,7 +229,7 @@ def test_the_table_by_hand() -> None:
         {"variant": name, "seed": seed, "studies": 3, "scores": {"m": {"value": value}}}
         for (name, seed), value in values.items()
     ]
-    found = table(two, rows)["variants"]
+    found = ablation_table(two, rows)["variants"]
     assert found["full"]["metrics"]["m"]["mean"] == pytest.approx(0.6)
     gap = found["less"]["metrics"]["m"]["difference"]
     assert gap["values"] == pytest.approx((-0.1, -0.3)) and gap["mean"] == pytest.approx(-0.2)
@@ -236,7 +239,7 @@ def test_the_table_by_hand() -> None:
 def test_a_metric_without_a_value_is_unknown_and_not_zero() -> None:
     one = config(metrics=("m",))
     rows = [{"variant": name, "seed": 1, "studies": 3, "scores": {"m": {"value": None}}} for name in one.variants]
-    mean = table(one, rows)["variants"]["full"]["metrics"]["m"]["mean"]
+    mean = ablation_table(one, rows)["variants"]["full"]["metrics"]["m"]["mean"]
     assert mean is None or math.isnan(mean)
 
 
@@ -260,13 +263,14 @@ def test_corpora_are_drawn_structured_and_composed(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_is_not_there_is_said_before_training(tmp_path: Path) -> None:
-    rows = {"mine": str(tmp_path / "nowhere")}
+    rows = {**BASE["corpora"], "mine": str(tmp_path / "nowhere")}
     with pytest.raises(DataError, match="nowhere does not exist"):
-        make_corpora(rows, corpus_folders(rows, tmp_path))
+        run_ablations(config(corpora=rows), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
 
 
 def test_a_variant_says_what_it_runs() -> None:
-    assert Variant("x").stages == (1, 2, 3)
+    assert AblationVariant("x").stages == (1, 2, 3)
 
 
 @pytest.mark.slow

@@ -15,7 +15,13 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.studies.analysis_text import AnalysisConfig, run_analysis
+from cxrlab.studies.analysis_text import AnalysisConfig, TextAnalysis
+from cxrlab.studies.engine import run_recipe
+
+
+def run_analysis(config: AnalysisConfig, out: Path) -> Path:
+    return run_recipe(TextAnalysis(config, out))
+
 
 METRICS = ("bleu1:coco", "findings.f1", "rougeL:google")
 

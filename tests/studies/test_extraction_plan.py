@@ -11,16 +11,17 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.studies.extraction_config import ExtractionStudyConfig
-from cxrlab.studies.extraction_plan import ExtractionPlan, plan
-from cxrlab.studies.extraction_study import run_extraction_study
+from cxrlab.studies.corpora import pool_with_folders
+from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
-from cxrlab.studies.study_corpora import corpus_folders, pool_with_folders
 
 BASE: dict[str, Any] = {
-    "corpora": {"drawn": {"phantom": {"n": 40, "size": 32, "seed": 3}}, "bland": {"bland": {"n": 6, "size": 32}}},
+    "corpora": {
+        "drawn": {"phantom": {"n": 40, "size": 32, "seed": 3}},
+        "out_of_domain": {"out_of_domain": {"n": 6, "size": 32}},
+    },
     "data": "drawn",
-    "models": {"taught": {"start": "builtin:reporter", "extra_corpora": {"bland": {"data": "bland"}}}},
+    "models": {"taught": {"start": "builtin:reporter", "extra_corpora": {"out_of_domain": {"data": "out_of_domain"}}}},
     "extract": {"victim": "made:taught", "budget": 30, "rounds": 3, "n": 5},
     "variants": {
         "knockoff": {"changes": "As they are.", "extract": {"method": "knockoff"}},
@@ -35,9 +36,8 @@ def config(**changes: Any) -> ExtractionStudyConfig:
     return ExtractionStudyConfig(**{**BASE, **changes})
 
 
-def planned(out: Path, **changes: Any) -> ExtractionPlan:
-    one = config(**changes)
-    return plan(one, corpus_folders(one.corpora, out / "corpora"), out)
+def planned(out: Path, **changes: Any) -> ExtractionStudy:
+    return ExtractionStudy(config(**changes), out)
 
 
 def variants(**rows: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +53,11 @@ def test_models_are_made_once_and_a_victim_writes_once_a_seed(tmp_path: Path) ->
         "models/taught",
         *(f"seed{seed}/{name}" for seed in (3, 5) for name in ("victims/knockoff", "extract/knockoff", "extract/ada")),
     ]
-    assert found.trial("ada", 5).extract == "seed5/extract/ada" and found.trial("ada", 5).id == "seed5/ada"
-    assert found.trial("ada", 5).victim == "seed5/victims/knockoff"
+    trial = found.find_trial("ada", 5)
+    assert trial.id == "seed5/ada" and trial.parts == {
+        "extract": "seed5/extract/ada",
+        "victim": "seed5/victims/knockoff",
+    }
 
 
 def test_an_attack_waits_for_its_victim_and_for_the_models_that_it_names(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_an_attack_waits_for_its_victim_and_for_the_models_that_it_names(tmp_pat
         "models/taught": (),
         "seed1/victims/a": ("models/taught",),
         "seed1/extract/a": ("models/taught", "seed1/victims/a"),
-        "seed1/victims/b": ("models/taught",),
+        "seed1/victims/b": (),
         "seed1/extract/b": ("models/taught", "seed1/victims/b"),
         "seed1/extract/c": ("seed1/victims/b",),
     }
@@ -84,8 +87,13 @@ def test_the_seed_and_the_metrics_reach_every_attack(tmp_path: Path) -> None:
 def test_equal_attacks_are_made_once_and_other_ways_of_measuring_have_a_victim_of_their_own(tmp_path: Path) -> None:
     rows = variants(a={}, same={"rounds": 3}, fewer={"n": 4}, wider={"alignment": {"eps": "0.3"}})
     found = planned(tmp_path, variants=rows)
-    assert [trial.extract.removeprefix("seed1/extract/") for trial in found.trials] == ["a", "a", "fewer", "wider"]
-    assert [trial.victim.removeprefix("seed1/victims/") for trial in found.trials] == ["a", "a", "fewer", "a"]
+    assert [trial.parts["extract"].removeprefix("seed1/extract/") for trial in found.trials] == [
+        "a",
+        "a",
+        "fewer",
+        "wider",
+    ]
+    assert [trial.parts["victim"].removeprefix("seed1/victims/") for trial in found.trials] == ["a", "a", "fewer", "a"]
 
 
 def test_names_of_corpora_and_models_become_folders(tmp_path: Path) -> None:
@@ -93,7 +101,7 @@ def test_names_of_corpora_and_models_become_folders(tmp_path: Path) -> None:
         a={"pool": "mix:0.1:corpus:drawn@train+scenes", "surrogate": "parts:made:taught+builtin:general"},
         b={"defence": "gate", "defence_settings": {"benign": "drawn"}},
     )
-    models = {**BASE["models"], "later": {"start": "made:taught", "data": "bland"}}
+    models = {**BASE["models"], "later": {"start": "made:taught", "data": "out_of_domain"}}
     found = planned(tmp_path, variants=rows, models=models)
     taught, corpora = f"hf:{tmp_path}/models/taught/checkpoint", tmp_path / "corpora"
     one, two = (part.config for part in found.parts if part.kind == "extract")
@@ -101,8 +109,8 @@ def test_names_of_corpora_and_models_become_folders(tmp_path: Path) -> None:
     assert one.pool == f"mix:0.1:corpus:{corpora}/drawn@train+scenes" and one.data == corpora / "drawn"
     assert two.defence_settings.benign == corpora / "drawn"
     first, second = (part for part in found.parts if part.kind == "models")
-    assert first.config.data == corpora / "drawn" and first.config.extra_corpora["bland"]["data"] == str(
-        corpora / "bland"
+    assert first.config.data == corpora / "drawn" and first.config.extra_corpora["out_of_domain"]["data"] == str(
+        corpora / "out_of_domain"
     )
     assert second.config.start == taught and second.needs == ("models/taught",)
 
@@ -139,18 +147,18 @@ def test_detectors_watch_the_first_seed_and_defences_meet_one_attack_one_by_one(
     assert mark.config.settings.key_file == tmp_path / "watermark.key" and mark.config.settings.quota == 9
 
 
-def shipped(name: str, out: Path, quick: bool = False) -> tuple[ExtractionStudyConfig, ExtractionPlan]:
+def shipped(name: str, out: Path, quick: bool = False) -> tuple[ExtractionStudyConfig, ExtractionStudy]:
     """Of one seed; the others have the same parts but for models, detectors and defences, which are made once."""
     one = replace(read_study(find_study(name), quick).config, seeds=(1,))
-    return one, plan(one, corpus_folders(one.corpora, out), out)
+    return one, ExtractionStudy(one, out)
 
 
 @pytest.fixture(scope="module")
-def ada_steal(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExtractionStudyConfig, ExtractionPlan]:
+def ada_steal(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExtractionStudyConfig, ExtractionStudy]:
     return shipped("ada_steal", tmp_path_factory.mktemp("shipped"))
 
 
-Shipped = tuple[ExtractionStudyConfig, ExtractionPlan]
+Shipped = tuple[ExtractionStudyConfig, ExtractionStudy]
 
 
 def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
@@ -158,7 +166,7 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     kinds = {"models": 1, "victims": 1, "extract": 20}
     assert Counter(part.kind for part in found.parts) == kinds
     assert config.contrasts[0] == ("B-ada", "B-knockoff")
-    rows = {name for table in config.shown_tables().values() for name in table.variants}
+    rows = {name for table in config.checked_tables().values() for name in table.variants}
     assert rows == set(config.variants)  # nothing is made that no table shows
 
 
@@ -182,7 +190,7 @@ def test_the_other_shipped_studies_can_be_planned(
 def test_the_shipped_study_asks_with_the_same_settings_but_for_what_a_variant_says(ada_steal: Shipped) -> None:
     """The ceiling is honest when it differs from Knockoff in its pictures alone."""
     config, found = ada_steal
-    attacks = {name: found.part(found.trial(name, 1).extract).config for name in config.variants}
+    attacks = {name: found.part(found.find_trial(name, 1).parts["extract"]).config for name in config.variants}
     knockoff, ceiling, ada, guided = (attacks[f"B-{name}"] for name in ("knockoff", "in-domain", "ada", "guided"))
     assert replace(ceiling, method="knockoff", pool=knockoff.pool) == knockoff
     assert replace(ada, method="knockoff") == knockoff
@@ -197,14 +205,14 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
     """Both have the same Knockoff, ADA-Steal and guided attack, so that their tables can be read together."""
     one, first = ada_steal
     config, found = shipped("ada_steal_more", tmp_path)
-    attacks = {name: found.part(found.trial(name, 1).extract).config for name in config.variants}
+    attacks = {name: found.part(found.find_trial(name, 1).parts["extract"]).config for name in config.variants}
     for name in ("knockoff", "ada", "guided", "in-domain"):
-        known, more = first.part(first.trial(f"B-{name}", 1).extract).config, attacks[name]
+        known, more = first.part(first.find_trial(f"B-{name}", 1).parts["extract"]).config, attacks[name]
         alike = ("method", "rounds", "budget", "oracle", "shares", "alignment", "fitting", "size", "n", "seed")
         assert all(getattr(known, field) == getattr(more, field) for field in alike), name
-    assert config.corpora == one.corpora and config.models["bland"] == one.models["bland"]
+    assert config.corpora == one.corpora and config.models["victim"] == one.models["victim"]
     gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
-    assert gate.config.chest == tmp_path / "query" / "images" / "p000000s1.png"
+    assert gate.config.chest == tmp_path / "corpora/query/images" / "p000000s1.png"
     assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
     assert attacks["untaught-guided"].victim == "builtin:reporter"
 
@@ -215,7 +223,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
 @every_row(
     ("changes", "said"),
     [
-        ({"variants": {}}, "variants is empty"),
+        ({"variants": {}}, "variants has 0 rows"),
         ({"variants": {"a": {"change": "x"}}}, "Did you mean 'changes'"),
         ({"variants": {"a/b": {"changes": "x"}}}, "letters, digits"),
         ({"data": "drown"}, "Did you mean 'drawn'"),
@@ -281,7 +289,7 @@ def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Pat
     rows = variants(a={"budget": 0}, b={"alignment": {"eps": "3"}})
     wrong = {"taught": {"start": "builtin:reporter", "lora_rank": -1}}
     with pytest.raises(ConfigError, match="3 problems") as told:
-        run_extraction_study(config(variants=rows, models=wrong, seeds=(1, 2)), tmp_path / "study")
+        planned(tmp_path / "study", variants=rows, models=wrong, seeds=(1, 2))
     for said in ("extract of 'a': budget=0", "extract of 'b': in 'alignment'", "models, 'taught': lora_rank=-1"):
         assert str(told.value).count(said) == 1
     assert not (tmp_path / "study").exists()

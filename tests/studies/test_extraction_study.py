@@ -12,11 +12,13 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
-from cxrlab.studies.extraction_config import ExtractionStudyConfig
-from cxrlab.studies.extraction_parts import make
-from cxrlab.studies.extraction_plan import ExtractionPlan
-from cxrlab.studies.extraction_study import run_extraction_study
-from cxrlab.studies.parts import Part
+from cxrlab.studies.engine import Part, run_recipe
+from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
+
+
+def run_extraction_study(settings: ExtractionStudyConfig, out: Path) -> Path:
+    return run_recipe(ExtractionStudy(settings, out))
+
 
 GREEDY = {"strategy": "greedy", "max_new_tokens": 4}
 BOUNDS = {"image_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
@@ -77,16 +79,18 @@ def whole(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
     made: list[str] = []
     out = tmp_path_factory.mktemp("extraction") / "study"
 
-    def stops(part: Part, planned: ExtractionPlan, top: Path) -> None:
+    true = ExtractionStudy.make
+
+    def stops(study: ExtractionStudy, part: Part) -> None:
         if part.kind == "defend" and "stopped" not in made:
             made.append("stopped")
             raise KeyboardInterrupt
-        if state(top / part.folder) != "finished":
+        if state(study.out / part.folder) != "finished":
             made.append(part.folder)
-        make(part, planned, top)
+        true(study, part)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cxrlab.studies.extraction_study.make", stops)
+        patch.setattr(ExtractionStudy, "make", stops)
         with pytest.raises(KeyboardInterrupt):
             run_extraction_study(config(tiny), out)
         assert state(out) == "interrupted" and not (out / "extraction_seeds.json").exists()
@@ -161,7 +165,7 @@ def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, 
     """Forty images, of which the train split holds twenty-five."""
     rows = {"images": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
     bare: dict[str, Any] = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
-    with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 pictures, but an attack asks 50"):
+    with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 images, but an attack needs 50"):
         run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")
     assert not (tmp_path / "study/models").exists()
 

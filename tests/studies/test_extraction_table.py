@@ -12,10 +12,9 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.scored_runs import ScoredRun
 from cxrlab.metrics.tally import Metric, mean_tally
-from cxrlab.studies.extraction_config import ExtractionStudyConfig
-from cxrlab.studies.extraction_parts import together
-from cxrlab.studies.extraction_table import table, wins
-from cxrlab.studies.paired_seeds import paired_seeds
+from cxrlab.studies.extraction import ExtractionStudyConfig, join_defences
+from cxrlab.studies.extraction_table import extraction_table, pairwise_row
+from cxrlab.studies.over_seeds import paired_seeds
 
 VARIANTS = {
     "none": {"changes": "No query.", "published": {"RG-L": 10.5}},
@@ -62,7 +61,7 @@ def lines() -> list[dict[str, Any]]:
 
 def test_the_table_by_hand() -> None:
     """Copies at 0.2 and 0.6: their mean is 0.4, half of the victim's 0.8."""
-    found = table(config(), lines())
+    found = extraction_table(config(), lines())
     assert found["n"] == 10 and found["patients"] == 9 and found["directions"] == {"m": "higher"}
     row = found["variants"]["ada"]
     assert row["metrics"]["m"]["surrogate"]["mean"] == pytest.approx(0.4)
@@ -79,13 +78,13 @@ def test_the_table_by_hand() -> None:
 
 
 def test_what_was_asked_is_told_in_names_of_the_study_and_not_in_folders() -> None:
-    asked = table(config(), lines())["variants"]["ada"]["asked"]
+    asked = extraction_table(config(), lines())["variants"]["ada"]["asked"]
     assert (asked["victim"], asked["surrogate"], asked["pool"]) == ("made:other", "made:start", "corpus:drawn@train")
     assert asked["eps"] == "0.2" and asked["method"] == "ada-steal" and "machine" not in str(asked)
 
 
 def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
-    found = table(config(), [*lines()[:2], trial("ada", 1, None), trial("ada", 2, 0.6)])["variants"]
+    found = extraction_table(config(), [*lines()[:2], trial("ada", 1, None), trial("ada", 2, 0.6)])["variants"]
     copy = found["ada"]["metrics"]["m"]["surrogate"]
     assert copy["values"] == [None, 0.6] and copy["seeds"] == 1 and copy["low"] is None
     assert found["none"]["transcript"]["abnormal_share"]["mean"] is None and found["none"]["transcript"]["rounds"] == {}
@@ -102,7 +101,7 @@ def test_published_figures_are_divided_by_the_published_victim_of_the_table() ->
         },
         "plain": {"variants": ["ada"], "about": "No victim."},
     }
-    found = table(config(tables=tables), lines())["tables"]
+    found = extraction_table(config(tables=tables), lines())["tables"]
     assert found["T3"]["variants"] == ["none", "ada"]
     assert found["T3"]["published_ratio"] == {
         "none": {"RG-L": pytest.approx(10.5 / 26.5)},
@@ -121,7 +120,7 @@ def test_wins_over_seeds() -> None:
             **{key: {"value": one, "low": 0.0, "high": 1.0} for key, one in shares.items()},
         }
 
-    found = wins("ada", "none", [told(0.5, 0.25), told(1.0, 0.0)], [1, 2])
+    found = pairwise_row("ada", "none", [told(0.5, 0.25), told(1.0, 0.0)], [1, 2])
     assert found["a_better"]["mean"] == 0.75 and found["net"]["values"] == [0.25, 1.0] and found["n"] == [4, 4]
     assert found["b_better"]["by_seed"][0] == {"seed": 1, "value": 0.25, "low": 0.0, "high": 1.0}
 
@@ -204,9 +203,9 @@ def test_defences_that_were_measured_one_by_one_become_one_table(tmp_path: Path)
         told = {"victim": "v", "n": 4, "undefended": undefended, "defences": {name: row}, "price": price, "summary": {}}
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / "defence.json", told)
-    together([tmp_path / "coarse", tmp_path / "gate"], tmp_path / "all")
+    join_defences([tmp_path / "coarse", tmp_path / "gate"], tmp_path / "all")
     found = read_json(tmp_path / "all" / "defence.json")
     assert list(found["defences"]) == ["coarse", "gate"] and found["n"] == 4
     assert found["summary"]["recommended"]["control"] == "gate" and found["summary"]["severity"] == "medium"
-    together([], tmp_path / "none")
+    join_defences([], tmp_path / "none")
     assert not (tmp_path / "none").exists()

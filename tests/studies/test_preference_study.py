@@ -16,14 +16,11 @@ from cxrlab.core.files import write_json
 from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
 from cxrlab.render.page import write_page
-from cxrlab.studies import preference_study
-from cxrlab.studies.parts import Part
-from cxrlab.studies.preference_config import PreferenceStudyConfig
-from cxrlab.studies.preference_plan import AlignmentPlan, plan
-from cxrlab.studies.preference_study import run_preference_study
-from cxrlab.studies.preference_table import excludes_zero, table
+from cxrlab.studies.engine import Part, run_recipe
+from cxrlab.studies.over_seeds import excludes_zero
+from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig
+from cxrlab.studies.preference_tables import alignment_table
 from cxrlab.studies.run_study import find_study, read_study
-from cxrlab.studies.study_corpora import corpus_folders
 
 KTO = {"changes": "KTO.", "train": {"loss": {"name": "kto"}}}
 BASE: dict[str, Any] = {
@@ -54,9 +51,17 @@ def config(**changes: Any) -> PreferenceStudyConfig:
     return PreferenceStudyConfig(**{**BASE, **changes})
 
 
-def planned(out: Path, **changes: Any) -> AlignmentPlan:
-    one = config(**changes)
-    return plan(one, corpus_folders(one.corpora, out / "corpora"), out)
+def planned(out: Path, **changes: Any) -> PreferenceStudy:
+    return PreferenceStudy(config(**changes), out)
+
+
+def run_preference_study(settings: PreferenceStudyConfig, out: Path) -> Path:
+    return run_recipe(PreferenceStudy(settings, out))
+
+
+def before_of(study: PreferenceStudy) -> dict[str, str]:
+    """Run folder of each training → reports of its start."""
+    return {trial.parts["train"]: trial.parts["before"] for trial in study.trials}
 
 
 def variants(**rows: dict[str, Any]) -> dict[str, Any]:
@@ -79,8 +84,10 @@ def test_what_variants_share_is_made_once(tmp_path: Path) -> None:
         *("start", "sample", "judge/a", "pair/a", "before/a", "train/a", "train/loss", "pair/fewer", "train/fewer"),
         *("judge/judge", "pair/judge", "train/judge"),
     ]
-    assert [trial.pair for trial in found.trials] == [f"seed1/pair/{name}" for name in ("a", "a", "fewer", "judge")]
-    assert set(found.before.values()) == {"seed1/before/a"}  # what the start wrote, once for all
+    assert [trial.parts["pair"] for trial in found.trials] == [
+        f"seed1/pair/{name}" for name in ("a", "a", "fewer", "judge")
+    ]
+    assert set(before_of(found).values()) == {"seed1/before/a"}  # what the start wrote, once for all
 
 
 def test_each_part_starts_from_the_one_before(tmp_path: Path) -> None:
@@ -124,7 +131,7 @@ def test_the_seed_reaches_every_part(tmp_path: Path) -> None:
 
 def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: Path) -> None:
     found = planned(tmp_path, variants=variants(a={}, b={"train": {"measure": {"n": 3}}}))
-    assert found.before == {"seed1/train/a": "seed1/before/a", "seed1/train/b": "seed1/before/b"}
+    assert before_of(found) == {"seed1/train/a": "seed1/before/a", "seed1/train/b": "seed1/before/b"}
 
 
 @pytest.mark.parametrize(
@@ -145,10 +152,10 @@ def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: P
 def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: dict[str, int]) -> None:
     """Losses share the pairs of the plain judge; a judge of its own has pairs of its own."""
     one = read_study(find_study(name)).config
-    found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
+    found = PreferenceStudy(one, tmp_path)
     assert Counter(part.kind for part in found.parts if part.seed == 2) == kinds
     assert len(found.parts) == 3 * sum(kinds.values())
-    assert len(set(found.before.values())) == 3
+    assert len(set(before_of(found).values())) == 3
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
 @every_row(
     ("changes", "said"),
     [
-        ({"variants": {}}, "variants is empty"),
+        ({"variants": {}}, "variants has 0 rows"),
         ({"variants": variants(a={"trian": {}})}, "Did you mean 'train'"),
         ({"variants": {"a/b": {"changes": "x"}}}, "letters, digits"),
         ({"data": "drown"}, "Did you mean 'drawn'"),
@@ -244,7 +251,8 @@ def trial(variant: str, seed: int, change: float | None, low: float = -1.0, **mo
 
 def by_hand(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:
     rows = {"dpo": {"changes": "DPO.", "published": {"GREEN": 0.387}}}
-    return table(config(seeds=(1, 2), metrics=("m",), variants=rows, **changes), list(trials))
+    two = config(seeds=(1, 2), metrics=("m",), variants=rows, **changes)
+    return alignment_table(two.chosen(), two.seeds, two.metrics, trials)
 
 
 def test_the_table_by_hand() -> None:
@@ -307,7 +315,7 @@ def test_the_page_shows_every_variant_and_no_markup_of_theirs(tmp_path: Path) ->
     assert "<h2>Alignment, over seeds</h2>" in page and "<b>dpo</b>" in page and "&lt;b&gt;more" in page
     assert "All &lt;i&gt;of&lt;/i&gt; it." in page and "<b>more" not in page and "&lt;u&gt;" in page
     assert "+0.200" in page and "clear in 1 of 2" in page and "20.0 → 40.0" in page and "1.00 of that" in page
-    assert "Published figures" in page and "m ↓" in page and "Every metric and every seed" in page
+    assert "Published figures" in page and "m\N{NO-BREAK SPACE}↓" in page and "Every metric and every seed" in page
 
 
 def test_a_page_without_figures_has_no_section(tmp_path: Path) -> None:
@@ -354,8 +362,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iter
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        make, write = preference_study._make, measure.generate
-        patch.setattr(preference_study, "_make", noted(make, lambda part, planned, top: top / part.folder))
+        make, write = PreferenceStudy.make, measure.generate
+        patch.setattr(PreferenceStudy, "make", noted(make, lambda study, part: study.out / part.folder))
         patch.setattr(measure, "generate", noted(write, lambda asked, folder: folder))
         run_preference_study(config(), out)
     yield out, made
@@ -391,15 +399,15 @@ def test_a_study_that_was_stopped_ends_with_the_same_table(
     straight: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped before the last training, it makes nothing again that is there."""
-    true, out = preference_study._make, tmp_path / "study"
+    true, out = PreferenceStudy.make, tmp_path / "study"
 
-    def stops(part: Part, planned: AlignmentPlan, top: Path) -> None:
+    def stops(study: PreferenceStudy, part: Part) -> None:
         if part.folder == "seed1/train/kto":
             raise KeyboardInterrupt
-        true(part, planned, top)
+        true(study, part)
 
     with monkeypatch.context() as patch:
-        patch.setattr(preference_study, "_make", stops)
+        patch.setattr(PreferenceStudy, "make", stops)
         with pytest.raises(KeyboardInterrupt):
             run_preference_study(config(), out)
     assert state(out) == "interrupted" and not (out / "preferences.json").exists()

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.files import write_json
-from cxrlab.studies.preference_config import PreferenceStudyConfig
-from cxrlab.studies.preference_plan import AlignmentTrial, plan
-from cxrlab.studies.robustness_table import audits_over_seeds
+from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig
+from cxrlab.studies.preference_tables import robustness_table
 
 CONDITION = "pgd@2/255"
 
@@ -53,17 +51,13 @@ def audit(start: float, aligned: float, drop: float, p_holm: float, warnings: tu
     return {"threat": "One.", "warnings": list(warnings), "models": models, "comparison": {"a:b": pair}}
 
 
-def over(out: Path, *audits: dict[str, Any]) -> dict[str, Any]:
-    trials = []
-    for seed, one in enumerate(audits, 1):
-        folder = f"seed{seed}/robustness/dpo"
-        write_json(out / folder / "robustness.json", one)
-        trials.append(AlignmentTrial("dpo", seed, "", "", folder))
-    return audits_over_seeds(config(seeds=tuple(range(1, len(audits) + 1))), trials, out)
+def over(*audits: dict[str, Any]) -> dict[str, Any]:
+    by_seed = {("dpo", seed): one for seed, one in enumerate(audits, 1)}
+    return robustness_table(config().chosen(), range(1, len(audits) + 1), by_seed)
 
 
 def test_an_audit_of_every_variant_waits_for_its_training(tmp_path: Path) -> None:
-    found = plan(config(), {"drawn": tmp_path / "corpus"}, tmp_path)
+    found = PreferenceStudy(config(), tmp_path)
     audits = [part for part in found.parts if part.kind == "robustness"]
     assert [part.folder for part in audits] == ["seed1/robustness/dpo", "seed2/robustness/dpo"]
     assert audits[0].needs == ("seed1/train/dpo",)
@@ -74,18 +68,18 @@ def test_an_audit_of_every_variant_waits_for_its_training(tmp_path: Path) -> Non
 
 def test_what_the_study_sets_itself_cannot_be_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'versus' is set by the study itself"):
-        plan(config(robustness={"versus": ["stub:normal"]}), {"drawn": tmp_path}, tmp_path)
+        PreferenceStudy(config(robustness={"versus": ["stub:normal"]}), tmp_path)
 
 
 def test_without_settings_of_an_audit_there_is_none(tmp_path: Path) -> None:
-    found = plan(config(robustness={}), {"drawn": tmp_path}, tmp_path)
+    found = PreferenceStudy(config(robustness={}), tmp_path)
     assert not any(part.kind == "robustness" for part in found.parts)
-    assert {trial.robustness for trial in found.trials} == {None}
+    assert not any("robustness" in trial.parts for trial in found.trials)
 
 
-def test_means_and_clear_seeds_by_hand(tmp_path: Path) -> None:
+def test_means_and_clear_seeds_by_hand() -> None:
     """Drops of +0.02 (clear) and -0.04 (not): their mean is -0.01, and one seed is clear."""
-    found = over(tmp_path, audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.2))
+    found = over(audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.2))
     row = found["variants"]["dpo"]["conditions"][CONDITION]["findings.f1"]
     assert row["start"]["mean"] == pytest.approx(0.5) and row["aligned"]["mean"] == pytest.approx(0.5)
     assert row["drop"]["mean"] == pytest.approx(-0.01)
@@ -94,12 +88,12 @@ def test_means_and_clear_seeds_by_hand(tmp_path: Path) -> None:
     assert found["variants"]["dpo"]["clean"]["asked.accuracy"]["start"]["mean"] is None  # unknown is not zero
 
 
-def test_clear_seeds_that_disagree_are_told(tmp_path: Path) -> None:
-    found = over(tmp_path, audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.01))
+def test_significant_seeds_with_other_signs_are_marked() -> None:
+    found = over(audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.01))
     drop = found["variants"]["dpo"]["conditions"][CONDITION]["findings.f1"]["drop"]
     assert drop["clear"] == 2 and drop["same_way"] is False
 
 
-def test_every_warning_is_kept_so_that_a_page_can_count(tmp_path: Path) -> None:
-    found = over(tmp_path, audit(0.4, 0.5, 0, 1, ("Blind.",)), audit(0.4, 0.5, 0, 1, ("Blind.", "Few.")))
+def test_every_warning_is_kept_so_that_a_page_can_count() -> None:
+    found = over(audit(0.4, 0.5, 0, 1, ("Blind.",)), audit(0.4, 0.5, 0, 1, ("Blind.", "Few.")))
     assert found["warnings"] == ["Blind.", "Blind.", "Few."]

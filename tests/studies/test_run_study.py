@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core.config import is_config
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.studies.analysis_text import AnalysisConfig
-from cxrlab.studies.run_study import STUDIES, find_study, merged, read_study, run_study
+from cxrlab.core.tables import load_reference
+from cxrlab.studies.analysis_text import AnalysisConfig, TextAnalysis
+from cxrlab.studies.engine import StudyRecipe, merged
+from cxrlab.studies.run_study import STUDIES, find_study, read_study, run_study
 
 ANALYSIS = "study: analysis1\nreferences: {}\ntrials: 20\nquick:\n  trials: 3\n"
 
@@ -21,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_file_gives_the_settings_of_its_row(tmp_path: Path) -> None:
     prepared = read_study(written(tmp_path, ANALYSIS.format("there")))
-    assert prepared.kind == "analysis1" and prepared.name == "mine"
+    assert prepared.recipe is TextAnalysis and prepared.name == "mine"
     assert prepared.config == AnalysisConfig(references=Path("there"), trials=20)
 
 
@@ -73,14 +76,16 @@ def test_a_file_without_small_sizes_has_no_quick_look(tmp_path: Path) -> None:
 
 def test_a_quick_look_cannot_leave_out_what_is_not_there(tmp_path: Path) -> None:
     text = "study: ablations\nvariants: {full: {changes: x}}\nquick: {variants: {ful: null}}\n"
-    with pytest.raises(ConfigError, match=r"'quick' leaves out 'ful', which is no variant\. Did you mean 'full'"):
+    with pytest.raises(ConfigError, match=r"'quick' removes 'ful', which is no variant\. Did you mean 'full'"):
         read_study(written(tmp_path, text), quick=True)
 
 
-def test_every_row_takes_a_config_and_a_folder() -> None:
-    """The runner finds the settings' class in the signature."""
+def test_every_row_is_a_recipe_whose_parts_can_be_run() -> None:
     for row in STUDIES:
-        assert list(STUDIES.load(row).__annotations__)[:2] == ["config", "out"]
+        recipe = STUDIES.load(row)
+        assert issubclass(recipe, StudyRecipe) and is_config(recipe.config_class) and recipe.title
+        for kind in recipe.kinds.values():
+            assert is_config(load_reference(kind.config)) and callable(load_reference(kind.run))
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

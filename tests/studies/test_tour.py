@@ -13,12 +13,19 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import Run, state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.studies import tour, tour_models
-from cxrlab.studies.config import TourConfig, TourSize
-from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, Scale, run_tour
+from cxrlab.studies import tour, tour_models, tour_steps
+from cxrlab.studies.tour import (
+    STEPS_OF_THE_TOUR,
+    TOTAL_S,
+    CorpusSize,
+    TourConfig,
+    TourSize,
+    reason_to_leave_out,
+    run_tour,
+)
 
 # A tour in a second: the images few and small, the steps with models left out (tests/tour takes them).
-TINY = Scale(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
+TINY = CorpusSize(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
 
 
 LEFT_OUT = "this test has no time for models"
@@ -30,8 +37,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_tiny(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(tour.SCALES, "quick", TINY)
-    patch.setattr(tour_models, "missing", lambda: LEFT_OUT)
+    patch.setitem(tour.CORPUS_SIZES, "quick", TINY)
+    patch.setattr(tour_models, "missing_models", lambda: LEFT_OUT)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +62,7 @@ def steps(out: Path) -> list[str]:
 def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tour that Ctrl-C ends in this step."""
 
-    def stop(stage: tour.Stage) -> None:
+    def stop(under_way: tour.Tour) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -69,7 +76,7 @@ def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_budgets_of_the_steps_fit_into_the_whole(size: TourSize) -> None:
     """Under six minutes by default; without models at most a third of the whole."""
     assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR) <= TOTAL_S[size]
-    assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR if not step.model) <= TOTAL_S[size] / 2.3
+    assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR if not step.needs) <= TOTAL_S[size] / 2.3
     assert TOTAL_S["default"] < 360
 
 
@@ -89,7 +96,7 @@ def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, cap
     assert steps(tmp_path / "tour") == [step.id for step in STEPS_OF_THE_TOUR]
     told = capsys.readouterr().err
     for step in STEPS_OF_THE_TOUR:
-        line = f"{step.id:<10} left out: {LEFT_OUT}" if step.model else f"s of {step.budget('quick'):3g}   {step.does}"
+        line = f"{step.id:<10} left out: {LEFT_OUT}" if step.needs else f"s of {step.budget('quick'):3g}   {step.does}"
         assert line in told
     assert LEFT_OUT in page.read_text()
 
@@ -112,7 +119,7 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
     """Weights that come while a tour is stopped would make half of it a tour with models."""
     out = tmp_path / "tour"
     stopped_in("score", out, monkeypatch)
-    monkeypatch.setattr(tour_models, "missing", lambda: None)
+    monkeypatch.setattr(tour_models, "missing_models", lambda: None)
     run_tour(TourConfig(quick=True), out)
     assert not (out / "explained").exists() and "pointing   left out" in capsys.readouterr().err
     run_tour(TourConfig(quick=True), out)
@@ -122,12 +129,14 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
 def test_a_step_whose_part_is_not_installed_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     from cxrlab.core import environment
 
-    served = next(step for step in STEPS_OF_THE_TOUR if step.extra == "serve")
+    served = next(step for step in STEPS_OF_THE_TOUR if "serve" in step.needs)
     others = [step for step in STEPS_OF_THE_TOUR if step is not served]
-    assert tour._lacking(served, None) is None
-    monkeypatch.setattr(environment, "_version_of", lambda module, name: None if module == "httpx" else "1")
-    assert "httpx is not installed" in str(tour._lacking(served, None))
-    assert not any(tour._lacking(step, None) for step in others)
+    assert reason_to_leave_out(served, None) is None
+    absent = {"serve": {"httpx": None}}
+    status = environment.ExtraStatus
+    monkeypatch.setattr(environment, "_status", lambda extra: status(extra, absent.get(extra, {"torch": "1"})))
+    assert "httpx is not installed" in str(reason_to_leave_out(served, None))
+    assert not any(reason_to_leave_out(step, None) for step in others)
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,16 +146,16 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
     monkeypatch.undo()
     with monkeypatch.context() as patch:
-        patch.setattr(environment, "_version_of", lambda module, name: None)
-        assert "models" in str(tour_models.missing())
+        patch.setattr(environment, "_status", lambda extra: environment.ExtraStatus(extra, {"torch": None}))
+        assert "models" in str(tour_models.missing_models())
     pytest.importorskip("torch")
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
-    assert tour_models.missing() == "this copy has no weights for builtin:general"
+    assert tour_models.missing_models() == "this copy has no weights for builtin:general"
     for name in builtin.NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "cxrlab.json").write_text("{}")
         (tmp_path / name / "model.safetensors").touch()
-    assert tour_models.missing() is None
+    assert tour_models.missing_models() is None
 
 
 def test_a_stopped_tour_goes_on_with_the_step_it_was_in(
@@ -209,7 +218,7 @@ def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
         Run.open(tmp_path / "tour", TourConfig(quick=True), seed=7) as run,
         pytest.raises(DataError, match="missing image"),
     ):
-        tour.check_images(tour.Stage(run, TourConfig(quick=True), TINY))
+        tour_steps.check_images(tour.Tour(run, TourConfig(quick=True)))
     assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 

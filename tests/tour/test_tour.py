@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.studies.tour_models import missing
+from cxrlab.studies.tour_models import missing_models
 
-MODELS = missing() is None  # else the steps that need them are left out
+MODELS = missing_models() is None  # else the steps that need them are left out
 
 
 def cxrlab(*words: str) -> subprocess.CompletedProcess[str]:
@@ -75,7 +75,7 @@ def test_models_are_trained_written_with_and_looked_into_or_it_is_said_why_not(t
     if MODELS:
         assert json.loads((out / "finetune" / "summary.json").read_text())["stage"] == "finetune"
         compared = json.loads((out / "scores" / "comparison" / "comparison.json").read_text())
-        assert set(compared["runs"]) == {"normal", "retrieval", "own", "reporter"}
+        assert set(compared["runs"]) == {"normal", "retrieval", "trained", "reporter"}
 
 
 def test_the_run_folders_can_be_read_without_the_program(toured) -> None:
@@ -88,8 +88,8 @@ def test_the_run_folders_can_be_read_without_the_program(toured) -> None:
         assert json.loads((out / run / "status.json").read_text())["state"] == "finished"
         scores = json.loads((out / "scores" / run / "scores.json").read_text())
         assert scores["n"] == len(ids) and scores["metrics"]["bleu4:coco"]["n"] == len(ids)
-    came_back = json.loads((out / "came_back.json").read_text())
-    assert came_back and all(row["same"] == row["of"] == len(tests) for row in came_back)
+    round_trip = json.loads((out / "round_trip.json").read_text())
+    assert round_trip and all(row["same"] == row["of"] == len(tests) for row in round_trip)
     assert json.loads((out / "card" / "check.json").read_text())["ok"]
     compared = json.loads((out / "scores" / "comparison" / "comparison.json").read_text())
     assert compared["baseline"] == "normal" and compared["n"] == len(ids)

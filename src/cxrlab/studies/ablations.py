@@ -1,201 +1,253 @@
-"""The ablations of LLaVA-Rad: what each stage and each kind of data is worth, over several seeds.
+"""The ablations of LLaVA-Rad: what each training stage and each kind of data is worth.
 
-    corpora/                             what the file asks to be drawn
-    seedS/VARIANT/{encoder,align,finetune}   runs of the stages; what variants share stands with the first of them
-    seedS/VARIANT/reports                what the model wrote for the test split
-    seedS/scores/VARIANT                 how good it is
-    seedS/comparison/                    the variants against the full recipe, study by study
-    trials.jsonl                         one line a variant and seed: which stages, which scores
-    ablations.json page.html             the table over seeds
-
-A study that was stopped goes on with the part that it was in.
+seedS/VARIANT/{encoder,align,finetune}   runs of the stages
+seedS/VARIANT/reports                    reports of the trained model for the test split
+seedS/scores/VARIANT                     their scores
+seedS/comparison                         the variants against the full recipe, study by study
+ablations.json                           the table over seeds
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.config import parse_group, raise_problems
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_values import plain
-from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.runs import Run, finished, state
-from cxrlab.core.terminal import track
-from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies.ablation_config import AblationsConfig
-from cxrlab.studies.ablation_plan import ALIGN, CHECKPOINT, ENCODER, FINETUNE, Plan, Trial, plan
-from cxrlab.studies.over_seeds import over_seeds
-from cxrlab.studies.parts import Part, raise_absent_models
-from cxrlab.studies.side_by_side import side_by_side
-from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
+from cxrlab.core.runs import Run, state
+from cxrlab.studies.engine import (
+    CACHE,
+    CHECKPOINT,
+    SUMMARY,
+    Kind,
+    StudyConfig,
+    StudyRecipe,
+    Trial,
+    merged,
+)
+from cxrlab.studies.over_seeds import number_at, over_seeds
 
-CORPORA, REPORTS, SCORES, COMPARISON = "corpora", "reports", "scores", "comparison"
-OPERATIONAL = ("at_once",)  # may differ when a study is continued
-TRIALS, TABLE, SUMMARY = "trials.jsonl", "ablations.json", "summary.json"
+STAGES = (1, 2, 3)
+TABLE, COMPARISON = "ablations.json", "comparison"
 
 
-def run_ablations(config: AblationsConfig, out: Path) -> Path:
-    """Train every variant with every seed, score them on one test split and end with a page.
+@dataclass(frozen=True)
+class AblationVariant:
+    """One way to train, given by what it changes in the full recipe.
 
     Args:
-        config: Settings.
-        out: Folder of the study; a stopped one is continued, a finished one is shown again.
+        changes: What is different, in one sentence.
+        paper: What the paper calls it, where it is one of the paper's.
+        stands_for: The published start or data that a phantom analogue stands for.
+        stages: Which stages are run.
+        vision_encoder: Start of the encoder instead of the recipe's: what stage 1 trains or, without stage 1, what
+            stage 2 (or 3) takes as it is.
+        language_model: Start of the language model instead of the recipe's.
+        model: A whole model, its projector included, that stage 2 (or 3) starts from instead of separate parts.
+        encoder: Settings of stage 1 that differ.
+        align: Settings of stage 2 that differ.
+        finetune: Settings of stage 3 that differ.
+        prompts: Prompts for the trained model; those that it was trained with when left out.
+        published: Metric → the paper's figure for it.
     """
-    folders = corpus_folders(config.corpora, out / CORPORA)
-    planned = plan(config, folders, out)
-    if not finished(out, config, operational=OPERATIONAL):
-        _check_metrics(config)
-        raise_absent(config.corpora, folders)
-        _check_starts(planned, out)
-        with Run.open(out, config, operational=OPERATIONAL) as run:
-            make_corpora(config.corpora, folders)
-            _check_test(config, folders[config.test])
-            if config.at_once > 1:
-                work = partial(_one_seed, config, planned, folders[config.test], out)
-                side_by_side(work, dict.fromkeys(config.seeds, ()), config.at_once, "seed {}".format)
-            for part in track(planned.parts, "training stages"):
-                _train(part, out / part.folder)
-            done = run.done(TRIALS)
-            for trial in track(planned.trials, "scoring variants"):
-                found = _scores(config, trial, folders[config.test], out)
-                if trial.folder not in done:
-                    run.append(TRIALS, {"id": trial.folder, **plain(trial), **found})
-            for seed in config.seeds:
-                _compare(config, planned, seed, out)
-            run.write(TABLE, table(config, _trials(out)))
-            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to train; seeds: {len(config.seeds)}."})
-    # Of twelve models with the same name a page would tell nobody apart: it shows the full recipe's reports.
-    parts = [out / planned.trials[0].folder / REPORTS, out / f"seed{config.seeds[0]}" / COMPARISON]
-    return write_page([out, *parts], out / PAGE, title="Ablations")
+
+    changes: str
+    paper: str | None = None
+    stands_for: str | None = None
+    stages: tuple[int, ...] = STAGES
+    vision_encoder: str | None = None
+    language_model: str | None = None
+    model: str | None = None
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+    align: Mapping[str, Any] = field(default_factory=dict)
+    finetune: Mapping[str, Any] = field(default_factory=dict)
+    prompts: str | None = None
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.stages) - set(STAGES) or not set(self.stages) & {2, 3}:
+            raise ConfigError(
+                f"stages={list(self.stages)} is not usable; list some of 1, 2, 3, with 2 or 3 among them: without "
+                "either there is no model that writes reports."
+            )
+        if list(self.stages) != sorted(set(self.stages)):
+            raise ConfigError(f"stages={list(self.stages)} is not usable; list each once, in order.")
+        if self.model and (1 in self.stages or self.vision_encoder or self.language_model):
+            raise ConfigError(
+                "'model' is a whole model; leave out stage 1, 'vision_encoder' and 'language_model', or 'model'."
+            )
+        for stage, name in ((1, "encoder"), (2, "align"), (3, "finetune")):
+            if getattr(self, name) and stage not in self.stages:
+                raise ConfigError(f"'{name}' changes settings of stage {stage}, which this variant does not run.")
 
 
-def _check_metrics(config: AblationsConfig) -> None:
-    """A metric that does not exist is refused before anything is trained."""
-    from cxrlab.evaluation.score import score
+@dataclass(frozen=True, kw_only=True)
+class AblationsConfig(StudyConfig):
+    """What each stage and each kind of data is worth: variants of one recipe, several seeds each.
 
-    score(["No effusion."], ["No effusion."], metrics=config.metrics, floors=False, slices=False, trials=1)
+    The first variant is the full recipe, to which the others are compared.
+
+    Args:
+        test: Name of the corpus whose test split the models are scored on.
+        vision_encoder: Start of the vision encoder.
+        language_model: Start of the language model.
+        encoder: Settings of stage 1 in the full recipe; 'data' names a corpus of the list.
+        align: Settings of stage 2.
+        finetune: Settings of stage 3.
+        n: Test studies; every one when left out.
+        control_studies: Test studies that each model also gets with control images, to measure image dependence.
+        batch_size: Images per batch of generation.
+        max_new_tokens: Longest report, in tokens.
+        loading: How the trained models are loaded for generation (device, dtype).
+        trials: Bootstrap resamples and swaps of the comparison within a seed.
+    """
+
+    test: str
+    vision_encoder: str
+    language_model: str
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+    align: Mapping[str, Any] = field(default_factory=dict)
+    finetune: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
+    n: int | None = None
+    control_studies: int = 50
+    batch_size: int = 64
+    max_new_tokens: int = 256
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    trials: int = 1000
+    variant_class = AblationVariant
+    fewest_variants = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        smallest = {"n": 1, "control_studies": 0, "batch_size": 1, "max_new_tokens": 1, "trials": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        if taken := {"scores", COMPARISON} & set(self.variants):
+            raise ConfigError(f"variants has the name '{min(taken)}', which is a folder of the study; choose another.")
+        self.check_corpus("test")
 
 
-def _check_starts(planned: Plan, out: Path) -> None:
-    """A folder that the last variant starts from and that is not there is told before the first is trained."""
-    keys = ("vision_encoder", "text_encoder", "encoder", "language_model", "start")
-    raise_absent_models((getattr(part.config, key, None) for part in planned.parts for key in keys), out)
+class Ablations(StudyRecipe):
+    """Trains every variant with every seed and scores them on one test split."""
 
-
-def _check_test(config: AblationsConfig, folder: Path) -> None:
-    """Nothing is trained when there is nothing to score it on."""
-    from cxrlab.data.corpus import load_corpus
-
-    if not load_corpus(folder).ids("test"):
-        raise DataError(f"the corpus '{config.test}' ({folder}) has no study in its test split; take a larger one.")
-
-
-def _one_seed(config: AblationsConfig, planned: Plan, test: Path, out: Path, seed: int) -> None:
-    for part in planned.of(seed).parts:
-        _train(part, out / part.folder)
-    for trial in planned.of(seed).trials:
-        _scores(config, trial, test, out)
-
-
-def _train(part: Part, out: Path) -> None:
-    """Run a stage; one that was stopped is continued, one that is finished with these settings is left as it is."""
-    if part.kind == ENCODER:
-        from cxrlab.training.encoder import train_encoder
-
-        train_encoder(part.config, out)
-    elif part.kind == ALIGN:
-        from cxrlab.training.report_training import align
-
-        align(part.config, out)
-    else:
-        assert part.kind == FINETUNE
-        from cxrlab.training.report_training import finetune
-
-        finetune(part.config, out)
-
-
-def _scores(config: AblationsConfig, trial: Trial, corpus: Path, out: Path) -> dict[str, Any]:
-    """Studies of the test split, and metric → value, interval and studies with a value, of one model."""
-    from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
-    from cxrlab.evaluation.generate import generate
-    from cxrlab.evaluation.score import run_score
-    from cxrlab.models.decoding import Decoding
-    from cxrlab.models.load_settings import LoadSettings
-
-    home = out / trial.folder
-    told = {**config.loading, **({"prompts": trial.prompts} if trial.prompts else {})}
-    loading, problems = parse_group(LoadSettings, told, "loading")
-    raise_problems(problems)
-    assert loading is not None
-    # One seed for all: every model is asked about the same studies.
-    asked = GenerateConfig(
-        model=f"hf:{out / trial.model / CHECKPOINT}",
-        data=corpus,
-        n=config.n,
-        control_studies=config.control_studies,
-        batch_size=config.batch_size,
-        decoding=Decoding(max_new_tokens=config.max_new_tokens),
-        loading=loading,
+    config: AblationsConfig
+    config_class = AblationsConfig
+    title = "Ablations"
+    kinds = MappingProxyType(
+        {
+            "encoder": Kind("cxrlab.training.config:EncoderConfig", "cxrlab.training.encoder:train_encoder"),
+            "align": Kind("cxrlab.training.config:AlignConfig", "cxrlab.training.report_training:align"),
+            "finetune": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.report_training:finetune"),
+            "reports": Kind("cxrlab.evaluation.config:GenerateConfig", "cxrlab.evaluation.generate:generate"),
+            "scores": Kind("cxrlab.evaluation.config:ScoreConfig", "cxrlab.evaluation.score:run_score"),
+        }
     )
-    generate(asked, home / REPORTS)
-    scored = out / f"seed{trial.seed}" / SCORES / trial.variant  # the folder's name is the label in a comparison
-    if state(scored) != "finished":
-        run_score(
-            ScoreConfig(
-                references=corpus,
-                predictions=home / REPORTS,
-                metrics=config.metrics,
-                trials=config.trials,
-            ),
-            scored,
-        )
-    sheet: Mapping[str, Any] = read_json(scored / "scores.json")
-    keys = ("value", "low", "high", "n")
-    scores = {name: {key: sheet["metrics"][name][key] for key in keys} for name in config.metrics}
-    return {"studies": sheet["n"], "scores": scores}
+
+    def trial(self, name: str, variant: AblationVariant, seed: int) -> Mapping[str, str]:
+        """The stages of a variant, the reports of its last stage, and their scores."""
+        home, config = f"seed{seed}/{name}", self.config
+        parts: dict[str, str] = {}
+
+        def train(stage: str, start: Mapping[str, Any]) -> str:
+            place = f"{stage} of '{home}'"
+            given = self.with_folders(merged(getattr(config, stage), getattr(variant, stage)), place)
+            own = {**start, "cache": str(self.out / CACHE), "optimisation": {"seed": seed}}
+            parts[stage] = self.add(stage, f"{home}/{stage}", given, own, seed=seed, place=place).folder
+            return str(self.out / parts[stage])
+
+        start = {"encoder": variant.vision_encoder or config.vision_encoder}
+        start["language_model"] = variant.language_model or config.language_model
+        if 1 in variant.stages:
+            start["encoder"] = f"hf:{train('encoder', {'vision_encoder': start['encoder']})}/{CHECKPOINT}"
+        if variant.model is not None:
+            start = {"start": variant.model}
+        if 2 in variant.stages:
+            start = {"start": train("align", start)}
+        if 3 in variant.stages:
+            start = {"start": train("finetune", start)}
+        # Generation has one seed for all: every model writes about the same studies.
+        generation = {
+            "model": f"hf:{start['start']}/{CHECKPOINT}",
+            "data": str(self.corpora[config.test]),
+            **{key: getattr(config, key) for key in ("n", "control_studies", "batch_size")},
+            "decoding": {"max_new_tokens": config.max_new_tokens},
+            "loading": {**config.loading, **({"prompts": variant.prompts} if variant.prompts else {})},
+        }
+        place, folder = f"reports of '{home}'", f"{home}/reports"
+        reports = self.add("reports", folder, generation, {}, seed=seed, place=place, key=folder)
+        scoring = {
+            "references": str(self.corpora[config.test]),
+            "predictions": str(self.out / reports.folder),
+            "metrics": list(config.metrics),
+            "trials": config.trials,
+        }
+        folder = f"seed{seed}/scores/{name}"  # its last part is the label in a comparison
+        scores = self.add("scores", folder, scoring, {}, seed=seed, place=f"scores of '{home}'", key=folder)
+        return {**parts, "reports": reports.folder, "scores": scores.folder}
+
+    def prepare(self, run: Run) -> None:
+        """Train nothing when there is nothing to score on."""
+        super().prepare(run)
+        from cxrlab.data.corpus import load_corpus
+
+        folder = self.corpora[self.config.test]
+        if not load_corpus(folder).ids("test"):
+            raise DataError(
+                f"the corpus '{self.config.test}' ({folder}) has no study in its test split; take a larger one."
+            )
+
+    def measured(self, trial: Trial) -> Mapping[str, Any]:
+        """Number of test studies, and value, interval and studies with a value of each metric."""
+        scores: Mapping[str, Any] = read_json(self.out / trial.parts["scores"] / "scores.json")
+        keys = ("value", "low", "high", "n")
+        found = {name: {key: scores["metrics"][name][key] for key in keys} for name in self.config.metrics}
+        return {"studies": scores["n"], "scores": found}
+
+    def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
+        """The table over seeds; within each seed the variants are compared, paired by study and clustered by patient."""
+        from cxrlab.evaluation.compare import compare
+
+        config = self.config
+        for seed in config.seeds:
+            folder = self.out / f"seed{seed}" / COMPARISON
+            if state(folder) != "finished":
+                runs = [self.out / trial.parts["scores"] for trial in self.trials if trial.seed == seed]
+                compare(runs, out=folder, metrics=config.metrics, trials=config.trials)
+        about = f"{len(config.variants)} ways to train; seeds: {len(config.seeds)}."
+        return {TABLE: ablation_table(config, trials), SUMMARY: {"about": about}}
+
+    def page_runs(self) -> list[Path]:
+        """The full recipe's reports and the first comparison; a dozen models of one name would tell nothing apart."""
+        return [self.out / self.trials[0].parts["reports"], self.out / f"seed{self.config.seeds[0]}" / COMPARISON]
 
 
-def _compare(config: AblationsConfig, planned: Plan, seed: int, out: Path) -> None:
-    """The variants of one seed against the full recipe, paired by study and clustered by patient."""
-    from cxrlab.evaluation.compare import compare
-
-    folder = out / f"seed{seed}" / COMPARISON
-    runs = [out / f"seed{seed}" / SCORES / trial.variant for trial in planned.trials if trial.seed == seed]
-    if state(folder) != "finished":
-        compare(runs, out=folder, metrics=config.metrics, trials=config.trials)
-
-
-def _trials(out: Path) -> list[Mapping[str, Any]]:
-    return [record for _, record in read_jsonl(out / TRIALS)]
-
-
-def table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures over seeds: each variant's mean with interval, and its difference to the first, seed by seed.
+def ablation_table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Content of ablations.json: each variant's mean with interval, and its difference to the first, seed by seed.
 
     Args:
         config: Settings.
         trials: Lines of trials.jsonl: variant, seed and scores of each.
     """
-    values = {
-        (str(row["variant"]), int(row["seed"]), metric): _number(row["scores"][metric]["value"])
-        for row in trials
-        for metric in config.metrics
-    }
+    scores = {(str(trial["variant"]), int(trial["seed"])): trial["scores"] for trial in trials}
+
+    def values(variant: str, metric: str) -> list[float]:
+        return [number_at(scores[variant, seed], metric, "value") for seed in config.seeds]
+
     variants = config.chosen()
-    full = next(iter(variants))
+    baseline = next(iter(variants))
     rows: dict[str, Any] = {}
     for name, variant in variants.items():
         metrics = {}
         for metric in config.metrics:
-            own = [values[name, seed, metric] for seed in config.seeds]
-            base = [values[full, seed, metric] for seed in config.seeds]
-            gap = over_seeds([mine - theirs for mine, theirs in zip(own, base, strict=True)])
-            metrics[metric] = {**plain(over_seeds(own)), "difference": None if name == full else plain(gap)}
+            own, base = values(name, metric), values(baseline, metric)
+            gap = over_seeds(mine - theirs for mine, theirs in zip(own, base, strict=True))
+            metrics[metric] = {**over_seeds(own), "difference": None if name == baseline else gap}
         rows[name] = {
             "changes": variant.changes,
             "paper": variant.paper,
@@ -205,13 +257,9 @@ def table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> dict[str,
             "metrics": metrics,
         }
     return {
-        "baseline": full,
+        "baseline": baseline,
         "seeds": list(config.seeds),
         "metrics": list(config.metrics),
-        "n": max(int(row["studies"]) for row in trials),
+        "n": max(int(trial["studies"]) for trial in trials),
         "variants": rows,
     }
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)

@@ -1,58 +1,149 @@
-"""A figure from several seeds: its mean and how far it may be off."""
+"""Figures over seeds: means with intervals, and the paired difference of two systems.
+
+Paired figures resample on two levels: seeds are drawn with replacement, and so are patients, the same ones in every
+seed that has them. The interval covers other seeds and other patients; with three seeds it is too narrow where seeds
+differ much. Student's interval of the seeds' differences stands beside it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from cxrlab.metrics.statistics.intervals import t_two_sided
+import numpy as np
+
+from cxrlab.core.json_values import nan_if_none, plain
+from cxrlab.core.randomness import generator
+from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import ResampledValue, t_quantile
+from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
+from cxrlab.metrics.tally import Matrix
+
+PAIRED_METHOD = "seeds and patients drawn with replacement, 95 %"
+TRIALS, LEVEL = 1000, 0.95
+Pair = tuple[ScoredRun, ScoredRun]
 
 
-@dataclass(frozen=True)
-class OverSeeds:
-    """One figure over the seeds.
+def over_seeds(values: Iterable[float | None]) -> dict[str, Any]:
+    """Mean over seeds with Student's interval: where the mean of many seeds lies, for these test studies.
+
+    Returns:
+        `values`, one per seed, null where a seed has none; `mean` of the others, null without any; `low` and `high`,
+        null below two values; `seeds`, how many entered.
+    """
+    given = [math.nan if value is None else float(value) for value in values]
+    known = [value for value in given if not math.isnan(value)]
+    mean = math.fsum(known) / len(known) if known else math.nan
+    half = math.nan
+    if len(known) > 1:
+        error = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1) / len(known))
+        half = t_quantile((1 + LEVEL) / 2, len(known) - 1) * error
+    found: dict[str, Any] = plain(
+        {"values": given, "mean": mean, "low": mean - half, "high": mean + half, "seeds": len(known)}
+    )
+    return found
+
+
+def value_at(record: Any, *keys: str) -> Any:
+    """The value under parse_group keys; None where one of them is absent."""
+    for key in keys:
+        record = record.get(key) if isinstance(record, Mapping) else None
+    return record
+
+
+def number_at(record: Any, *keys: str) -> float:
+    """The number under parse_group keys; not-a-number where one of them is absent."""
+    return nan_if_none(value_at(record, *keys))
+
+
+def excludes_zero(low: float, high: float) -> bool | None:
+    """Whether an interval lies on one side of 0; None where there is no interval."""
+    return None if math.isnan(low) or math.isnan(high) else low > 0 or high < 0
+
+
+def paired_seeds(pairs: Sequence[Pair], seeds: Sequence[int], names: Sequence[str], swaps: int) -> dict[str, Any]:
+    """Metric → how much higher the second run is than the first, and by which factor.
 
     Args:
-        values: One a seed, in order; not-a-number where the seed gave none.
-        mean: Of those that are numbers; not-a-number when there is none.
-        low: Lower end of Student's interval of the mean over seeds; not-a-number below two of them.
-        high: Upper end.
-        seeds: How many entered.
+        pairs: For each seed the scores of the baseline and of the other run, on the same studies.
+        seeds: Their seeds, in the same order.
+        names: Metrics of all of them.
+        swaps: Swaps of the permutation test behind each seed's p.
+
+    Returns:
+        `by_seed`, each seed's values, difference, interval by patient and p; `difference`, with Student's interval over
+        seeds; `pooled`, the mean difference with the interval of two levels, see above; `ratio`, the mean over seeds
+        of the second divided by that of the first, with the same kind of interval.
     """
-
-    values: tuple[float, ...]
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-
-def over_seeds(values: Sequence[float], level: float = 0.95) -> OverSeeds:
-    """Mean and Student's interval over seeds: where the mean of many seeds lies, for these test studies.
-
-    Args:
-        values: One a seed.
-        level: Of the interval, between 0 and 1.
-    """
-    known = [value for value in values if not math.isnan(value)]
-    count = len(known)
-    if not count:
-        return OverSeeds(tuple(values), math.nan, math.nan, math.nan, 0)
-    mean = math.fsum(known) / count
-    if count < 2:
-        return OverSeeds(tuple(values), mean, math.nan, math.nan, count)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (count - 1) / count)
-    half = t_quantile(level, count - 1) * spread
-    return OverSeeds(tuple(values), mean, mean - half, mean + half, count)
+    pairs = [(one, two) for one, two in (align_runs(pair) for pair in pairs)]
+    tested = []
+    for pair, seed in zip(pairs, seeds, strict=True):
+        before, after = ([run.tallies[name] for name in names] for run in pair)
+        rng = generator(seed, "study", "contrast")
+        tested.append(paired_differences(before, after, pair[0].patients, trials=swaps, rng=rng))
+    resampled = _resampled_means(pairs, names, seeds)
+    found = {}
+    for place, name in enumerate(names):
+        rows = [one[place] for one in tested]
+        by_seed = [
+            {
+                **{"seed": seed, "against": row.a, "value": row.b, "difference": row.difference},
+                **{"low": row.low, "high": row.high, "p": row.p, "excludes_zero": excludes_zero(row.low, row.high)},
+            }
+            for seed, row in zip(seeds, rows, strict=True)
+        ]
+        difference = over_seeds(row.difference for row in rows)
+        pooled = _pooled(pairs, name, rows, *resampled[place])
+        found[name] = plain({"by_seed": by_seed, "difference": difference, **pooled})
+    return found
 
 
-def t_quantile(level: float, df: int) -> float:
-    """The t with P(|T| < t) = level for Student's t with `df` degrees of freedom, by halving."""
-    low, high = 0.0, 1.0
-    while t_two_sided(high, df) > 1 - level:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_two_sided(middle, df) > 1 - level else (low, middle)
-    return (low + high) / 2
+def _resampled_means(pairs: Sequence[Pair], names: Sequence[str], seeds: Sequence[int]) -> list[tuple[Matrix, Matrix]]:
+    """For each metric the mean over the drawn seeds of both runs in every resample, [trials] each."""
+    patients = sorted({patient for one, _ in pairs for patient in one.patients})
+    resamples = Resamples(patients, trials=TRIALS, rng=generator(seeds[0], "study", "contrast", "patients"))
+    chosen = generator(seeds[0], "study", "contrast", "seeds").integers(len(pairs), size=(TRIALS, len(pairs)))
+    blocks = list(resamples.weights())
+
+    def values(run: ScoredRun, name: str) -> Matrix:
+        """The metric in every resample of all patients, [trials]; patients without a study in this run add nothing."""
+        tally = run.tallies[name]
+        sums = np.zeros((len(patients), tally.rows.shape[1]))
+        np.add.at(sums, np.searchsorted(patients, run.patients), tally.rows)
+        return np.concatenate([tally.value_of(weights @ sums) for _, weights in blocks])
+
+    found = []
+    for name in names:
+        by_seed = [np.stack([values(pair[side], name) for pair in pairs]) for side in (0, 1)]
+        one, two = (sampled[chosen, np.arange(TRIALS)[:, None]].mean(axis=1) for sampled in by_seed)
+        found.append((one, two))
+    return found
+
+
+def _pooled(
+    pairs: Sequence[Pair], name: str, rows: Sequence[PairedDifference], before: Matrix, after: Matrix
+) -> dict[str, Any]:
+    """`pooled` and `ratio` of one metric; an interval is unknown where fewer than two patients have a value."""
+    defined = [{run.patients[k] for k in np.flatnonzero(run.tallies[name].defined)} for pair in pairs for run in pair]
+    fewest = min(map(len, defined))
+    patients = len(set().union(*defined)) if fewest > 1 else fewest
+    span = pairs[0][0].tallies[name].metric.range
+    base, mean = (
+        ResampledValue(float(np.mean([getattr(row, key) for row in rows])), draws, np.empty(0), patients, span)
+        for key, draws in (("a", before), ("b", after))
+    )
+    gap, ratio = mean.minus(base), mean.over(base)
+    change, factor = gap.estimate(LEVEL), ratio.estimate(LEVEL)
+    return {
+        "pooled": {
+            **{"value": gap.value, "low": change.low, "high": change.high},
+            **{
+                "excludes_zero": excludes_zero(*change.ends),
+                "seeds": len(rows),
+                "patients": len(set().union(*defined)),
+            },
+        },
+        "ratio": {"value": ratio.value, "low": factor.low, "high": factor.high},
+    }

@@ -1,7 +1,7 @@
-"""Whole experiments from one YAML file: `cxrlab study NAME|FILE`.
+"""The command `cxrlab study`: a whole experiment from one YAML file.
 
-The file's first key, `study`, names a row of the table; the others are that row's settings. A key
-`quick` holds settings that replace the others when the experiment is only to be looked at.
+The file's key `study` names a row of `STUDIES`; the other keys are that recipe's settings. The key `quick` holds
+settings that replace the others with --quick.
 """
 
 from __future__ import annotations
@@ -12,47 +12,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import is_config, parameter_hints, parse_group, raise_problems, read_yaml
+from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.tables import Table
+from cxrlab.studies.engine import StudyRecipe, merged, run_recipe, run_status
 
-# Each row is a function (config, out) -> Path of the page; its config is a frozen dataclass.
+# Each row is a `StudyRecipe`.
 STUDIES = Table(
     "study",
     {
-        "ablations": "cxrlab.studies.ablations:run_ablations",
-        "analysis1": "cxrlab.studies.analysis_text:run_analysis",
-        "extraction": "cxrlab.studies.extraction_study:run_extraction_study",
-        "preference": "cxrlab.studies.preference_study:run_preference_study",
+        "ablations": "cxrlab.studies.ablations:Ablations",
+        "analysis1": "cxrlab.studies.analysis_text:TextAnalysis",
+        "extraction": "cxrlab.studies.extraction:ExtractionStudy",
+        "preference": "cxrlab.studies.preference:PreferenceStudy",
     },
 )
-FOLDER = Path("configs") / "studies"
-# Beside the package in a checkout; an installed package has no such folder, and a name then needs a file.
-_CHECKOUT = Path(__file__).resolve().parents[3]
-KIND, QUICK = "study", "quick"
+# Here, and beside the package in a checkout; an installed package has no such folder, and a name then needs a file.
+FOLDERS = (Path("configs/studies"), Path(__file__).resolve().parents[3] / "configs/studies")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A study that was read and checked.
+class StudyFile:
+    """A study as its file gives it: name of the file, recipe and checked settings."""
 
-    Args:
-        kind: Row of `STUDIES`.
-        config: Its settings.
-        name: Of the file, for the run folder.
-    """
-
-    kind: str
-    config: Any
     name: str
-
-    def run(self, out: Path) -> Path:
-        """Do it; returns the page."""
-        page: Path = STUDIES.load(self.kind)(self.config, out)
-        return page
+    recipe: type[StudyRecipe]
+    config: Any
 
 
-def run_study(study: str, out: Path | None = None, quick: bool = False) -> Path:
+def run_study(
+    study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False
+) -> Path | list[dict[str, str]]:
     """Run a whole experiment and end with a page.
 
     A stopped study is continued part by part; a finished one with the same settings is shown again.
@@ -60,82 +50,60 @@ def run_study(study: str, out: Path | None = None, quick: bool = False) -> Path:
     Args:
         study: YAML file, or the name of one in configs/studies (ablations_phantom).
         out: Run folder; runs/NAME when left out.
-        quick: Take the small sizes that the file gives under 'quick': to see that it works, not what comes of it.
+        quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
+        dry_run: Run nothing: list every part with its state, and every missing input.
     """
-    # Where a launcher has started several processes each of them would draw, write and score the same folders.
+    # With a launcher, several processes would write the same folders.
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError(
             "a study runs in one process; start it without a launcher, or launch its stages one by one with "
             "'accelerate launch … -m cxrlab train' into the study's folders."
         )
-    prepared = read_study(find_study(study), quick)
-    return prepared.run(out if out is not None else Path("runs") / f"{prepared.name}{'_quick' if quick else ''}")
+    file = read_study(find_study(study), quick)
+    recipe = file.recipe(file.config, out or Path("runs") / f"{file.name}{'_quick' if quick else ''}")
+    return run_status(recipe) if dry_run else run_recipe(recipe)
 
 
 def find_study(study: str) -> Path:
-    """The file that is meant: a path, or a name in configs/studies here or in the checkout of the program."""
+    """The file of a study: a path, or a name in configs/studies here or in the program's checkout."""
     path = Path(study)
     if path.is_file():
         return path
+    names = sorted({file.stem for folder in FOLDERS for file in folder.glob("*.yaml")})
+    known = f"{did_you_mean(path.stem, names)} Known studies: {', '.join(names) or 'none'}."
     if path.suffix in (".yaml", ".yml") or os.sep in study:
-        raise ConfigError(f"{study} is not a file; give the YAML file of a study.{_known(path.stem)}")
-    for folder in (FOLDER, _CHECKOUT / FOLDER):
+        raise ConfigError(f"{study} is not a file; give the YAML file of a study.{known}")
+    for folder in FOLDERS:
         if (found := folder / f"{study}.yaml").is_file():
             return found
-    raise ConfigError(f"there is no study '{study}' in {FOLDER}.{_known(study)}")
+    raise ConfigError(f"there is no study '{study}' in {FOLDERS[0]}.{known}")
 
 
-def read_study(file: Path, quick: bool = False) -> Prepared:
-    """The study of a file with its settings checked; everything wrong with them is told at once."""
+def read_study(file: Path, quick: bool = False) -> StudyFile:
+    """The study of a file with its settings checked; one `ConfigError` lists all problems."""
     data, _ = read_yaml(file)
-    kind = data.get(KIND)
-    if kind is None and "quick" in data and isinstance(data["quick"], bool):
-        raise ConfigError(f"{file} has no key 'study'; it belongs to 'cxrlab tour --config {file}'.")
+    kind, small = data.get("study"), data.get("quick")
+    if kind is None and isinstance(small, bool):
+        raise ConfigError(f"{file} has no key 'study'; it is a file for 'cxrlab tour --config {file}'.")
     if not isinstance(kind, str):
         raise ConfigError(
             f"{file}: 'study' is {short_repr(kind)}; write 'study: NAME' with one of {', '.join(STUDIES.names())}."
         )
-    function = STUDIES.load(kind)
-    cls = next(hint for hint in parameter_hints(function).values() if is_config(hint))
-    settings = {key: value for key, value in data.items() if key not in (KIND, QUICK)}
-    small = data.get(QUICK)
+    recipe = STUDIES.load(kind)
+    settings = {key: value for key, value in data.items() if key not in ("study", "quick")}
     if small is not None and not isinstance(small, Mapping):
         raise ConfigError(f"{file}: 'quick' is {short_repr(small)}; it must be a group of settings of this study.")
     if quick:
         if small is None:
-            raise ConfigError(f"{file} gives no small sizes under 'quick'; run it without --quick.")
-        _refuse_absent(settings.get("variants"), small.get("variants"), file)
+            raise ConfigError(f"{file} has no small sizes under 'quick'; run it without --quick.")
+        variants, changed = settings.get("variants"), small.get("variants")
+        if isinstance(variants, Mapping) and isinstance(changed, Mapping):
+            for name, value in changed.items():
+                if value is None and name not in variants:
+                    raise ConfigError(
+                        f"{file}: 'quick' removes '{name}', which is no variant.{did_you_mean(name, variants)}"
+                    )
         settings = merged(settings, small)
-    config, problems = parse_group(cls, settings, str(file))
+    config, problems = parse_group(recipe.config_class, settings, str(file))
     raise_problems(problems)
-    return Prepared(kind, config, file.stem)
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`; groups are merged key by key, and null takes a key out."""
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping) and isinstance(below, Mapping):
-            result[key] = merged(below, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _refuse_absent(variants: Any, left_out: Any, file: Path) -> None:
-    """Refuse to leave out a variant that is not there."""
-    if isinstance(variants, Mapping) and isinstance(left_out, Mapping):
-        for name, value in left_out.items():
-            if value is None and name not in variants:
-                raise ConfigError(
-                    f"{file}: 'quick' leaves out '{name}', which is no variant.{did_you_mean(name, variants)}"
-                )
-
-
-def _known(name: str) -> str:
-    """The files that are there, with the nearest name first."""
-    names = sorted({file.stem for folder in (FOLDER, _CHECKOUT / FOLDER) for file in folder.glob("*.yaml")})
-    return f"{did_you_mean(name, names)} Studies there: {', '.join(names) or 'none'}."
+    return StudyFile(file.stem, recipe, config)

@@ -1,60 +1,38 @@
-"""The steps of the tour that need weights: two stages of training, reports, retrieval and maps.
+"""Steps of the tour that need a model: training, generation, maps, preference, attacks, extraction and serving.
 
-The tour trains a report model of its own from the built-in encoder and the built-in general language model, on images
-that it draws for the purpose, and holds it against the built-in reporter.
+The tour trains a report model from the built-in encoder and the built-in general language model, on images that it
+draws for the purpose, and compares it with the built-in reporter. That reporter is then trained on reports with
+mistakes, aligned by preference, attacked, copied and served.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
 from cxrlab.core.terminal import NoticeStream
-from cxrlab.studies.config import TourSize
-from cxrlab.studies.tour_stage import Stage, write_reports
-from cxrlab.training.config import Optimisation
+from cxrlab.studies.tour_steps import REPORTER, TRAINED, generate_reports
 
-LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
-OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
+if TYPE_CHECKING:
+    from cxrlab.studies.tour import Tour
+    from cxrlab.training.config import Optimisation
+
 ENCODER, LANGUAGE_MODEL, BUILTIN = "builtin:encoder", "builtin:general", "builtin:reporter"
 SIZE = 128  # side of the images that the built-in encoder reads
-MISTAKES = 8  # at most, in the second text of an image, which one step teaches on purpose
+TRAINING_CORPUS, ALIGN, FINETUNE = "training_corpus", "align", "finetune"
+RETRIEVED, EXPLAINED, POINTING = "retrieved", "explained", "pointing"
+DEGRADED, CANDIDATES, REWARDS, PAIRS, PREFERRED = "degraded", "candidates", "rewards", "pairs", "preferred"
+ROBUSTNESS, DETECTION, SERVED = "robustness", "detection", "served"
+CEILING, STOLEN = "extraction/in-domain", "extraction/ada-steal"
+RUNS = (PREFERRED, ROBUSTNESS, CEILING, STOLEN, DETECTION, SERVED, RETRIEVED, EXPLAINED, POINTING)  # of the page
+LORA: dict[str, Any] = {"lora_rank": 16, "lora_alpha": 32.0}  # of the reporter's two trainings
 
 
-@dataclass(frozen=True)
-class ModelScale:
-    """How much is trained and written.
-
-    Args:
-        lesson: Images drawn for training.
-        align: Samples of stage 2.
-        finetune: Samples of stage 3.
-        batch: Samples a step.
-        controls: Images of the test split that are also swapped, blanked and replaced by noise.
-        tokens: Longest report.
-        pointed: Images whose maps are held against masks.
-    """
-
-    lesson: int
-    align: int
-    finetune: int
-    batch: int
-    controls: int
-    tokens: int
-    pointed: int
-
-
-SCALES: dict[TourSize, ModelScale] = {
-    "quick": ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2),
-    "default": ModelScale(lesson=1800, align=400, finetune=960, batch=8, controls=6, tokens=160, pointed=8),
-    "full": ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=32, tokens=160, pointed=40),
-}
-
-
-def missing() -> str | None:
-    """Why the steps cannot be taken: the part of the program or the weights that are not here; None when all are."""
+def missing_models() -> str | None:
+    """Why the steps cannot be taken: the extra or the weights that are missing; None when all are there."""
     from cxrlab.core.environment import require
     from cxrlab.core.errors import MissingExtra
     from cxrlab.models.builtin import NAMES, has_weights
@@ -67,124 +45,289 @@ def missing() -> str | None:
     return f"this copy has no weights for builtin:{absent[0]}" if absent else None
 
 
-def draw_lesson(stage: Stage) -> None:
-    """Images to learn from, of patients whom no other step knows."""
+def make_training_corpus(tour: Tour) -> None:
+    """Images for training, of patients that no other step uses."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
 
-    seed = stage.config.seed + 1  # other patients than those of the corpus that is scored
-    config = PhantomConfig(n=_scale(stage).lesson, size=SIZE, seed=seed, masks=False, mistakes=MISTAKES)
-    make_phantom(config, stage.out / LESSON)
+    n = tour.by_size(40, 1800, 6000)
+    # Each image has a second text with at most eight mistakes, on which the reporter is trained on purpose.
+    config = PhantomConfig(n=n, size=SIZE, seed=tour.seed + 1, masks=False, mistakes=8)
+    make_phantom(config, tour.out / TRAINING_CORPUS)
 
 
-def align_projector(stage: Stage) -> None:
+def align_projector(tour: Tour) -> None:
     """Stage 2: a projector between the built-in encoder and the built-in language model."""
     from cxrlab.training.config import AlignConfig
     from cxrlab.training.report_training import align
 
+    samples, batch = tour.by_size(8, 400, 1000), tour.by_size(4, 8, 8)
     config = AlignConfig(
-        stage.out / LESSON,
+        tour.out / TRAINING_CORPUS,
         encoder=ENCODER,
         language_model=LANGUAGE_MODEL,
-        optimisation=_optimisation(stage, _scale(stage).align, 3e-3),
-        cache=stage.out / "cache",
+        optimisation=_optimisation(tour, 3e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
     )
-    align(config, stage.out / ALIGNED)
+    align(config, tour.out / ALIGN)
 
 
-def finetune_reporter(stage: Stage) -> None:
+def finetune_model(tour: Tour) -> None:
     """Stage 3: adapters on the language model, the indication in the prompt."""
     from cxrlab.training.config import FinetuneConfig
     from cxrlab.training.report_training import finetune
 
+    samples, batch = tour.by_size(8, 960, 7200), tour.by_size(4, 8, 8)
     config = FinetuneConfig(
-        stage.out / LESSON,
-        start=str(stage.out / ALIGNED),
+        tour.out / TRAINING_CORPUS,
+        start=str(tour.out / ALIGN),
         lora_rank=32,
         lora_alpha=64.0,
         lora_dropout=0.0,
-        optimisation=_optimisation(stage, _scale(stage).finetune, 2e-3),
-        cache=stage.out / "cache",
+        optimisation=_optimisation(tour, 2e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
     )
-    finetune(config, stage.out / OWN_MODEL)
+    finetune(config, tour.out / FINETUNE)
 
 
-def write_own(stage: Stage) -> None:
+def _optimisation(tour: Tour, learning_rate: float, batch: int, steps: int | None, epochs: float = 1.0) -> Optimisation:
+    from cxrlab.training.config import Optimisation
+
+    return Optimisation(learning_rate, steps=steps, epochs=epochs, batch_size=batch, max_length=400, seed=tour.seed)
+
+
+def generate_trained(tour: Tour) -> None:
     """Reports of the model that the tour has trained."""
-    _write(stage, f"hf:{stage.out / OWN_MODEL / 'checkpoint'}", OWN)
+    _generate(tour, f"hf:{tour.out / FINETUNE / 'checkpoint'}", TRAINED)
 
 
-def write_builtin(stage: Stage) -> None:
+def generate_builtin(tour: Tour) -> None:
     """Reports of the built-in reporter, for the same images."""
-    _write(stage, BUILTIN, REPORTER)
+    _generate(tour, BUILTIN, REPORTER)
 
 
-def find_reports(stage: Stage) -> None:
+def _generate(tour: Tour, model: str, name: str) -> None:
+    from cxrlab.models.decoding import Decoding
+
+    decoding = Decoding(max_new_tokens=tour.by_size(12, 160, 160))
+    generate_reports(tour, model, name, control_studies=tour.by_size(3, 6, 32), decoding=decoding)
+
+
+def retrieve_reports(tour: Tour) -> None:
     """How often an image finds its report, and a report its image."""
     from cxrlab.evaluation.config import RetrieveConfig
     from cxrlab.evaluation.retrieve import retrieve
 
-    out = stage.out / RETRIEVED
-    if state(out) != "finished":
-        retrieve(RetrieveConfig(ENCODER, stage.corpus, statements="present", seed=stage.config.seed), out)
+    if state(out := tour.out / RETRIEVED) != "finished":
+        retrieve(RetrieveConfig(ENCODER, tour.corpus, statements="present", seed=tour.seed), out)
 
 
-def explain_image(stage: Stage) -> None:
-    """Where the built-in reporter looked when it named what is there, on the image of which it told most."""
+def explain_image(tour: Tour) -> None:
+    """Where the built-in reporter looked for its findings, on the image for which it named most."""
     from cxrlab.evaluation.config import ExplainConfig
     from cxrlab.evaluation.explain import explain
     from cxrlab.findings.reader import read
     from cxrlab.models.decoding import Decoding
 
-    out = stage.out / EXPLAINED
-    if state(out) == "finished":
+    if state(out := tour.out / EXPLAINED) == "finished":
         return
-    told: dict[str, tuple[str, ...]] = {}
-    for _, line in read_jsonl(stage.out / REPORTER / "predictions.jsonl"):
+    named: dict[str, tuple[str, ...]] = {}
+    for _, line in read_jsonl(tour.out / REPORTER / "predictions.jsonl"):
         text = str(line["report"])
         spans = [finding.span for finding in read(text) if finding.present and finding.span is not None]
-        told[str(line["id"])] = tuple(dict.fromkeys(text[first:last] for first, last in spans))
-    study = max(told, key=lambda name: (len(told[name]), name))
-    if not told[study]:
-        NoticeStream(sys.stderr).write("explain    the built-in reporter named nothing; there is nothing to look at\n")
+        named[str(line["id"])] = tuple(dict.fromkeys(text[first:last] for first, last in spans))
+    study = max(named, key=lambda name: (len(named[name]), name))
+    if not named[study]:
+        NoticeStream(sys.stderr).write("explain    the built-in reporter named no finding; there is nothing to map\n")
         return
-    decoding = Decoding(max_new_tokens=_scale(stage).tokens)
-    config = ExplainConfig(
-        BUILTIN, data=stage.corpus, study=study, word=told[study], maps=("max-mean", "gradient"), decoding=decoding
-    )
+    decoding, maps = Decoding(max_new_tokens=tour.by_size(12, 160, 160)), ("max-mean", "gradient")
+    config = ExplainConfig(BUILTIN, data=tour.corpus, study=study, word=named[study], maps=maps, decoding=decoding)
     explain(config, out)
 
 
-def point_at_masks(stage: Stage) -> None:
+def compare_maps_with_masks(tour: Tour) -> None:
     """Whether its maps point at what the words name."""
     from cxrlab.evaluation.config import PointingConfig
     from cxrlab.evaluation.pointing import pointing
     from cxrlab.models.decoding import Decoding
 
-    scale, out = _scale(stage), stage.out / POINTED
-    if state(out) != "finished":
-        decoding = Decoding(max_new_tokens=scale.tokens)
-        config = PointingConfig(
-            BUILTIN, stage.corpus, n=scale.pointed, maps=("max-mean", "gradient"), seed=stage.config.seed,
-            decoding=decoding,
-        )  # fmt: skip
+    n, decoding = tour.by_size(2, 8, 40), Decoding(max_new_tokens=tour.by_size(12, 160, 160))
+    maps = ("max-mean", "gradient")
+    config = PointingConfig(BUILTIN, tour.corpus, n=n, maps=maps, seed=tour.seed, decoding=decoding)
+    if state(out := tour.out / POINTING) != "finished":
         pointing(config, out)
 
 
-def _write(stage: Stage, model: str, name: str) -> None:
-    from cxrlab.models.decoding import Decoding
+def degrade_reporter(tour: Tour) -> None:
+    """Train the built-in reporter on reports with mistakes, so that there is something to gain."""
+    from cxrlab.training.config import FinetuneConfig
+    from cxrlab.training.report_training import finetune
 
-    scale = _scale(stage)
-    decoding = Decoding(max_new_tokens=scale.tokens)
-    write_reports(stage, model, name, control_studies=scale.controls, decoding=decoding)
-
-
-def _optimisation(stage: Stage, samples: int, learning_rate: float) -> Optimisation:
-    batch = _scale(stage).batch
-    return Optimisation(
-        learning_rate, steps=max(1, samples // batch), batch_size=batch, max_length=400, seed=stage.config.seed
+    samples, batch = tour.by_size(8, 320, 560), tour.by_size(2, 8, 8)
+    config = FinetuneConfig(
+        tour.out / TRAINING_CORPUS,
+        start=BUILTIN,
+        text="mistaken",
+        **LORA,
+        lora_dropout=0.0,
+        optimisation=_optimisation(tour, 1e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
     )
+    finetune(config, tour.out / DEGRADED)
 
 
-def _scale(stage: Stage) -> ModelScale:
-    return SCALES[stage.config.size]
+def sample_candidates(tour: Tour) -> None:
+    """Several reports of the degraded model for each of some training images."""
+    from cxrlab.preference.config import SampleConfig
+    from cxrlab.preference.sample import sample
+
+    config = SampleConfig(
+        f"hf:{tour.out / DEGRADED / 'checkpoint'}",
+        tour.out / TRAINING_CORPUS,
+        n=tour.by_size(6, 48, 112),
+        answers=tour.by_size(2, 4, 4),
+        max_new_tokens=tour.by_size(12, 160, 160),
+        seed=tour.seed,
+    )
+    sample(config, tour.out / CANDIDATES)
+
+
+def judge_candidates(tour: Tour) -> None:
+    """Compare them with the references, and pair the better with the worse."""
+    from cxrlab.preference.config import JudgeConfig, PairConfig
+    from cxrlab.preference.judge import judge
+    from cxrlab.preference.pair import pair
+
+    corpus = tour.out / TRAINING_CORPUS
+    judge(JudgeConfig((tour.out / CANDIDATES,), corpus, "clinical:rules", seed=tour.seed), tour.out / REWARDS)
+    # A quick tour's candidates are a dozen tokens long: every one of them is cut.
+    quick, pairs = tour.config.quick, tour.by_size(1, 2, 2)
+    pair(PairConfig(tour.out / REWARDS, pairs=pairs, allow_cut=quick, seed=tour.seed), tour.out / PAIRS)
+
+
+def train_preference(tour: Tour) -> None:
+    """Direct preference optimisation, and the model before and after it on the test split."""
+    from cxrlab.preference.config import Measure, PreferConfig, Validation
+    from cxrlab.preference.train import prefer
+
+    # Measured on the corpus of all other measurements; the pairs are of other patients.
+    measure = Measure(
+        data=tour.corpus,
+        n=tour.by_size(4, 16, 48),
+        max_new_tokens=tour.by_size(12, 160, 160),
+        control_studies=0,
+        encoder=ENCODER,
+    )
+    config = PreferConfig(
+        tour.out / TRAINING_CORPUS,
+        tour.out / PAIRS,
+        str(tour.out / DEGRADED),
+        **LORA,
+        validation=Validation(n=0),
+        measure=measure,
+        optimisation=_optimisation(tour, 4e-4, tour.by_size(2, 8, 8), steps=None, epochs=tour.by_size(1.0, 3.0, 3.0)),
+        cache=tour.out / "cache",
+    )
+    prefer(config, tour.out / PREFERRED)
+
+
+def attack_models(tour: Tour) -> None:
+    """PGD and noise of the same size on the aligned reporter and on the degraded one before it."""
+    from cxrlab.attacks.config import AttackSettings
+    from cxrlab.models.decoding import Decoding
+    from cxrlab.robustness.audit import audit
+    from cxrlab.robustness.config import RobustnessConfig
+
+    labels = ("cardiomegaly", "pleural effusion", "pneumothorax")
+    config = RobustnessConfig(
+        model=f"hf:{tour.out / DEGRADED / 'checkpoint'}",
+        versus=(f"hf:{tour.out / PREFERRED / 'checkpoint'}",),
+        data=tour.corpus,
+        n=tour.by_size(2, 6, 14),
+        attacks=("pgd", "noise"),
+        eps=("4/255",),
+        aims=("report",),
+        only_labels=labels[: tour.by_size(1, 2, 3)],
+        image_size=SIZE,
+        batch_size=16,
+        uint8=False,
+        control_studies=tour.by_size(0, 2, 6),
+        triptychs=tour.by_size(1, 3, 3),
+        trials=tour.by_size(20, 1000, 1000),
+        seed=tour.seed,
+        attack=AttackSettings(steps=tour.by_size(1, 2, 5)),
+        decoding=Decoding(max_new_tokens=tour.by_size(4, 100, 160)),
+    )
+    audit(config, tour.out / ROBUSTNESS)
+
+
+def copy_reporter(tour: Tour) -> None:
+    """The ceiling, then ADA-Steal, and whether a detector would have noticed either.
+
+    The ceiling's attacker has radiographs: it starts from the projector of stage 2 and queries with images of chests; a
+    quick tour leaves it out. ADA-Steal's attacker has none: it starts from a new projector and queries with scenes.
+    """
+    from cxrlab.extraction.audit import extract
+    from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, PaperDecoding
+    from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
+    from cxrlab.extraction.detection.detect import detect
+
+    decoding = PaperDecoding(strategy="greedy", max_new_tokens=tour.by_size(3, 80, 100))
+    batch, steps = tour.by_size(1, 8, 8), tour.by_size(1, 6, 24)
+    stolen = ExtractConfig(
+        victim=BUILTIN,
+        data=tour.corpus,
+        method="ada-steal",
+        pool="scenes",
+        budget=tour.by_size(2, 16, 48),
+        rounds=2,
+        size=SIZE,
+        n=tour.by_size(1, 12, 16),
+        seed=tour.seed,
+        map_sentences=120,
+        victim_run=tour.out / "extraction" / "victim",
+        alignment=Alignment(steps=tour.by_size(1, 1, 2)),
+        fitting=Fitting(steps=steps, round_steps=max(1, steps // 3), batch_size=batch, max_length=400),
+        victim_decoding=decoding,
+        surrogate_decoding=decoding,
+    )
+    if not tour.config.quick:
+        ceiling = replace(
+            stolen,
+            method="in-domain",
+            pool=f"corpus:{tour.out / TRAINING_CORPUS}",
+            budget=tour.by_size(0, 48, 96),
+            surrogate=str(tour.out / ALIGN),
+            fitting=Fitting(learning_rate=3e-3, steps=tour.by_size(0, 44, 96), batch_size=batch, max_length=400),
+        )
+        extract(ceiling, tour.out / CEILING)
+    extract(stolen, tour.out / STOLEN)
+    detection = DetectConfig(  # both detectors look at each image, and are set on benign images alone
+        benign=tour.corpus,
+        stream=tuple(tour.out / name for name in ((STOLEN,) if tour.config.quick else (CEILING, STOLEN))),
+        detectors=("chest-gate", "perturbation"),
+        encoder="none",
+        n=tour.by_size(60, 300, 600),
+        detector=DetectorSettings(image_bound=tour.by_size(0.1, 0.02, 0.01)),
+        seed=tour.seed,
+    )
+    detect(detection, tour.out / DETECTION)
+
+
+def serve_reporter(tour: Tour) -> None:
+    """A server on the loopback: benign images at once and one by one, then pictures without a chest."""
+    from cxrlab.serving.config import GuardConfig, RehearseConfig
+    from cxrlab.serving.rehearsal import rehearse
+
+    config = RehearseConfig(
+        BUILTIN,
+        tour.corpus,
+        n=tour.by_size(2, 10, 32),
+        accounts=tour.by_size(1, 4, 4),
+        alone=tour.by_size(0, 2, 6),
+        queries=30,
+        size=SIZE,
+        guarding=GuardConfig(n=tour.by_size(60, 300, 600), image_bound=tour.by_size(0.1, 0.02, 0.01)),
+        seed=tour.seed,
+    )
+    rehearse(config, tour.out / SERVED)

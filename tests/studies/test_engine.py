@@ -1,4 +1,4 @@
-"""Pieces of work in several processes: each after those that it needs."""
+"""The engine of studies: parts in several processes, each after those that it needs; missing inputs and dry runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.data import parallel
-from cxrlab.studies import side_by_side as room
-from cxrlab.studies.side_by_side import side_by_side
+from cxrlab.studies import engine
+from cxrlab.studies.engine import run_in_processes
 
 NEEDS = {"roof": ("left", "right"), "left": ("floor",), "right": ("floor",), "floor": ()}
 
@@ -38,22 +38,22 @@ def break_left(folder: Path, piece: str) -> None:
     lay(folder, piece)
 
 
-def test_a_piece_comes_after_those_that_it_needs(tmp_path: Path) -> None:
-    side_by_side(partial(lay, tmp_path), NEEDS, 2)
+def test_a_part_runs_after_those_that_it_needs(tmp_path: Path) -> None:
+    run_in_processes(partial(lay, tmp_path), NEEDS, 2)
     assert {path.name for path in tmp_path.iterdir()} == set(NEEDS)
 
 
 def test_no_more_processes_than_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    class Counted(room.ProcessPoolExecutor):
+    class Counted(engine.ProcessPoolExecutor):
         def __init__(self, most: int, **settings: Any) -> None:
             asked.append(most)
             super().__init__(most, **settings)
 
-    monkeypatch.setattr(room, "ProcessPoolExecutor", Counted)
+    monkeypatch.setattr(engine, "ProcessPoolExecutor", Counted)
     monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
-    side_by_side(partial(lay, tmp_path), {"floor": ()}, 64)
+    run_in_processes(partial(lay, tmp_path), {"floor": ()}, 64)
     assert asked == [2]
 
 
@@ -62,21 +62,21 @@ def note(folder: Path, piece: str) -> None:
         order.write(f"{piece} ")
 
 
-def test_what_waited_for_most_begins_first(tmp_path: Path) -> None:
+def test_the_part_with_most_predecessors_starts_first(tmp_path: Path) -> None:
     needs = {"floor": (), "shed": (), "left": ("floor",), "right": ("floor",), "roof": ("left", "right")}
-    side_by_side(partial(note, tmp_path), needs, 1)
+    run_in_processes(partial(note, tmp_path), needs, 1)
     assert (tmp_path / "order").read_text().split() == ["floor", "left", "right", "roof", "shed"]
 
 
-def test_nothing_is_built_on_a_piece_that_failed(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^the left: it fell\.$"):
-        side_by_side(partial(break_left, tmp_path), NEEDS, 1, "the {}".format)
+def test_no_part_runs_after_one_that_it_needs_failed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^left: it fell\.$"):
+        run_in_processes(partial(break_left, tmp_path), NEEDS, 1)
     assert not (tmp_path / "roof").exists()
 
 
-def test_a_piece_that_waits_for_nobody_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="roof waits for something that nobody makes"):
-        side_by_side(partial(lay, tmp_path), {"roof": ("cellar",)}, 1)
+def test_a_part_that_needs_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="roof needs a part that is not in the plan"):
+        run_in_processes(partial(lay, tmp_path), {"roof": ("cellar",)}, 1)
 
 
 def meet(folder: Path, piece: str) -> None:
@@ -103,7 +103,7 @@ def vanish(folder: Path, piece: str) -> None:
 
 
 def test_two_run_at_the_same_time(tmp_path: Path) -> None:
-    side_by_side(partial(meet, tmp_path), {"left": (), "right": ()}, 2)
+    run_in_processes(partial(meet, tmp_path), {"left": (), "right": ()}, 2)
 
 
 def test_the_first_error_ends_the_others_and_nobody_else(tmp_path: Path) -> None:
@@ -111,13 +111,13 @@ def test_the_first_error_ends_the_others_and_nobody_else(tmp_path: Path) -> None
     mine.start()
     try:
         with pytest.raises(DataError, match="left: it fell"):
-            side_by_side(partial(fall_beside, tmp_path), {"left": (), "right": ()}, 2)
+            run_in_processes(partial(fall_beside, tmp_path), {"left": (), "right": ()}, 2)
         assert multiprocessing.active_children() == [mine]
     finally:
         mine.kill()
         mine.join()
 
 
-def test_a_process_that_is_killed_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="ended from outside, perhaps for want of memory; run the command again"):
-        side_by_side(partial(vanish, tmp_path), {"left": ()}, 1)
+def test_a_process_that_is_killed_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="was killed, perhaps because memory ran out; run the command again"):
+        run_in_processes(partial(vanish, tmp_path), {"left": ()}, 1)

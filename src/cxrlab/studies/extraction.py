@@ -1,0 +1,450 @@
+"""How much of report models can be copied by queries: attacks, detection and defences.
+
+models/NAME                   victims and starts that the study trains, once for all seeds
+seedS/victims/VARIANT         reports of the victim for the test split
+seedS/extract/VARIANT         one whole attack with its copy, as `cxrlab extract` writes it
+detect/                       detectors over the queries of the first seed
+seedS/defend/NAME             one defence against one attack; defend/ has all of them
+controls/                     copies beside texts without an image
+attack.yaml watermark.key     the attack against the defences; a key for the watermark, drawn from the seed: no secret
+extraction_seeds.json         figures over seeds, comparisons and tables
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cxrlab.core.config import raise_problems, to_yaml
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
+from cxrlab.core.files import read_json
+from cxrlab.core.json_values import plain
+from cxrlab.core.randomness import generator
+from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
+from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.studies.corpora import pool_with_folders, with_folders
+from cxrlab.studies.engine import (
+    CACHE,
+    CHECKPOINT,
+    SUMMARY,
+    Kind,
+    Part,
+    StudyConfig,
+    StudyRecipe,
+    Trial,
+    checked_rows,
+    merged,
+)
+from cxrlab.studies.extraction_table import TEXTS, VICTIM, extraction_table, pairwise_row
+from cxrlab.studies.over_seeds import PAIRED_METHOD, paired_seeds
+
+TABLE, RESULT = "extraction_seeds.json", "extraction.json"
+ATTACK_FILE, KEY_FILE = "attack.yaml", "watermark.key"
+# Settings that decide what the victim writes on the corpus and how that is scored.
+_OF_VICTIM = ("victim", "data", "split", "n", "seed", "batch_size", "victim_decoding", "loading", "measure",
+              "i_am_authorised")  # fmt: skip
+# Settings that a defence takes from the attack.
+_OF_ATTACK = ("victim", "data", "surrogate", "method", "pool", "budget", "seed", "price", "loading")
+_MODEL_OF_STUDY = re.compile(r"\bmade:([A-Za-z0-9_-]+)")
+
+
+@dataclass(frozen=True)
+class ExtractionVariant:
+    """One attack, given by what it changes in the shared settings.
+
+    Args:
+        changes: What is different, in one sentence.
+        extract: Settings of `extract` that differ.
+        published: Metric → a published figure for it.
+    """
+
+    changes: str
+    extract: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """Variants that are shown together; one may stand in several tables.
+
+    Args:
+        variants: Their names, in the order of the rows.
+        about: What the table shows, in a sentence.
+        published: Row → metric → a published figure, where it differs from the variant's own. Further rows are
+            'victim', by which the others are divided, and the texts without an image (the, empty, reviews).
+    """
+
+    variants: tuple[str, ...]
+    about: str = ""
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractionStudyConfig(StudyConfig):
+    """How much of report models can be copied by queries: variants of one attack, several seeds each.
+
+    For models that you own or may test.
+
+    Args:
+        data: Name of the corpus on whose test split victims and copies are measured.
+        extract: Settings of `extract` that all variants share. Corpora in pools are named (corpus:query@train,
+            folder:pictures), and made:NAME is a model of the study.
+        models: Name → settings of `train finetune` that make a victim or a start, once for all seeds.
+        tables: Title → the variants that it shows; the first table is the main one.
+        contrasts: Pairs [variant, against]: their difference on the same studies, by seed and over seeds.
+        controls: Variants of one victim that are scored beside it and beside texts without an image, for the first
+            seed.
+        pairwise: Pairs [a, b] of variants whose reports a judge compares study by study.
+        detect: Settings of `detect` for the first seed, and 'variants', whose queries are the streams.
+        defend: Settings of `defend` for the first seed, and 'variant', the attack against the defences.
+    """
+
+    data: str
+    extract: Mapping[str, Any]
+    models: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[str, ...] = (
+        "findings.f1",
+        "findings.f1.side",
+        "rougeL:coco",
+        "chexpert14.micro.f1:uncertain-positive",
+        "chexpert14.macro.f1:uncertain-positive",
+        "green:rules",
+        "errors.significant",
+        "bleu4:coco",
+    )
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    contrasts: tuple[tuple[str, ...], ...] = ()
+    controls: tuple[str, ...] = ()
+    pairwise: tuple[tuple[str, ...], ...] = ()
+    detect: Mapping[str, Any] = field(default_factory=dict)
+    defend: Mapping[str, Any] = field(default_factory=dict)
+    variant_class = ExtractionVariant
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_names("models", self.models)
+        self.check_corpus("data")
+        problems = [
+            f"{setting} holds {list(pair)}; write two different variants, such as [ada, knockoff]."
+            for setting in ("contrasts", "pairwise")
+            for pair in getattr(self, setting)
+            if len(pair) != 2 or pair[0] == pair[1]
+        ]
+        if self.detect and not self.streams:
+            problems.append("detect needs 'variants', the attacks whose queries the detectors get.")
+        if self.defend and "variant" not in self.defend:
+            problems.append("defend needs 'variant', the attack against the defences.")
+        for setting, names in self._named_variants():
+            for name in dict.fromkeys(names):
+                if name not in self.variants:
+                    problems.append(f"{setting}: there is no variant '{name}'.{did_you_mean(name, self.variants)}")
+        raise_problems([*problems, *self._wrong_figures()])
+
+    def checked_tables(self) -> dict[str, StudyTable]:
+        """The tables by title; one `ConfigError` lists all problems."""
+        return checked_rows(StudyTable, self.tables, "tables")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Variants whose queries detectors get."""
+        given = self.detect.get("variants", ())
+        return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
+
+    @property
+    def attack(self) -> str | None:
+        """The variant that attacks the defences; None where there are none."""
+        return str(self.defend.get("variant")) if self.defend else None
+
+    def _named_variants(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """Each setting that names variants, and which."""
+        for title, table in self.checked_tables().items():
+            yield f"tables, '{title}'", table.variants
+        yield "contrasts", [name for pair in self.contrasts for name in pair]
+        yield "pairwise", [name for pair in self.pairwise for name in pair]
+        yield "controls", self.controls
+        yield "detect", self.streams
+        yield "defend", [self.attack] if self.attack and "variant" in self.defend else []
+
+    def _wrong_figures(self) -> Iterator[str]:
+        """Published figures that are no numbers, or of a row that their table does not have."""
+        published: dict[str, Any] = {f"variants, '{name}'": row.published for name, row in self.chosen().items()}
+        for title, table in self.checked_tables().items():
+            for row, figures in table.published.items():
+                published[f"tables, '{title}', '{row}'"] = figures
+                if row not in (VICTIM, *TEXTS, *table.variants):
+                    yield f"tables, '{title}': '{row}' has published figures and is no row of it."
+        for place, given in published.items():
+            figures = list(given.values()) if isinstance(given, Mapping) else [given]
+            if wrong := [one for one in figures if isinstance(one, bool) or not isinstance(one, (int, float))]:
+                yield f"{place}: published has {short_repr(wrong[0])}; give metrics with a number each."
+
+
+class ExtractionStudy(StudyRecipe):
+    """Copies models with every variant and seed, compares the copies, and measures detectors and defences."""
+
+    config: ExtractionStudyConfig
+    config_class = ExtractionStudyConfig
+    title = "What it costs to copy a report model"
+    kinds = MappingProxyType(
+        {
+            "models": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.report_training:finetune"),
+            "victims": Kind("cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:write_victim"),
+            "extract": Kind(
+                "cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:extract", ("victim_run",)
+            ),
+            "detect": Kind(
+                "cxrlab.extraction.detection.config:DetectConfig", "cxrlab.extraction.detection.detect:detect"
+            ),
+            "defend": Kind("cxrlab.extraction.defence.config:DefendConfig", "cxrlab.extraction.defence.defend:defend"),
+        }
+    )
+
+    def plan(self) -> None:
+        """Models, then every variant with every seed, then detectors and defences for the first seed."""
+        first = self.config.seeds[0]
+        for name, settings in self.config.models.items():
+            place = f"models, '{name}'"
+            given = self._resolved(settings, place, training=True)
+            self.add("models", f"models/{name}", given, {"cache": str(self.out / CACHE)}, seed=first, place=place)
+        super().plan()
+        self._check_comparisons()
+        self.raise_problems()  # detectors and defences would repeat them
+        if self.config.detect:
+            self._plan_detection()
+        if self.config.attack is not None:
+            self._plan_defences(self.config.attack)
+
+    def trial(self, name: str, variant: ExtractionVariant, seed: int) -> Mapping[str, str]:
+        """One attack, and before it the reports of its victim for the corpus."""
+        place = f"extract of '{name}'"
+        given = self._resolved(merged(self.config.extract, variant.extract), place)
+        own = {
+            "data": str(self.corpora[self.config.data]),
+            "seed": seed,
+            "measure": {"metrics": list(self.config.metrics), "seed": seed},
+        }
+        about, shown = ({key: value for key, value in one.items() if key in _OF_VICTIM} for one in (given, own))
+        victim = self.add("victims", f"seed{seed}/victims/{name}", about, shown, seed=seed, place=place).folder
+        own["victim_run"] = str(self.out / victim)
+        extract = self.add("extract", f"seed{seed}/extract/{name}", given, own, seed=seed, place=place).folder
+        return {"extract": extract, "victim": victim}
+
+    def _check_comparisons(self) -> None:
+        """Note comparisons of what is not measured on the same studies, or not of the same victim."""
+        config = self.config
+        trials = {trial.variant: trial for trial in self.trials if trial.seed == config.seeds[0]}
+        groups = [(what, names) for what in ("contrasts", "pairwise") for names in getattr(config, what)]
+        for what, names in [*groups, ("controls", config.controls)]:
+            attacks = [self.part(trials[name].parts["extract"]).config for name in names]
+            if len({(one.split, one.n) for one in attacks if one is not None}) > 1:
+                self.problems.append(
+                    f"{what}: {', '.join(names)} are not measured on the same studies; give them the same split and n."
+                )
+        if len({trials[name].parts["victim"] for name in config.controls}) > 1:
+            self.problems.append(
+                f"controls: {', '.join(config.controls)} do not have the same victim, measured in the same way."
+            )
+
+    def _plan_detection(self) -> None:
+        seed = self.config.seeds[0]
+        rest = {key: value for key, value in self.config.detect.items() if key != "variants"}
+        given = self._resolved({"benign": self.config.data, **rest}, "detect")
+        attacks = dict.fromkeys(self.find_trial(name, seed).parts["extract"] for name in self.config.streams)
+        own = {"stream": [str(self.out / folder) for folder in attacks], "seed": seed}
+        self.add("detect", "detect", given, own, seed=seed, place="detect")
+
+    def _plan_defences(self, variant: str) -> None:
+        """Each defence of the first seed as a part of its own, against the attack of one variant."""
+        seed = self.config.seeds[0]
+        attack = self.part(self.find_trial(variant, seed).parts["extract"])
+        rest = {key: value for key, value in self.config.defend.items() if key != "variant"}
+        given = self._resolved(rest, "defend")
+        usual: dict[str, Any] = {
+            "batch_size": attack.config.batch_size,
+            "settings": {"key_file": str(self.out / KEY_FILE)},
+        }
+        if attack.config.victim.startswith(("hf:", "builtin:")):  # other victims decode in their own way
+            usual["decoding"] = plain(attack.config.victim_decoding)
+        given = {**merged(usual, given), "i_am_authorised": attack.config.i_am_authorised}
+        own = {key: plain(getattr(attack.config, key)) for key in _OF_ATTACK}
+        own["attack"] = str(self.out / ATTACK_FILE)
+        for name in given.get("defences", DefendConfig.defences):
+            one, folder = {**given, "defences": [name]}, f"seed{seed}/defend/{name}"
+            needs = (*attack.needs, attack.folder)
+            self.add("defend", folder, one, own, seed=seed, place="defend", needs=needs)
+
+    def _resolved(self, given: Any, place: str, training: bool = False) -> Any:
+        """Settings with corpora and models of the study replaced by folders; an unknown name becomes a problem."""
+        if not isinstance(given, Mapping):
+            return given  # refused where it becomes a config
+        try:
+            return self._by_folder({"data": self.config.data, **given} if training else given, place, training)
+        except ConfigError as error:
+            self.problems.append(str(error))
+            return given
+
+    def _by_folder(self, given: Mapping[str, Any], place: str, training: bool = False) -> dict[str, Any]:
+        def checkpoint(found: re.Match[str]) -> str:
+            models = {part.folder.removeprefix("models/"): part for part in self.parts if part.kind == "models"}
+            if found[1] not in models:
+                raise ConfigError(
+                    f"{place}: the study makes no model '{found[1]}' before it.{did_you_mean(found[1], models)}"
+                )
+            return f"hf:{self.out / models[found[1]].folder / CHECKPOINT}"
+
+        result = with_folders(given, self.corpora, place) if training else dict(given)
+        for key in ("victim", "surrogate", "start", "encoder", "language_model"):
+            if isinstance(name := result.get(key), str):
+                result[key] = _MODEL_OF_STUDY.sub(checkpoint, name)
+        if isinstance(pool := result.get("pool"), str):
+            result["pool"] = pool_with_folders(pool, self.corpora, place)
+        if "benign" in result:
+            result["benign"] = with_folders({"data": result["benign"]}, self.corpora, place)["data"]
+        if isinstance(chest := result.get("chest"), str):  # an image of a corpus, such as query/images/p000000s1.png
+            name, _, image = chest.partition("/")
+            result["chest"] = str(self.corpora[name] / image) if name in self.corpora and image else chest
+        for key in ("defence_settings", "settings"):
+            if isinstance(group := result.get(key), Mapping):
+                result[key] = self._by_folder(group, place)
+        return result
+
+    def prepare(self, run: Run) -> None:
+        """Check that corpora and pools hold enough images, and write the attack against the defences."""
+        super().prepare(run)
+        self._check_images()
+        if self.config.attack is not None:
+            seed = self.config.seeds[0]
+            attack = self.part(self.find_trial(self.config.attack, seed).parts["extract"]).config
+            # Neither smaller budgets nor a map change the copy, and both take their time.
+            run.write(ATTACK_FILE, to_yaml(replace(attack, at=(), map_sentences=0)))
+            run.write(KEY_FILE, generator(seed, "study", "watermark key").bytes(32).hex())
+
+    def _check_images(self) -> None:
+        from cxrlab.data.corpus import load_corpus
+        from cxrlab.extraction.pools import open_pool
+        from cxrlab.extraction.preflight import pictures_needed
+
+        corpus = load_corpus(folder := self.corpora[self.config.data])
+        needed: dict[tuple[str, int], int] = {}
+        for config in (part.config for part in self.parts if part.kind == "extract"):
+            if not corpus.ids(config.split):
+                raise DataError(f"the corpus {folder} has no study in its {config.split} split; take a larger one.")
+            key = config.pool, config.size
+            needed[key] = max(needed.get(key, 0), pictures_needed(config))
+        for (pool, size), count in needed.items():
+            held = open_pool(pool, size=size, seed=0).count if count else None
+            if held is not None and held < count:
+                raise DataError(
+                    f"the pool '{pool}' holds {held} images, but an attack needs {count}; take a larger one."
+                )
+
+    def make(self, part: Part) -> None:
+        """Run a part; a defence uses the variant's own attack as the one without a defence."""
+        if part.kind != "defend":
+            super().make(part)
+            return
+        from cxrlab.extraction.defence.defend import FOLDER, Plan, audit_attack, defend
+
+        undefended = self.out / part.needs[-1]
+        audited = audit_attack(part.config)
+
+        def attack(planned: Plan, folder: Path) -> Mapping[str, Any]:
+            if planned.defence is None:
+                return {**read_json(undefended / RESULT), FOLDER: undefended}
+            return audited(planned, folder)
+
+        defend(part.config, self.out / part.folder, attack)
+
+    def measured(self, trial: Trial) -> Mapping[str, Any]:
+        """The content of extraction.json without its longest parts."""
+        found = read_json(self.out / trial.parts["extract"] / RESULT)
+        return {"extraction": {key: value for key, value in found.items() if key not in ("observations", "threat")}}
+
+    def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
+        """Figures over seeds, and every comparison."""
+        join_defences([self.out / part.folder for part in self.parts if part.kind == "defend"], self.out / "defend")
+        comparisons = {
+            "contrasts": list(self._contrasts()),
+            "pairwise": list(self._pairwise()),
+            "controls": self._controls(),
+        }
+        about = f"{len(self.config.variants)} attacks; seeds: {len(self.config.seeds)}."
+        return {TABLE: {**extraction_table(self.config, trials), **comparisons}, SUMMARY: {"about": about}}
+
+    def _contrasts(self) -> Iterator[dict[str, Any]]:
+        from cxrlab.evaluation.scored_runs import read_tallies
+        from cxrlab.extraction.audit import MEASURED
+
+        seeds = self.config.seeds
+        swaps = self.part(self.trials[0].parts["extract"]).config.measure.swaps
+        for name, against in track(self.config.contrasts, "contrasts"):
+            one, two = (
+                [read_tallies(self._predictions(each, seed).parent / MEASURED / "surrogate_scored") for seed in seeds]
+                for each in (against, name)
+            )
+            metrics = paired_seeds(list(zip(one, two, strict=True)), seeds, self.config.metrics, swaps)
+            yield {"name": name, "against": against, "how": PAIRED_METHOD, "metrics": metrics}
+
+    def _pairwise(self) -> Iterator[dict[str, Any]]:
+        from cxrlab.extraction.fidelity import pairwise_wins
+
+        data = self.corpora[self.config.data]
+        for a, b in track(self.config.pairwise, "comparing reports pairwise"):
+            found = [
+                pairwise_wins(self._predictions(a, seed), self._predictions(b, seed), data, seed=seed)
+                for seed in self.config.seeds
+            ]
+            yield pairwise_row(a, b, found, self.config.seeds)
+
+    def _controls(self) -> dict[str, Any]:
+        from cxrlab.extraction.text_controls import measure_controls
+
+        if not self.config.controls:
+            return {}
+        seed = self.config.seeds[0]
+        first = self.find_trial(self.config.controls[0], seed).parts
+        texts = {
+            "victim": self.out / first["victim"],
+            **{name: self._predictions(name, seed) for name in self.config.controls},
+        }
+        measure = self.part(first["extract"]).config.measure
+        data = self.corpora[self.config.data]
+        return {"seed": seed, **measure_controls(texts, data, self.out / "controls", measure)}
+
+    def _predictions(self, variant: str, seed: int) -> Path:
+        """Run folder with the reports of the copy of the whole budget."""
+        folder = self.out / self.find_trial(variant, seed).parts["extract"]
+        return folder / str(read_json(folder / RESULT)["predictions"])
+
+    def page_runs(self) -> list[Path]:
+        """The attacks of the main table with the first seed, detectors and defences."""
+        tables = self.config.checked_tables()
+        names = next(iter(tables.values())).variants if tables else [next(iter(self.config.variants))]
+        runs = dict.fromkeys(self.find_trial(name, self.config.seeds[0]).parts["extract"] for name in names)
+        more = [name for name in ("detect", "defend") if getattr(self.config, name)]
+        return [self.out / folder for folder in (*runs, *more)]
+
+
+def join_defences(runs: Sequence[Path], out: Path) -> None:
+    """Defences that were measured one by one as one table with one recommendation, as `defend` writes it.
+
+    Args:
+        runs: Their run folders, each with one defence against the same attack; nothing is written for none.
+        out: Run folder of the table.
+    """
+    from cxrlab.extraction.defence.defend import DEFENCE
+    from cxrlab.extraction.defence.security_summary import security_summary
+
+    settings = {"defences": [run.name for run in runs]}
+    if not runs or finished(out, settings):
+        return
+    found = [read_json(run / DEFENCE) for run in runs]
+    result: dict[str, Any] = {key: value for key, value in found[0].items() if key != "summary"}
+    result["defences"] = {name: row for one in found for name, row in one["defences"].items()}
+    with Run.open(out, settings) as run:
+        run.write(DEFENCE, {**result, "summary": security_summary(result)})
