@@ -19,7 +19,7 @@ from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import read_json, write_text
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness_figures import answer_curves, drops_forest, has_answers
+from cxrlab.render.robustness_seeds import answer_curves, drops_forest, has_answers
 
 FOUND = "robustness_seeds.json"
 

@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness_figures import answer_curves, drops_forest, has_answers, strongest
+from cxrlab.render.robustness_seeds import answer_curves, drops_forest, has_answers, strongest
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = (1, 2)

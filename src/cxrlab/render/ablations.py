@@ -18,8 +18,7 @@ from cxrlab.render.components import (
     published_table,
     readable,
 )
-from cxrlab.render.result_files import ABLATIONS, ANALYSIS
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import ABLATIONS, ANALYSIS, RunFolder, per_run
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,11 @@ class Ablations:
     published: Table | None  # The paper's own figures, where the study gives them
 
 
-def ablations(runs: Sequence[RunFolder]) -> tuple[Ablations, ...]:
-    """One row for each variant: what it changes, and each metric over the seeds."""
-    found = [run.result(ABLATIONS) for run in runs]
-    return tuple(_ablations(one) for one in found if one.get("metrics") and one.get("variants"))
-
-
-def _ablations(found: Mapping[str, Any]) -> Ablations:
+@per_run(ABLATIONS)
+def ablations(run: RunFolder, found: Mapping[str, Any]) -> Ablations | None:
+    """One row per variant: what it changes, and each metric over the seeds."""
+    if not found.get("metrics") or not found.get("variants"):
+        return None
     metrics, variants = [str(name) for name in found["metrics"]], found["variants"]
     rows, every = [], []
     for name, row in variants.items():
@@ -56,7 +53,11 @@ def _ablations(found: Mapping[str, Any]) -> Ablations:
                 _difference(over_seeds(gap)) if gap else None,
             ]
         )
-        every.append([name, *(_values(part(row, "metrics", metric)) for metric in metrics)])
+        cells: list[Any] = [name]
+        for one in (part(row, "metrics", metric) for metric in metrics):
+            seeds = " ".join(map(figure, one.get("values") or ()))
+            cells.append(Cell(figure(one.get("mean")), lines=(Cell(seeds, tone="later"),)))
+        every.append(cells)
     return Ablations(
         Table(["variant", "what is changed", metrics[0], "", "interval", "difference"], rows),
         found.get("seeds") or (),
@@ -64,12 +65,6 @@ def _ablations(found: Mapping[str, Any]) -> Ablations:
         Table(["variant", *metrics], every),
         published_table(variants, ["variant", "in the paper"], "paper"),
     )
-
-
-def _values(own: Mapping[str, Any]) -> Cell:
-    """Mean over seeds, and the value of each seed."""
-    seeds = " ".join(map(figure, own.get("values") or ()))
-    return Cell(figure(own.get("mean")), lines=(Cell(seeds, tone="later"),))
 
 
 def _difference(gap: Mapping[str, Any]) -> Cell:
@@ -85,22 +80,19 @@ class TwoTexts:
     predictions: tuple[tuple[str, Table], ...]  # Each model's name, and its scores against either text
 
 
-def two_texts(runs: Sequence[RunFolder]) -> tuple[TwoTexts, ...]:
+@per_run(ANALYSIS)
+def two_texts(run: RunFolder, found: Mapping[str, Any]) -> TwoTexts:
     """Two reference texts against each other, and a model against both."""
-    return tuple(_two_texts(run.result(ANALYSIS)) for run in runs if run.result(ANALYSIS))
-
-
-def _two_texts(found: Mapping[str, Any]) -> TwoTexts:
     metrics = part(found, "metrics")
     rows = [[name, figure(metrics[name]), interval(metrics[name])] for name in headline_metrics(metrics)]
     head = ["metric", "against the rule text", "against the processed text", "difference"]
     predictions = []
-    for run, values in part(found, "predictions").items():
+    for model, values in part(found, "predictions").items():
         lines = [
             [name, figure(values[name].get("a")), figure(values[name].get("b")), _difference(difference(values[name]))]
             for name in headline_metrics(values)
         ]
-        predictions.append((run, Table(head, lines)))
+        predictions.append((model, Table(head, lines)))
     keys = ("studies", "both", "rule_only", "processed_only")
     counts = {key: readable(part(found, "texts").get(key)) for key in keys}
     return TwoTexts(Table(["metric", "value", "interval"], rows), counts, tuple(predictions))

@@ -22,8 +22,7 @@ from cxrlab.render.components import (
 )
 from cxrlab.render.drawing import Curve, Drawing, Layout, draw_curves
 from cxrlab.render.metric_names import with_arrow
-from cxrlab.render.result_files import PREFERENCE, PREFERENCES
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import PREFERENCE, PREFERENCES, RunFolder, per_run
 
 _FIRST = 3  # metrics of the first table over seeds
 _REWARDS = (("reward", "plain judgement", "#2b6cb0"), ("reward_length_controlled", "length-controlled", "#b7791f"))
@@ -47,12 +46,9 @@ class Alignment:
     curve: Drawing | None  # Reward against length, step after step
 
 
-def alignment(runs: Sequence[RunFolder]) -> tuple[Alignment, ...]:
-    """What became of every model that was aligned."""
-    return tuple(_alignment(run.name, run.result(PREFERENCE)) for run in runs if run.result(PREFERENCE))
-
-
-def _alignment(name: str, found: Mapping[str, Any]) -> Alignment:
+@per_run(PREFERENCE)
+def alignment(run: RunFolder, found: Mapping[str, Any]) -> Alignment:
+    """A model before and after alignment: gain, cost, and the reward during training."""
     head = ["metric", "", "before", "after", "difference", "interval", "verdict", "win / tie / lose"]
     rows: dict[bool, list[list[Any]]] = {False: [], True: []}
     for metric, gap in part(found, "difference").items():
@@ -61,7 +57,7 @@ def _alignment(name: str, found: Mapping[str, Any]) -> Alignment:
             rows[metric.startswith("errors.") and metric.count(".") > 1].append(_row(metric, found, gap))
     chosen, drift, length = part(found, "selection"), part(found, "drift"), part(found, "length")
     return Alignment(
-        name=name,
+        name=run.name,
         counts={
             **{key: found.get(key) for key in ("n", "patients")},
             **{key: chosen.get(key) for key in ("step", "of", "select")},

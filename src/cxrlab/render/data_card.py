@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.render.components import UNKNOWN, Cell, IntervalBar, Table, part, readable
-from cxrlab.render.result_files import CHECK, STATISTICS
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import CHECK, STATISTICS, RunFolder, per_run
 
 Numbers = Mapping[str, Any]
 
@@ -53,13 +52,9 @@ class DataCard:
     import_notes: tuple[Table, ...]  # What the import left out and remarked
 
 
-def data_cards(runs: Sequence[RunFolder]) -> tuple[DataCard, ...]:
-    """All statistics of each run that checked a corpus."""
-    return tuple(_card(run) for run in runs if run.result(STATISTICS))
-
-
-def _card(run: RunFolder) -> DataCard:
-    numbers = run.result(STATISTICS)
+@per_run(STATISTICS)
+def data_cards(run: RunFolder, numbers: Numbers) -> DataCard:
+    """All statistics of a run that checked a corpus."""
     people = (
         ("images by view", "views"),
         ("what training takes by default", "usable"),

@@ -25,12 +25,24 @@ from cxrlab.render.components import (
     report,
     threat_model,
 )
-from cxrlab.render.drawing import COLOURS, GREY, RULE, Curve, Drawing, Layout, Point, Shape, Spread, draw_curves, shape
-from cxrlab.render.forest import Row, share_forest
-from cxrlab.render.forest import shortened as abbreviated
+from cxrlab.render.drawing import (
+    COLOURS,
+    GREY,
+    RULE,
+    Curve,
+    Drawing,
+    Layout,
+    Point,
+    Row,
+    Shape,
+    Spread,
+    draw_curves,
+    shape,
+    share_forest,
+    truncated,
+)
 from cxrlab.render.metric_names import FINDINGS, ROUGE, heading, metric_title
-from cxrlab.render.result_files import EXAMPLE_PAIRS, EXTRACTION, SENTENCE_MAP
-from cxrlab.render.run_folder import RunFolder, shortened
+from cxrlab.render.run_folder import EXAMPLE_PAIRS, EXTRACTION, SENTENCE_MAP, RunFolder, short_name
 
 NONE, MOVED = "none", "ada-steal"  # the method without a query, and the one that perturbs its pictures
 # What a person asks for first; the rest is folded away.
@@ -103,11 +115,11 @@ def _name(run: RunFolder, group: Sequence[RunFolder]) -> str:
         words = ["no query"]
     else:
         pools = str(part(found, "options").get("pool")).split("+")
-        words = [method, "+".join(map(shortened, pools))]
+        words = [method, "+".join(map(short_name, pools))]
     for option in dict.fromkeys(name for one in group for name in part(one.result(EXTRACTION), "options")):
         having = [one for one in group if applies(option, str(one.result(EXTRACTION).get("method")))]
         if option != "pool" and applies(option, method) and len({_option(one, option) for one in having}) > 1:
-            value = shortened(_option(run, option))
+            value = short_name(_option(run, option))
             words.append(f"{option} {'not set' if value == 'None' else value}")
     for setting in ("budget", "seed"):
         attacking = [one for one in group if one.result(EXTRACTION).get("method") != NONE or setting == "seed"]
@@ -214,7 +226,7 @@ def _victim(copies: Sequence[Copy]) -> Victim:
     threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in asked]
     curve = copies_curve(copies)
     return Victim(
-        name=shortened(str(copies[0].run.config.get("victim") or "the victim")),
+        name=short_name(str(copies[0].run.config.get("victim") or "the victim")),
         threats=tuple(dict.fromkeys(threats)),
         warnings=tuple(f"{copy.name}: {line}" if several else line for copy in copies for line in warnings(copy)),
         headlines=tuple(headline(copy, several) for copy in copies),
@@ -495,7 +507,7 @@ def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | No
     if not lines:
         return None
     drawn = [
-        Curve(abbreviated(copy.name, 62), points, COLOURS[place], place)
+        Curve(truncated(copy.name, 62), points, COLOURS[place], place)
         for place, (copy, points) in enumerate(lines[: len(COLOURS)])  # more cannot be told apart
     ]
     most = max(point[0] for curve in drawn for point in curve.points)

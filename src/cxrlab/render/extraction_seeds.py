@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.render.components import Cell, Table, changed, figure, grouped_table, measured, number, over_seeds, part
-from cxrlab.render.drawing import COLOURS, Curve, Drawing, Layout, draw_curves
+from cxrlab.render.drawing import COLOURS, Curve, Drawing, Layout, Row, draw_curves, share_forest
 from cxrlab.render.extraction import NONE, spread_of
-from cxrlab.render.forest import Row, share_forest
 from cxrlab.render.metric_names import FINDINGS, ROUGE, metric_title
-from cxrlab.render.result_files import EXTRACTION_SEEDS
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import EXTRACTION_SEEDS, RunFolder, per_run
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,11 @@ class Controls:
     table: Table
 
 
-def extraction_seeds(runs: Sequence[RunFolder]) -> tuple[ExtractionSeeds, ...]:
-    """Every study of ways to copy: comparisons first, then each table, then what a metric is worth."""
-    found = [run.result(EXTRACTION_SEEDS) for run in runs]
-    return tuple(_study(one) for one in found if part(one, "variants"))
-
-
-def _study(found: Mapping[str, Any]) -> ExtractionSeeds:
+@per_run(EXTRACTION_SEEDS)
+def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeeds | None:
+    """A study of ways to copy: comparisons first, then each table, then what a metric is worth."""
+    if not part(found, "variants"):
+        return None
     rows, tables = found.get("contrasts") or (), part(found, "tables")
     others = [str(name) for name in found.get("metrics") or () if name != FINDINGS]
     contrasts = {name: _contrasts(rows, name, str(part(found, "directions").get(name) or "")) for name in others}

@@ -47,7 +47,7 @@ SECTIONS = Table(
         "errors": "cxrlab.render.scores:errors",
         "slices": "cxrlab.render.scores:slices",
         "marked_reports": "cxrlab.render.scores:marked_reports",
-        "validation": "cxrlab.render.validation:validation",
+        "validation": "cxrlab.render.scores:validation",
         "examples": "cxrlab.render.overview:examples",
         "contact_sheet": "cxrlab.render.overview:contact_sheet",
         "findings": "cxrlab.render.overview:findings",

@@ -24,10 +24,7 @@ from cxrlab.render.components import (
     threat_model,
 )
 from cxrlab.render.metric_names import FINDINGS, metric_title
-from cxrlab.render.result_files import DEFENCE, DETECTION, REHEARSAL
-from cxrlab.render.run_folder import RunFolder, shortened
-
-Runs = Sequence[RunFolder]
+from cxrlab.render.run_folder import DEFENCE, DETECTION, REHEARSAL, RunFolder, per_run, short_name
 
 # Detection ----------------------------------------------------------------------------------------------------------
 
@@ -64,15 +61,12 @@ class Detection:
     streams: tuple[tuple[str, Table], ...]  # Title and table of each stream
 
 
-def detection(runs: Runs) -> tuple[Detection, ...]:
+@per_run(DETECTION)
+def detection(run: RunFolder, found: Mapping[str, Any]) -> Detection:
     """How often an alarm is false, and how soon a copy would be noticed."""
-    return tuple(_detection(run.name, run.result(DETECTION)) for run in runs if run.result(DETECTION))
-
-
-def _detection(name: str, found: Mapping[str, Any]) -> Detection:
     streams, benign = part(found, "streams"), part(found, "benign")
     return Detection(
-        name=name,
+        name=run.name,
         warnings=found.get("warnings") or (),
         first=tuple(first_alarm(found, stream) for stream in streams),
         false_alarms=_false_alarms(found),
@@ -191,12 +185,9 @@ class Defences:
     safety: Table  # Reports that a defence would change
 
 
-def defences(runs: Runs) -> tuple[Defences, ...]:
-    """Every run that measured defences."""
-    return tuple(_defences(run.result(DEFENCE)) for run in runs if run.result(DEFENCE))
-
-
-def _defences(found: Mapping[str, Any]) -> Defences:
+@per_run(DEFENCE)
+def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
+    """What each defence costs benign clients, and what it takes from a copy."""
     rows = part(found, "defences")
     threat, authorised = part(found, "undefended").get("threat"), found.get("authorised")
     losses = [part(one, "loss") for row in rows.values() for one in part(row, "attacks").values()]
@@ -206,7 +197,7 @@ def _defences(found: Mapping[str, Any]) -> Defences:
     gammas = [gamma for one in texts.values() if (gamma := number(one.get("gamma")))]
     mark_head = ["words of", "keyed form", "n", "z", "p", "contexts needed", "reports needed"]
     return Defences(
-        victim=shortened(str(found.get("victim") or "unknown")),
+        victim=short_name(str(found.get("victim") or "unknown")),
         review=review(part(found, "summary")),
         threat=threat_model(threat, authorised) if threat or authorised else None,
         each=_each(found),
@@ -371,12 +362,9 @@ class Served:
     attacks: Table
 
 
-def served(runs: Runs) -> tuple[Served, ...]:
-    """Every run that rehearsed a server."""
-    return tuple(_served(run.result(REHEARSAL)) for run in runs if run.result(REHEARSAL))
-
-
-def _served(found: Mapping[str, Any]) -> Served:
+@per_run(REHEARSAL)
+def served(run: RunFolder, found: Mapping[str, Any]) -> Served:
+    """How a server answered benign clients and attackers."""
     guard, benign, alone = (part(found, key) for key in ("guard", "benign", "alone"))
     rows: list[list[Any]] = []
     if benign:
@@ -397,7 +385,7 @@ def _served(found: Mapping[str, Any]) -> Served:
         blocked = Cell("never", tone="bad", strong=True) if at is None else f"at query {at:,.0f}"
         attacks.append([name, blocked, one.get("reports"), one.get("queries")])
     return Served(
-        shortened(str(found.get("model"))),
+        short_name(str(found.get("model"))),
         found.get("threat"),
         guard.get("detectors"),
         guard.get("defence"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.render.components import UNKNOWN, Cell, Picture, Table, figure, interval, part, percent, picture, readable
-from cxrlab.render.result_files import EXPLAIN, POINTING, RETRIEVAL, ZERO_SHOT
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import EXPLAIN, POINTING, RETRIEVAL, ZERO_SHOT, RunFolder, per_run
 
 _WAYS = {"image_to_text": "image finds report", "text_to_image": "report finds image"}
 _MOST_WORDS = 12  # words whose pictures a page shows; the rest stays in the run folder
@@ -35,13 +34,9 @@ class Retrieval:
     zero_shot: ZeroShot | None  # Labels by sentences, where they were measured
 
 
-def retrieval(runs: Sequence[RunFolder]) -> tuple[Retrieval, ...]:
-    """Recalls and areas of every run that searched for reports."""
-    return tuple(_retrieval(run) for run in runs if run.result(RETRIEVAL))
-
-
-def _retrieval(run: RunFolder) -> Retrieval:
-    found = run.result(RETRIEVAL)
+@per_run(RETRIEVAL)
+def retrieval(run: RunFolder, found: Mapping[str, Any]) -> Retrieval:
+    """Recall in both directions, and zero-shot AUROC."""
     rows = [
         [
             _WAYS.get(way, way),
@@ -101,12 +96,9 @@ class Pointing:
     maps: Table
 
 
-def pointing(runs: Sequence[RunFolder]) -> tuple[Pointing, ...]:
-    """One table for each run that scored maps."""
-    return tuple(_pointing(run.result(POINTING)) for run in runs if run.result(POINTING))
-
-
-def _pointing(found: Mapping[str, Any]) -> Pointing:
+@per_run(POINTING)
+def pointing(run: RunFolder, found: Mapping[str, Any]) -> Pointing:
+    """Hits and mass of each kind of map."""
     rows = []
     for name, row in part(found, "maps").items():
         figures = part(row, "localised")
@@ -130,13 +122,9 @@ class Explanation:
     left_out: int  # Words that the page does not show
 
 
-def explanations(runs: Sequence[RunFolder]) -> tuple[Explanation, ...]:
-    """The overlays of each run that explained a report."""
-    return tuple(_explanation(run) for run in runs if run.result(EXPLAIN))
-
-
-def _explanation(run: RunFolder) -> Explanation:
-    found = run.result(EXPLAIN)
+@per_run(EXPLAIN)
+def explanations(run: RunFolder, found: Mapping[str, Any]) -> Explanation:
+    """The overlays of a run that explained a report."""
     words = [word for word in found.get("words") or () if word.get("picture")]
     shown = []
     for word in words[:_MOST_WORDS]:

@@ -37,13 +37,13 @@ from cxrlab.render.metric_names import (
     ordered,
     split,
 )
-from cxrlab.render.result_files import ROBUSTNESS, TRIPTYCHS
-from cxrlab.render.robustness_comparison import Comparisons, comparisons
 from cxrlab.render.robustness_tables import (
     FULL,
     Audited,
+    Comparisons,
     Conditions,
     Corruptions,
+    comparisons,
     conditions,
     corruptions,
     models_of,
@@ -53,7 +53,7 @@ from cxrlab.render.robustness_tables import (
     strongest_attack,
     white_box,
 )
-from cxrlab.render.run_folder import RunFolder
+from cxrlab.render.run_folder import ROBUSTNESS, TRIPTYCHS, RunFolder, per_run
 
 MOST_TRIPTYCHS = 12  # studies whose images are shown; three images each make a page heavy
 _VERDICTS = {"looks": ("here", "✓ looks at the image"), "unclear": ("doubt", "? not clear that it looks at the image")}
@@ -138,16 +138,12 @@ class Audit:
     protocol: Mapping[str, Any]  # Settings
 
 
-def robustness(runs: Sequence[RunFolder]) -> tuple[Audit, ...]:
-    """Everything that audits found; one whose models hold no figures is left out."""
-    return tuple(
-        _audit(run) for run in runs if any(one.found.keys() - {"key"} for one in models_of(run.result(ROBUSTNESS)))
-    )
-
-
-def _audit(run: RunFolder) -> Audit:
-    found = run.result(ROBUSTNESS)
+@per_run(ROBUSTNESS)
+def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
+    """An audit; one whose models have no figures is left out."""
     models = models_of(found)
+    if not any(one.found.keys() - {"key"} for one in models):
+        return None
     norm = str(part(found, "protocol").get("norm") or "linf")
     looks = tuple(_looks(models, str(key), one) for key, one in part(found, "controls", "image_dependence").items())
     blind = [str(one.sentence) for one in looks if one.blind and one.sentence]
