@@ -63,7 +63,7 @@ def test_gain_and_cost_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_step_that_is_no_better_than_the_start_is_told(tmp_path: Path, score: float, told: bool) -> None:
     chosen = {**preference()["selection"], "score": score, "start_score": 0.6}
     shown = page(tmp_path, preference(selection=chosen))
-    assert (f"No step scored higher than the start on the images that were watched: {score:.3f}" in shown) is told
+    assert (f"No training step scored higher than the start on the validation images: {score:.3f}" in shown) is told
 
 
 def test_reward_is_drawn_against_length(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_images_that_are_only_listed_priors_and_boxes_are_told(tmp_path: Path) -
     numbers = {**NUMBERS, "images": {"read": 0, "width": None}, "with_prior": 3, "with_boxes": 2}
     text = page(tmp_path / "r", numbers)
     assert "No image was read; 7 are listed by the source." in text
-    assert "3 studies name an earlier one of the same patient; 2 studies have boxes." in text
+    assert "3 studies have an earlier study of the same patient; 2 studies have boxes." in text
 
 
 def test_names_cannot_become_markup(tmp_path: Path) -> None:

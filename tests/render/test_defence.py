@@ -29,7 +29,7 @@ def row(shown: str, name: str) -> str:
 def test_the_summary_for_the_reviewer_comes_first(tmp_path: Path) -> None:
     shown = page(tmp_path, defence())
     order = [
-        "For the security reviewer",
+        "Security review",
         "Threat model.",
         "Dr Owner, own model",
         "Each defence",
@@ -70,7 +70,7 @@ def test_each_defence_has_its_benign_cost_and_both_attackers(tmp_path: Path) -> 
         "-0.10 to +0.08",
     ):
         assert wanted in gate
-    assert gate.count("▼") == 1 and "? gives way" in gate
+    assert gate.count("▼") == 1 and "? circumvented" in gate
     coarse = row(shown, "coarse")
     assert coarse.count("▼") == 2 and "✓ weakens the copy" in coarse
     quota = row(shown, "quota")
@@ -79,7 +79,7 @@ def test_each_defence_has_its_benign_cost_and_both_attackers(tmp_path: Path) -> 
 
 
 def test_a_defence_is_not_praised_without_an_attacker_who_knows_it() -> None:
-    assert defence_verdict(defended(plain=attack(0.1, -0.4, -0.2))).below == ("no attacker who knows it was tried",)
+    assert defence_verdict(defended(plain=attack(0.1, -0.4, -0.2))).below == ("no adaptive attacker was tried",)
     unknown = attack(0.1, -0.4, -0.2)
     unknown["loss"]["high"] = None
     assert defence_verdict(defended(plain=unknown)) == defence_verdict(defended())
@@ -94,7 +94,7 @@ def test_an_interval_is_called_paired_where_it_is(paired: bool, tmp_path: Path) 
         loss["paired"] = True
     losses[-1]["paired"] = paired
     shown = page(tmp_path, found)
-    assert ("It is paired by study." in shown) is paired
+    assert ("Differences are paired by study." in shown) is paired
     assert ("wider than a paired one" in shown) is not paired
 
 
@@ -110,13 +110,13 @@ def test_the_watermark_shows_z_p_n_and_what_a_test_needs(tmp_path: Path) -> None
 
 def test_what_attackers_did_and_how_safe_each_is(tmp_path: Path) -> None:
     shown = page(tmp_path, defence())
-    assert "blended 0.6 of a chest into every picture" in shown
-    assert "spent 280 queries to look for a share that passes; at best 92% did" in shown
-    assert "reworded every answer" in shown and "nothing about it" in shown
+    assert "blended 0.6 of a radiograph into every image" in shown
+    assert "spent 280 queries to find a share that passes; at best 92% passed" in shown
+    assert "reworded every answer" in shown and "<td>nothing</td>" in shown
     assert re.search(r"<tr><td>gate</td><td class=number>299</td><td class=number>1.0%</td>", shown)
 
 
 def test_a_file_with_little_in_it_makes_a_page(tmp_path: Path) -> None:
     shown = page(tmp_path, {"victim": "builtin:reporter", "defences": {"gate": {}}})
     assert "? not measured" in shown
-    assert ("For the security reviewer" in shown) is False and ("Test for the watermark" in shown) is False
+    assert ("Security review" in shown) is False and ("Test for the watermark" in shown) is False

@@ -46,7 +46,7 @@ def test_false_alarms_stand_with_bound_interval_n_and_a_word(tmp_path: Path) -> 
 
 def test_each_stream_tells_when_and_how_good_the_copy_was(tmp_path: Path) -> None:
     shown = page(tmp_path, detection())
-    assert "<b>knockoff</b> was first noticed after <b>3</b> of 900 queries, by chest-gate" in shown
+    assert "<b>knockoff</b> was first detected after <b>3</b> of 900 queries, by chest-gate" in shown
     part = shown[shown.index("knockoff: 900 queries") :]
     gate = re.search(r"<tr><td>chest-gate</td>.*?</tr>", part)
     assert gate is not None
@@ -57,7 +57,7 @@ def test_each_stream_tells_when_and_how_good_the_copy_was(tmp_path: Path) -> Non
         ">900<",
         "0.210",
         "0.150 to 0.270",
-        "made of 50 queries",
+        "trained on 50 queries",
     ):
         assert wanted in gate[0]
     prada = re.search(r"<tr><td>prada</td>.*?</tr>", part)
@@ -70,7 +70,7 @@ def test_the_first_alarm_comes_with_what_is_known_of_the_detector() -> None:
     queries = found["streams"]["knockoff"]["detectors"]
     queries["mmd"] = watched(2)
     alarm = first_alarm(found, "knockoff")
-    assert (alarm.detector, alarm.bound) == ("mmd", "whose bound on false alarms is not shown to hold")
+    assert (alarm.detector, alarm.bound) == ("mmd", "whose bound on false alarms is unproven")
     queries |= {"prada": watched(1)}
     assert first_alarm(found, "knockoff").bound == "whose bound on false alarms is broken"
     found["detectors"]["prada"]["false_positives"]["account"] = share(None, None, None, 0)

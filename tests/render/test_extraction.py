@@ -42,7 +42,7 @@ def test_the_threat_comes_first_then_the_leave_then_what_the_queries_bought(tmp_
         "may spend 1500 queries",
         "Authorisation.",
         "Dr Owner &lt;script",
-        "</b> bought",
+        "</b> the copy reaches",
         "Victim and copy",
     ]
     in_order(shown, *order, "Variety of the transcript")
@@ -52,10 +52,14 @@ def test_the_threat_comes_first_then_the_leave_then_what_the_queries_bought(tmp_
 
 def test_the_headline_is_the_ratio_with_its_interval_and_says_that_a_floor_is_missing(tmp_path: Path) -> None:
     shown = one(tmp_path)  # 0.45 of 0.9
-    assert "<b>1,500 queries</b> bought <b>0.500 (0.440 to 0.560)</b> of the victim's findings." in shown
-    assert "Findings F1 of the copy 0.450 (0.400 to 0.500)." in shown
-    assert "Findings F1 of the victim 0.900 (0.860 to 0.940); 40 studies of 38 patients" in shown
-    assert "The floor is shown where a run with method none" in shown and "No price was set." in shown
+    assert (
+        "With <b>1,500 queries</b> the copy reaches <b>0.500 (0.440 to 0.560)</b> of the victim's findings F1." in shown
+    )
+    assert "Findings F1 of the copy: 0.450 (0.400 to 0.500)." in shown
+    assert "Findings F1 of the victim: 0.900 (0.860 to 0.940); 40 studies of 38 patients" in shown
+    assert (
+        "The floor is shown when a run of the same surrogate with method none" in shown and "No price was set." in shown
+    )
 
 
 def test_a_price_is_told_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_a_label_without_support_has_no_score(tmp_path: Path) -> None:
 
 def test_pairs_show_both_pictures_new_findings_and_what_was_wanted(tmp_path: Path) -> None:
     shown = one(tmp_path, (pair(wanted=f"Wide heart. {NASTY}"),))
-    part = shown[shown.index("Perturbed pictures") :]
+    part = shown[shown.index("Perturbed images") :]
     assert part.count("data:image/png;base64,") == 2 and "<mark class=new>Marked cardiomegaly</mark>" in part
     in_order(
         part,
@@ -116,7 +120,7 @@ def test_a_lost_picture_and_a_pair_without_marks_are_shown_as_what_is_there(tmp_
 
 def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -> None:
     shown = one(tmp_path, (pair(before=None, spans={}),))
-    assert shown.count("data:image/png;base64,") == 1 and "stands alone" in shown
+    assert shown.count("data:image/png;base64,") == 1 and "shown alone" in shown
     assert "the victim, after" in shown and ("the victim, before" in shown) is False
     assert ("stands alone" in one(tmp_path / "both", (pair(),))) is False
 
@@ -136,14 +140,14 @@ def test_the_map_tells_each_sentence_and_what_it_is_worth(tmp_path: Path) -> Non
     assert drawn.count("<circle") == 1 and drawn.count("<polygon") == 1  # one untouched, one moved
     shown = one(tmp_path, (pair(),))
     assert "2 different sentences by tf-idf of words" in shown and "trustworthiness 0.91 of 1" in shown
-    assert "5 more were left out" in shown and "on perturbed pictures" in shown
+    assert "5 more were left out" in shown and "on perturbed images" in shown
 
 
 def test_a_run_without_map_examples_and_curve_has_neither(tmp_path: Path) -> None:
     shown = one(tmp_path, curve={}, transcript={}, observations={}, options={}, left_out={})
     for absent in (
         "Map of the victim",
-        "Perturbed pictures",
+        "Perturbed images",
         "Over the queries",
         "Variety",
         "labels one by one",
@@ -155,11 +159,11 @@ def test_a_run_without_map_examples_and_curve_has_neither(tmp_path: Path) -> Non
 
 def test_warnings_say_what_takes_the_ground_from_the_figures(tmp_path: Path) -> None:
     shown = one(tmp_path, spent=300, budget=1500, refused=300, lost=3, untouched="every answer was refused")
-    assert "Nothing was learnt (every answer was refused)" in shown
-    assert "300 of 300 queries were refused." in shown and "3 units of the budget brought no answer" in shown
+    assert "Nothing was learned (every answer was refused)" in shown
+    assert "300 of 300 queries were refused." in shown and "3 queries brought no answer" in shown
     assert "Only 300 of 1,500 queries were spent." in shown
     said = {**extraction()["transcript"], "n": 100, "silent": 11}
-    assert "11 of 100 answers say nothing" in one(tmp_path / "other", transcript=said)
+    assert "11 of 100 answers contain no statement" in one(tmp_path / "other", transcript=said)
     assert ("Warning." in one(tmp_path / "third")) is False
 
 
@@ -191,8 +195,8 @@ def test_runs_of_one_victim_stand_side_by_side_with_their_floor(tmp_path: Path) 
         assert f"<b>{name}</b>" in beside and f"<summary>{name}</summary>" in beside
     assert "reaches 0.050 (0.000 to 0.100): the copy is above it" in shown  # 0.26 and more
     assert shown.count("the copy is not shown to be above it") == 1  # Knockoff: 0.04 to 0.14
-    assert "the untouched surrogate has <b>0.056" in shown and ("The floor is shown where" in shown) is False
-    assert ("Nothing was learnt" in shown) is False  # a run without a query is meant to learn nothing
+    assert "The untrained surrogate reaches <b>0.056" in shown and ("The floor is shown where" in shown) is False
+    assert ("Nothing was learned" in shown) is False  # a run without a query is meant to learn nothing
 
 
 def test_the_curve_begins_with_the_untouched_surrogate_and_shows_the_victim(tmp_path: Path) -> None:

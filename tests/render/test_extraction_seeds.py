@@ -20,7 +20,7 @@ def page(folder: Path, found: dict[str, Any]) -> str:
 
 def test_comparisons_come_first_with_pooled_interval_and_every_seed(tmp_path: Path) -> None:
     shown = page(tmp_path, extraction_seeds())
-    part = shown[shown.index("Which brings more") : shown.index("Table 3: surrogates")]
+    part = shown[shown.index("Comparison of methods") : shown.index("Table 3: surrogates")]
     for wanted in (
         "ada − knockoff",
         "▲&nbsp;+0.250",
@@ -37,7 +37,7 @@ def test_a_difference_that_holds_zero_is_not_marked(tmp_path: Path) -> None:
     found = extraction_seeds()
     found["contrasts"][0]["metrics"]["findings.f1"]["pooled"]["low"] = -0.01
     shown = page(tmp_path, found)
-    part = shown[shown.index("Which brings more") : shown.index("Table 3")]
+    part = shown[shown.index("Comparison of methods") : shown.index("Table 3")]
     assert ("▲" in part) is False and "+0.250" in part
 
 
@@ -80,7 +80,7 @@ def test_a_study_of_a_few_figures_makes_a_page(tmp_path: Path) -> None:
     shown = page(tmp_path, bare)
     assert "Every way to copy" in shown
     for absent in (
-        "Which brings more",
+        "Comparison of methods",
         "Over the queries",
         "Report against report",
         "Texts without an image",

@@ -194,7 +194,7 @@ def test_no_interrupted_run_vanishes(make_run, tmp_path: Path, monkeypatch: pyte
         write_page([whole, half], page)
     reader = read(page)
     assert_self_contained(reader)
-    banner = reader.text[: reader.text.index("Reports written")]
+    banner = reader.text[: reader.text.index("Generated reports")]
     assert "Unfinished runs" in banner and str(half) in banner and "stopped by Ctrl-C" in banner
     assert str(whole) not in banner and f"cxrlab {kind} --out '{half}'" in banner
     assert all(name in banner for name in CONCLUSIONS[kind])

@@ -106,7 +106,7 @@ def test_a_corruption_is_the_darker_the_more_is_lost(tmp_path: Path) -> None:
 def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path) -> None:
     two = {"builtin:reporter": model(), "builtin:tuned": model("b")}
     shown = page(tmp_path, audit(models=two, comparison={"a:b": against()}))
-    part = shown[shown.index("Models against each other") :]
+    part = shown[shown.index("Comparison of models") :]
     for wanted in ("✓ On clean images the two are equal.", "40 studies of 31 patients", "0.250", "0.094", "&lt; 0.001"):
         assert wanted in part
     # The interval of the difference leaves out zero, but only the drop survives the correction.
@@ -146,7 +146,7 @@ def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
     lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
     shown = page(tmp_path, {"models": {"m": lone}}, (image(clean=None, spans=None, label_flips=None, after=None),))
     assert "<td class=number>–</td>" in shown and "nan" not in shown and "None" not in shown
-    assert "Threat" not in shown and "Models against each other" not in shown
+    assert "Threat" not in shown and "Comparison of models" not in shown
     for number, empty in enumerate(({}, {"models": {}}, {"models": {"m": {}}}, {"models": {"m": {"key": "a"}}})):
         assert "<h2>Robustness" not in page(tmp_path / str(number), empty)
 

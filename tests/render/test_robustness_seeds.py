@@ -110,7 +110,7 @@ def test_every_seed_flip_and_transfer_is_folded_away(tmp_path: Path) -> None:
     assert "13 / 24 / 7, of 99; p 0.500<br>–" in shown
     moved = shown[shown.index("Transfer between") :].split("</details>")[0]
     assert "0.781" in moved and "0.500" in moved and "noise@4/255" not in moved
-    assert "worst@4/255" in shown[shown.index("Every condition, quantity and seed") :]
+    assert "worst@4/255" in shown[shown.index("All conditions, metrics and seeds") :]
 
 
 def test_a_blind_model_comes_first_and_alike_lines_are_counted(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     two = scored(tmp_path, "two", {"clinical:rules": metric(0.7), "rougeL:google": metric(0.2)}, [row("a", [])])
     shown = page(one, two)
     assert "<th>one</th><th>two</th>" in shown and "0.500" in shown and "0.700" in shown
-    assert "made-up finding" in shown
+    assert "false finding" in shown
 
 
 def test_judges_that_were_asked_stand_among_the_first_with_what_could_be_read(tmp_path: Path) -> None:

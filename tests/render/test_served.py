@@ -79,7 +79,7 @@ def test_words_of_a_file_do_not_become_markup(tmp_path: Path) -> None:
 def test_a_page_without_a_rehearsal_has_no_such_section(tmp_path: Path) -> None:
     with Run.open(tmp_path / "other", {"model": "x"}, seed=7):
         pass
-    assert "Served behind an address" not in page_of(tmp_path / "other", allow_unfinished=True)
+    assert "Guarded server" not in page_of(tmp_path / "other", allow_unfinished=True)
 
 
 def test_another_shape_is_refused_with_the_key(tmp_path: Path) -> None:

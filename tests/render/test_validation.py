@@ -37,7 +37,7 @@ def test_ranking_cases_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_run_without_metrics_has_no_section(tmp_path: Path) -> None:
-    assert "Metrics measured" not in page(tmp_path, {"benchmark": "radpref", "metrics": {}})
+    assert "Validation of metrics" not in page(tmp_path, {"benchmark": "radpref", "metrics": {}})
 
 
 def seat(judge: str, near: float) -> dict[str, Any]:

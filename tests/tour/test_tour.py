@@ -68,7 +68,7 @@ def test_models_are_trained_written_with_and_looked_into_or_it_is_said_why_not(t
         "Do images find their reports?",
         "Do the maps point at the finding?",
         "Where the model looked",
-        "Served behind an address",
+        "Guarded server",
     )
     assert all((f"<h2>{name}</h2>" in page) is MODELS for name in sections)
     assert ("left out: " in done.stderr) is not MODELS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.metric_names import ARROWS, is_error_count
 from cxrlab.render.components import (
     UNKNOWN,
     Cell,
@@ -50,11 +50,17 @@ class Alignment:
 def alignment(run: RunFolder, found: Mapping[str, Any]) -> Alignment:
     """A model before and after alignment: gain, cost, and the reward during training."""
     head = ["metric", "", "before", "after", "difference", "interval", "verdict", "win / tie / lose"]
-    rows: dict[bool, list[list[Any]]] = {False: [], True: []}
+    metrics: list[list[Any]] = []
+    kinds: list[list[Any]] = []
     for metric, gap in part(found, "difference").items():
-        # An error that nobody made before or after is left out.
-        if any(part(found, side, metric).get("value") for side in ("before", "after")):
-            rows[metric.startswith("errors.") and metric.count(".") > 1].append(_row(metric, found, gap))
+        sides = [part(found, side, metric).get("value") for side in ("before", "after")]
+        if any(sides):  # errors that never occur are left out
+            arrow, change = (
+                ARROWS.get(str(gap.get("direction")), ""),
+                Cell(figure(gap.get("difference"), "+"), strong=True),
+            )
+            row = [metric, arrow, *map(figure, sides), change, interval(gap, "+"), gap.get("verdict")]
+            (kinds if is_error_count(metric) else metrics).append([*row, tally(gap.get("by_study") or {})])
     chosen, drift, length = part(found, "selection"), part(found, "drift"), part(found, "length")
     return Alignment(
         name=run.name,
@@ -62,8 +68,8 @@ def alignment(run: RunFolder, found: Mapping[str, Any]) -> Alignment:
             **{key: found.get(key) for key in ("n", "patients")},
             **{key: chosen.get(key) for key in ("step", "of", "select")},
         },
-        gain=Table(head, rows[False]),
-        kinds=Table(head, rows[True]),
+        gain=Table(head, metrics),
+        kinds=Table(head, kinds),
         cost=_cost(found),
         reference_words=figure(length.get("reference")),
         drift=f"{figure(drift.get('kl_report'))} nats per report ({interval(drift)}), {figure(drift.get('kl_token'))} "
@@ -80,37 +86,29 @@ def no_better_than_start(selection: Mapping[str, Any]) -> str:
     score, start = selection.get("score"), selection.get("start_score")
     if score is None or start is None or score > start:
         return ""
-    return f"No step scored higher than the start on the images that were watched: {score:.3f}, {start:.3f}."
-
-
-def _row(metric: str, found: Mapping[str, Any], gap: Mapping[str, Any]) -> list[Any]:
-    return [
-        metric,
-        ARROWS.get(str(gap.get("direction")), ""),
-        *(figure(part(found, side, metric).get("value")) for side in ("before", "after")),
-        Cell(figure(gap.get("difference"), "+"), strong=True),
-        interval(gap, "+"),
-        gap.get("verdict"),
-        tally(gap.get("by_study") or {}),
-    ]
+    return f"No training step scored higher than the start on the validation images: {score:.3f}, {start:.3f}."
 
 
 def _cost(found: Mapping[str, Any]) -> Table:
     """What the gain cost: length, certainty, closed questions, retrieval."""
-    length, asked, looked = part(found, "length"), part(found, "questions"), part(found, "retrieval")
+    length, questions, retrieval = part(found, "length"), part(found, "questions"), part(found, "retrieval")
     lines = [
         ("words per report", part(length, "words")),
         ("mean log-probability of its words", part(length, "mean_logprob")),
-        ("closed questions answered correctly", part(asked, "accuracy")),
-        ("squared error of P(yes)", part(asked, "squared_error")),
-        *((f"report finds its image, {name}", part(looked, name)) for name in looked if name.startswith("recall@")),
+        ("closed questions answered correctly", part(questions, "accuracy")),
+        ("squared error of P(yes)", part(questions, "squared_error")),
+        *(
+            (f"report finds its image, {name}", part(retrieval, name))
+            for name in retrieval
+            if name.startswith("recall@")
+        ),
     ]
     rows = [
         [name, figure(one.get("before")), figure(one.get("after")), figure(one.get("difference"), "+"), interval(one)]
         for name, one in lines
         if one
     ]
-    if errors := part(asked, "calibration_error"):
+    if errors := part(questions, "calibration_error"):
         rows.append(["calibration error", figure(errors.get("before")), figure(errors.get("after")), UNKNOWN, UNKNOWN])
     return Table(["what it cost", "before", "after", "difference", "interval"], rows)
 
@@ -147,35 +145,35 @@ class AlignmentSeeds:
     metrics: tuple[tuple[str, Table], ...]  # Every metric with its table
 
 
-def alignment_seeds(runs: Sequence[RunFolder]) -> tuple[AlignmentSeeds, ...]:
-    """One row for each variant, then every metric and every seed."""
-    found = [run.result(PREFERENCES) for run in runs]
-    return tuple(_over_seeds(one) for one in found if one.get("metrics") and one.get("variants"))
-
-
-def _over_seeds(found: Mapping[str, Any]) -> AlignmentSeeds:
+@per_run(PREFERENCES)
+def alignment_seeds(run: RunFolder, found: Mapping[str, Any]) -> AlignmentSeeds | None:
+    """One row per variant, then every metric and every seed."""
+    if not found.get("metrics") or not found.get("variants"):
+        return None
     variants, ways = found["variants"], part(found, "directions")
     titles = {str(name): with_arrow(str(name), ways.get(name)) for name in found["metrics"]}
     first = list(titles)[:_FIRST]
-    rows = [_first_row(name, row, first) for name, row in variants.items()]
+    rows = []
+    for name, row in variants.items():
+        before, after, reference = (_mean(row, "words", side, digits=1) for side in ("before", "after", "reference"))
+        times = f"{_mean(row, 'length_ratio', 'after', digits=2)} of that"
+        rows.append(
+            [
+                Cell(name, strong=True, lines=(Cell(row.get("changes"), tone="later"),)),
+                *(_change(part(row, "metrics", metric)) for metric in first),
+                Cell(f"{before} → {after}", css="figure", below=(f"reference {reference}", times)),
+                _mean(row, "drift", "kl_report", digits=2),
+            ]
+        )
     return AlignmentSeeds(
-        first=Table(["way to align", *(titles[name] for name in first), "words per report", "drift"], rows),
+        first=Table(["method", *(titles[name] for name in first), "words per report", "drift"], rows),
         seeds=found.get("seeds") or (),
         n=found.get("n"),
         patients=found.get("patients"),
-        published=published_table(variants, ["way to align"]),
+        published=published_table(variants, ["method"]),
         costs=_costs(variants),
         metrics=tuple((title, _metric(name, variants)) for name, title in titles.items()),
     )
-
-
-def _first_row(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> list[Any]:
-    label = Cell(name, strong=True, lines=(Cell(row.get("changes"), tone="later"),))
-    changes = [_change(part(row, "metrics", metric)) for metric in metrics]
-    before, after, reference = (_mean(row, "words", side, digits=1) for side in ("before", "after", "reference"))
-    times = f"{_mean(row, 'length_ratio', 'after', digits=2)} of that"
-    words = Cell(f"{before} → {after}", css="figure", below=(f"reference {reference}", times))
-    return [label, *changes, words, _mean(row, "drift", "kl_report", digits=2)]
 
 
 def _change(found: Mapping[str, Any]) -> Cell:
@@ -189,7 +187,7 @@ def _change(found: Mapping[str, Any]) -> Cell:
 def _costs(variants: Mapping[str, Any]) -> Table:
     """Pairs, the step that was kept, length, drift per token, closed questions: means over seeds."""
     head = [
-        *("way to align", "pairs", "chosen is longer", "step kept", "words relative to the reference"),
+        *("method", "pairs", "chosen is longer", "step kept", "words relative to the reference"),
         *("drift per token", "closed questions correct", "calibration error"),
     ]
     rows = []
@@ -219,7 +217,7 @@ def _moved(found: Mapping[str, Any]) -> Cell:
 
 def _metric(metric: str, variants: Mapping[str, Any]) -> Table:
     """One metric: before, after, change, and the change of every seed with its own interval."""
-    head = ["way to align", "before", "after", "change", "interval over seeds", "each seed alone, bold where clear"]
+    head = ["method", "before", "after", "change", "interval over seeds", "each seed, bold if clear"]
     rows = []
     for variant, row in variants.items():
         found = part(row, "metrics", metric)

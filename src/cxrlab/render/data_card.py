@@ -57,11 +57,11 @@ def data_cards(run: RunFolder, numbers: Numbers) -> DataCard:
     """All statistics of a run that checked a corpus."""
     people = (
         ("images by view", "views"),
-        ("what training takes by default", "usable"),
+        ("used for training by default", "usable"),
         ("studies by sex", "sexes"),
         ("studies by age", "ages"),
     )
-    notes = (("with_prior", "name an earlier one of the same patient"), ("with_boxes", "have boxes"))
+    notes = (("with_prior", "have an earlier study of the same patient"), ("with_boxes", "have boxes"))
     labels = (
         ("Labels", "CheXpert's observations", part(numbers, "labels")),
         ("Labels of the corpus's own", "The corpus's own labels", part(numbers, "own_labels")),
@@ -93,7 +93,7 @@ def _defects(check: Numbers) -> Table:
     rows: list[list[Any]] = [
         [Cell(kind, tone="bad"), examples.get(kind), n] for kind, n in part(check, "problems").items()
     ]
-    stated = "no problem: stated on the card, or a corpus of labels"
+    stated = "no problem: stated on the card, or a corpus of labels only"
     rows += [[kind, stated, n] for kind, n in part(check, "stated").items()]
     return Table(["what is wrong", "for example", "how often"], rows, words=2)
 

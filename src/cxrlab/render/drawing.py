@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 COLOURS = ("#0b5fa5", "#c8500a", "#0a7d57", "#9b3f86", "#a67c00", "#3e8fb8", "#6b4fa0", "#7a2e2e")
@@ -115,29 +115,31 @@ def draw_panels(panels: Sequence[Panel], layout: Layout, note: str = "") -> Draw
     width = layout.width // len(panels)
     shapes = []
     for place, panel in enumerate(panels):
-        inside = tuple(_plot(panel, replace(layout, width=width, across=panel.across)))
+        inside = _Plot(panel, replace(layout, width=width, across=panel.across)).shapes()
         shapes.append(Shape("g", {"transform": f"translate({place * width} 0)"}, inside=inside))
     legend, rows = _legend([curve for panel in panels for curve in panel.curves], note, layout)
     heading = f"{'; '.join(panel.heading for panel in panels)}, over {layout.over}"
     return Drawing(heading, layout.width, layout.height + rows * _ROW + 6, (*shapes, *legend))
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """From numbers to pixels."""
+class _Plot:
+    """One panel in pixels: heading, axes, and curves with their intervals."""
 
-    layout: Layout
-    across: tuple[float, float]
-    up: tuple[float, float]
-    inset: float = field(default=0.0)
-
-    @property
-    def right(self) -> int:
-        return self.layout.width - _RIGHT
-
-    @property
-    def base(self) -> int:
-        return self.layout.height - _BOTTOM
+    def __init__(self, panel: Panel, layout: Layout) -> None:
+        self.panel, self.layout = panel, layout
+        self.right, self.base = layout.width - _RIGHT, layout.height - _BOTTOM
+        places = [point[0] for curve in panel.curves for point in curve.points]
+        values = [value for curve in panel.curves for point in curve.points for value in point[1:] if value is not None]
+        values += [value for curve in panel.curves for _, value in curve.dots]
+        shift = max(abs(curve.shift) for curve in panel.curves)
+        self.inset = shift and shift + _SPARE
+        self.across, self.up = _padded(places), _padded(values)
+        if layout.from_zero:
+            low, high = min(0.0, *values), max(1.0 if panel.unit else 0.0, *values)
+            if not panel.unit and high > low:
+                marks = ticks(low, high)
+                high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
+            self.across, self.up = (0.0, max(places) or 1.0), (low, high if high > low else low + 1.0)
 
     def x(self, value: float) -> float:
         first, last = _LEFT + self.inset, self.right - self.inset
@@ -146,20 +148,52 @@ class _Frame:
     def y(self, value: float) -> float:
         return self.base - (self.base - _TOP) * (value - self.up[0]) / (self.up[1] - self.up[0])
 
+    def shapes(self) -> tuple[Shape, ...]:
+        """Everything, intervals and dots behind the lines."""
+        curves = self.panel.curves
+        lone = sum(curve.dashed for curve in curves) == 1  # the shades of several controls would hide the rest
+        out = [title_of(self.panel.heading), *self.axes()]
+        out += [one for curve in curves if not curve.dashed or lone for one in self.band(curve)]
+        for curve in curves:
+            dots = [(self.x(place) + curve.shift, self.y(value)) for place, value in curve.dots]
+            out += [shape("circle", cx=x, cy=y, r=2, fill=curve.colour, fill_opacity="0.6") for x, y in dots]
+        return (*out, *(one for curve in curves for one in self.line(curve)))
 
-def _frame(panel: Panel, layout: Layout) -> _Frame:
-    places = [point[0] for curve in panel.curves for point in curve.points]
-    values = [value for curve in panel.curves for point in curve.points for value in point[1:] if value is not None]
-    values += [value for curve in panel.curves for _, value in curve.dots]
-    furthest = max(abs(curve.shift) for curve in panel.curves)
-    inset = furthest and furthest + _SPARE
-    if not layout.from_zero:
-        return _Frame(layout, _padded(places), _padded(values), inset)
-    low, high = min(0.0, *values), max(1.0 if panel.unit else 0.0, *values)
-    if not panel.unit and high > low:
-        marks = ticks(low, high)
-        high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
-    return _Frame(layout, (0.0, max(places) or 1.0), (low, high if high > low else low + 1.0), inset)
+    def axes(self) -> list[Shape]:
+        out, layout = [], self.layout
+        for value in ticks(*self.up):
+            out.append(shape("path", d=f"M{_LEFT} {self.y(value):.1f}H{self.right:.1f}", stroke=RULE))
+            out.append(label(_LEFT - 7, self.y(value) + 4, f"{value:g}", "end"))
+        out.append(shape("path", d=f"M{_LEFT} {_TOP}V{self.base}H{self.right:.1f}", fill="none", stroke=_AXIS))
+        last = -math.inf
+        points = sorted({0.0, *(point[0] for curve in self.panel.curves for point in curve.points)})
+        for place in points if layout.from_zero else ticks(*self.across):
+            x = self.x(place)
+            out.append(shape("path", d=f"M{x:.1f} {self.base}v5", stroke=_AXIS))
+            if x - last >= 26:  # closer ones would overlap
+                words = layout.radius(place)
+                centre = min(x, layout.width - 4.2 * len(words))  # a long number at the right end stays inside
+                out.append(label(centre, self.base + 18, words, "middle"))
+                last = x
+        return [*out, label((_LEFT + self.right) / 2, self.base + 37, layout.across, "middle")]
+
+    def band(self, curve: Curve) -> list[Shape]:
+        """The interval as a shade; a point without one, such as the clean image, closes it to the line."""
+        known = [(at, v if low is None else low, v if high is None else high) for at, v, low, high in curve.points]
+        if all(low == high for _, low, high in known):
+            return []
+        upper = [f"{self.x(at):.1f},{self.y(high):.1f}" for at, _, high in known]
+        lower = [f"{self.x(at):.1f},{self.y(low):.1f}" for at, low, _ in reversed(known)]
+        return [shape("polygon", points=" ".join(upper + lower), fill=curve.colour, fill_opacity="0.13")]
+
+    def line(self, curve: Curve) -> list[Shape]:
+        way = " ".join(f"{self.x(at):.1f},{self.y(value):.1f}" for at, value, _, _ in curve.points)
+        out = [shape("polyline", points=way, **_stroke(curve, "2.6" if curve.thick else "1.8"), fill="none")]
+        for turn, (at, value, low, high) in enumerate(curve.points):
+            ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+            place = curve.notes[turn] if curve.notes else f"{self.layout.sign} {self.layout.radius(at)}"
+            out.append(_marker(self.x(at), self.y(value), curve, f"{curve.label}, {place}: {value:.3f}{ends}"))
+        return out
 
 
 def _padded(values: Sequence[float]) -> tuple[float, float]:
@@ -167,62 +201,6 @@ def _padded(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     pad = 0.05 * (high - low) or 0.5 * abs(high) or 0.5
     return low - pad, high + pad
-
-
-def _plot(panel: Panel, layout: Layout) -> list[Shape]:
-    """Heading, axes and curves."""
-    frame = _frame(panel, layout)
-    lone = sum(curve.dashed for curve in panel.curves) == 1  # the shades of several controls would hide the rest
-    out = [title_of(panel.heading), *_axes(frame, panel.curves)]
-    for curve in panel.curves:
-        out += _band(curve, frame) if not curve.dashed or lone else []
-    for curve in panel.curves:
-        dots = [(frame.x(place) + curve.shift, frame.y(value)) for place, value in curve.dots]
-        out += [shape("circle", cx=x, cy=y, r=2, fill=curve.colour, fill_opacity="0.6") for x, y in dots]
-    for curve in panel.curves:
-        out += _line(curve, frame)
-    return out
-
-
-def _axes(frame: _Frame, curves: Sequence[Curve]) -> list[Shape]:
-    out, layout = [], frame.layout
-    for value in ticks(*frame.up):
-        out.append(shape("path", d=f"M{_LEFT} {frame.y(value):.1f}H{frame.right:.1f}", stroke=RULE))
-        out.append(label(_LEFT - 7, frame.y(value) + 4, f"{value:g}", "end"))
-    out.append(shape("path", d=f"M{_LEFT} {_TOP}V{frame.base}H{frame.right:.1f}", fill="none", stroke=_AXIS))
-    last = -math.inf
-    points = sorted({0.0, *(point[0] for curve in curves for point in curve.points)})
-    for place in points if layout.from_zero else ticks(*frame.across):
-        x = frame.x(place)
-        out.append(shape("path", d=f"M{x:.1f} {frame.base}v5", stroke=_AXIS))
-        if x - last >= 26:  # closer ones would run into each other
-            words = layout.radius(place)
-            centre = min(x, layout.width - 4.2 * len(words))  # a long number at the right end stays inside
-            out.append(label(centre, frame.base + 18, words, "middle"))
-            last = x
-    return [*out, label((_LEFT + frame.right) / 2, frame.base + 37, layout.across, "middle")]
-
-
-def _band(curve: Curve, frame: _Frame) -> list[Shape]:
-    """The interval as a shade; a point without one, such as the clean image, closes it to the line."""
-    known = [
-        (at, value if low is None else low, value if high is None else high) for at, value, low, high in curve.points
-    ]
-    if all(low == high for _, low, high in known):
-        return []
-    upper = [f"{frame.x(at):.1f},{frame.y(high):.1f}" for at, _, high in known]
-    lower = [f"{frame.x(at):.1f},{frame.y(low):.1f}" for at, low, _ in reversed(known)]
-    return [shape("polygon", points=" ".join(upper + lower), fill=curve.colour, fill_opacity="0.13")]
-
-
-def _line(curve: Curve, frame: _Frame) -> list[Shape]:
-    way = " ".join(f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value, _, _ in curve.points)
-    out = [shape("polyline", points=way, **_stroke(curve, "2.6" if curve.thick else "1.8"), fill="none")]
-    for turn, (at, value, low, high) in enumerate(curve.points):
-        ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-        place = curve.notes[turn] if curve.notes else f"{frame.layout.sign} {frame.layout.radius(at)}"
-        out.append(_marker(frame.x(at), frame.y(value), curve, f"{curve.label}, {place}: {value:.3f}{ends}"))
-    return out
 
 
 def _stroke(curve: Curve, width: str) -> dict[str, str]:
@@ -356,8 +334,16 @@ def share_forest(rows: Sequence[Row], heading: str, reference: tuple[str, Spread
     width, top, step = 520, 58, 36
     scale, base = _Scale(16, width - 168, 0.0, 1.0), top + step * len(rows)
     shapes = [title_of(heading, 16), *_grid(scale, top - 8, base, base + 17)]
-    if reference is not None:
-        shapes += _reference(*reference, scale, top - 8, base)
+    if reference is not None:  # an upright dashed line with its interval as a shade
+        name, (value, low, high) = reference
+        if low is not None and high is not None:
+            left, wide = scale.x(low), max(scale.x(high) - scale.x(low), 0.5)
+            box: dict[str, Any] = {"x": left, "width": wide, "y": top - 8, "height": base - top + 8}
+            shapes.append(shape("rect", **box, fill=GREY, fill_opacity="0.15"))
+        x = scale.x(value)
+        line = f"M{x:.1f} {top - 8}V{base}"
+        shapes.append(shape("path", d=line, stroke=GREY, stroke_width="2", stroke_dasharray="5 4"))
+        shapes.append(label(x, top - 14, f"{name} {value:.3f}", "end" if value > 0.5 else "start"))
     for place, row in enumerate(rows):
         y, colour = top + step * place, GREY if row.quiet else COLOURS[0]
         halo: dict[str, Any] = {
@@ -382,23 +368,6 @@ def _grid(scale: _Scale, top: float, base: float, written: float, signed: bool =
         )
         out.append(label(scale.x(value), written, f"{value:{'+' if signed and value else ''}g}", "middle"))
     return out
-
-
-def _reference(name: str, spread: Spread, scale: _Scale, top: float, base: float) -> list[Shape]:
-    """An upright dashed line with its interval as a shade."""
-    value, low, high = spread
-    out = []
-    if low is not None and high is not None:
-        box: dict[str, Any] = {
-            "x": scale.x(low),
-            "width": max(scale.x(high) - scale.x(low), 0.5),
-            "y": top,
-            "height": base - top,
-        }
-        out.append(shape("rect", **box, fill=GREY, fill_opacity="0.15"))
-    x = scale.x(value)
-    out.append(shape("path", d=f"M{x:.1f} {top}V{base}", stroke=GREY, stroke_width="2", stroke_dasharray="5 4"))
-    return [*out, label(x, top - 6, f"{name} {value:.3f}", "end" if value > 0.5 else "start")]
 
 
 def _spread(spread: Spread, y: float, scale: _Scale, colour: str, stroke: str, size: float) -> list[Shape]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ _FIRST = (
     "chexpert14.micro.f1:uncertain-positive",
     "errors.significant",
 )
-# Options of perturbed pictures, which have no effect in another method; and those that count where nothing is asked.
+# Options of perturbed images, which have no effect in another method; and those that count where nothing is asked.
 _OF_MOVED = ("rounds", "oracle", "direction", "steps", "eps", "picture", "guide")
 _OF_NONE = ("surrogate", "size")
 _SILENT = 0.1  # share of answers without a finding or a normal statement from which a page warns
@@ -94,16 +94,13 @@ def copies_by_victim(runs: Sequence[RunFolder]) -> list[list[Copy]]:
     found = []
     for group in groups.values():
         names = [_name(run, group) for run in group]
-        found.append(
-            [
-                Copy(
-                    run,
-                    name if names.count(name) == 1 else f"{name} ({run.path.resolve().name})",
-                    _floor(run, group),
-                )
-                for run, name in zip(group, names, strict=True)
-            ]
-        )
+        untouched = [run for run in group if run.result(EXTRACTION).get("method") == NONE]
+        copies = []
+        for run, name in zip(group, names, strict=True):
+            name = name if names.count(name) == 1 else f"{name} ({run.path.resolve().name})"
+            same = [one for one in untouched if _option(one, "surrogate") == _option(run, "surrogate")]
+            copies.append(Copy(run, name, next((one for one in same if one is not run), None)))
+        found.append(copies)
     return found
 
 
@@ -137,11 +134,6 @@ def applies(option: str, method: str) -> bool:
     if method == NONE:
         return option in _OF_NONE
     return method == MOVED or option not in _OF_MOVED
-
-
-def _floor(run: RunFolder, group: Sequence[RunFolder]) -> RunFolder | None:
-    same = [one for one in group if one.result(EXTRACTION).get("method") == NONE and one is not run]
-    return next((one for one in same if _option(one, "surrogate") == _option(run, "surrogate")), None)
 
 
 # What the page shows ------------------------------------------------------------------------------------------------
@@ -217,25 +209,34 @@ class Victim:
 
 def extraction(runs: Sequence[RunFolder]) -> tuple[Victim, ...]:
     """Everything that extractions found, victim by victim."""
-    return tuple(map(_victim, copies_by_victim(runs)))
-
-
-def _victim(copies: Sequence[Copy]) -> Victim:
-    several = len(copies) > 1
-    asked = [copy for copy in copies if copy.asked] or copies[:1]
-    threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in asked]
-    curve = copies_curve(copies)
-    return Victim(
-        name=short_name(str(copies[0].run.config.get("victim") or "the victim")),
-        threats=tuple(dict.fromkeys(threats)),
-        warnings=tuple(f"{copy.name}: {line}" if several else line for copy in copies for line in warnings(copy)),
-        headlines=tuple(headline(copy, several) for copy in copies),
-        beneath=_beneath(copies),
-        beside=_beside(copies),
-        plots=tuple(one for one in (copies_forest(copies), curve) if one),
-        curve=curve is not None,
-        runs=tuple(map(_details, copies)),
-    )
+    victims = []
+    for copies in copies_by_victim(runs):
+        several = len(copies) > 1
+        asked = [copy for copy in copies if copy.asked] or copies[:1]
+        threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in asked]
+        found, curve = copies[0].found, copies_curve(copies)
+        beneath = [
+            f"Findings F1 of the victim: {in_sentence(part(found, 'victim', FINDINGS))}; {readable(found.get('n'))} "
+            f"studies of {readable(found.get('patients'))} patients, 95 % intervals by patient."
+        ]
+        if any(copy.asked and copy.floor is None for copy in copies):
+            beneath.append("The floor is shown when a run of the same surrogate with method none is on this page.")
+        if not any(map(_price, copies)):
+            beneath.append("No price was set.")
+        victims.append(
+            Victim(
+                name=short_name(str(copies[0].run.config.get("victim") or "the victim")),
+                threats=tuple(dict.fromkeys(threats)),
+                warnings=tuple(f"{one.name}: {line}" if several else line for one in copies for line in warnings(one)),
+                headlines=tuple(headline(copy, several) for copy in copies),
+                beneath=tuple(beneath),
+                beside=_beside(copies),
+                plots=tuple(one for one in (copies_forest(copies), curve) if one),
+                curve=curve is not None,
+                runs=tuple(map(_details, copies)),
+            )
+        )
+    return tuple(victims)
 
 
 def headline(copy: Copy, several: bool = False) -> Headline:
@@ -259,10 +260,12 @@ def _floor_note(copy: Copy) -> str:
     floor = part(copy.floor.result(EXTRACTION), "surrogate", FINDINGS)
     low, high = number(part(copy.found, "surrogate", FINDINGS).get("low")), number(floor.get("high"))
     if low is None or high is None:
-        word = "whether the copy is above it is not known"
+        word = "it is unknown whether the copy is above it"
     else:
-        word = "the copy is above it" if low > high else "the copy is not shown to be above it, the intervals overlap"
-    return f"The untouched surrogate, the floor, reaches {in_sentence(floor)}: {word}."
+        word = (
+            "the copy is above it" if low > high else "the intervals overlap, so the copy is not shown to be above it"
+        )
+    return f"The floor (the untrained surrogate) reaches {in_sentence(floor)}: {word}."
 
 
 def _price(copy: Copy) -> str:
@@ -281,21 +284,8 @@ def _probes(copy: Copy) -> str:
     best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
     return (
         f"{readable(probing.get('queries'))} of the queries were probes: with {number(probing.get('dress')) or 0:g} of "
-        f"a chest in every picture {best:.0%} were answered."
+        f"a radiograph in every image {best:.0%} were answered."
     )
-
-
-def _beneath(copies: Sequence[Copy]) -> tuple[str, ...]:
-    found = copies[0].found
-    lines = [
-        f"Findings F1 of the victim {in_sentence(part(found, 'victim', FINDINGS))}; {readable(found.get('n'))} studies "
-        f"of {readable(found.get('patients'))} patients, intervals of 95 % by patient."
-    ]
-    if any(copy.asked and copy.floor is None for copy in copies):
-        lines.append("The floor is shown where a run with method none of the same surrogate is on this page.")
-    if not any(map(_price, copies)):
-        lines.append("No price was set.")
-    return tuple(lines)
 
 
 def warnings(copy: Copy) -> list[str]:
@@ -306,17 +296,17 @@ def warnings(copy: Copy) -> list[str]:
     untouched = found.get("untouched")
     lines = []
     if untouched and copy.asked:
-        lines.append(f"Nothing was learnt ({untouched}): the figures are those of the untouched surrogate.")
+        lines.append(f"Nothing was learned ({untouched}): the figures are those of the untrained surrogate.")
     if refused:
         lines.append(
-            f"{refused:,} of {spent:,} queries were refused{'' if untouched else '; the copy learnt from the others'}."
+            f"{refused:,} of {spent:,} queries were refused{'' if untouched else '; the copy was trained on the others'}."
         )
     if lost:
-        lines.append(f"{lost:,} units of the budget brought no answer and may have been charged.")
+        lines.append(f"{lost:,} queries brought no answer and may have been charged.")
     if copy.asked and spent < budget:
         lines.append(f"Only {spent:,} of {budget:,} queries were spent.")
     if silent > _SILENT * n:
-        lines.append(f"{silent:,} of {n:,} answers say nothing about an image.")
+        lines.append(f"{silent:,} of {n:,} answers contain no statement about an image.")
     return lines
 
 
@@ -327,16 +317,34 @@ def _details(copy: Copy) -> Details:
     found, method = copy.found, str(copy.found.get("method"))
     names = [name for name in part(found, "surrogate") if part(found, "surrogate", name)]
     first = [name for name in _FIRST if name in names]
-    options = part(found, "options")
+    options, transcript = part(found, "options"), part(found, "transcript")
     records = copy.run.records(EXAMPLE_PAIRS)
+    rounds = {f"round {key}": one for key, one in part(transcript, "rounds").items()}
+    variety = [[name, *_variety_cells(part(one))] for name, one in rounds.items()]
+    if len(variety) != 1 and transcript.get("n"):
+        variety.append([Cell("all", strong=True), *_variety_cells(transcript)])
+    variety_head = [
+        "",
+        "answers",
+        "distinct finding sets",
+        "abnormal share",
+        "vocabulary",
+        "words",
+        "silent",
+        "commonest",
+    ]
+    counts = [
+        [name, count, *(part(one, "findings").get(name, 0) for one in rounds.values())]
+        for name, count in part(transcript, "findings").items()
+    ]
     return Details(
         name=copy.name,
         counts=(found.get("n"), found.get("patients")),
         first=_scores(found, first),
         rest=_scores(found, [name for name in names if name not in first]),
         uncounted=part(found, "left_out") if names else {},
-        variety=_variety(part(found, "transcript")),
-        findings=_finding_counts(part(found, "transcript")),
+        variety=Table(variety_head, variety, words=1, dense=True),
+        findings=Table(["finding", "answers", *rounds], counts, words=1),
         map=sentence_map(copy.run.result(SENTENCE_MAP)),
         pairs=tuple(_pair(copy.run, record) for record in records),
         pair_notes=(
@@ -408,20 +416,6 @@ def _with_ends(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"value": found.get(name), "low": found.get(f"{name}_low"), "high": found.get(f"{name}_high")}
 
 
-def _rounds(transcript: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    rounds = part(transcript, "rounds")
-    return {f"round {key}": part(rounds, key) for key in rounds}
-
-
-def _variety(transcript: Mapping[str, Any]) -> Table:
-    """How varied the victim's answers were, round by round."""
-    rows = [[name, *_variety_cells(one)] for name, one in _rounds(transcript).items()]
-    if len(rows) != 1 and transcript.get("n"):
-        rows.append([Cell("all", strong=True), *_variety_cells(transcript)])
-    head = ["", "answers", "distinct finding sets", "abnormal share", "vocabulary", "words", "silent", "commonest"]
-    return Table(head, rows, words=1, dense=True)
-
-
 def _variety_cells(one: Mapping[str, Any]) -> list[Any]:
     words, low, high = (number(one.get(key)) for key in ("words", "words_low", "words_high"))
     ends = () if low is None or high is None else (f"{low:.1f} to {high:.1f}",)
@@ -434,16 +428,6 @@ def _variety_cells(one: Mapping[str, Any]) -> list[Any]:
         one.get("silent"),
         figure(one.get("commonest_report")),
     ]
-
-
-def _finding_counts(transcript: Mapping[str, Any]) -> Table:
-    """Findings by how many answers name them, in all and by round."""
-    rounds = _rounds(transcript)
-    rows = [
-        [name, count, *(part(one, "findings").get(name, 0) for one in rounds.values())]
-        for name, count in part(transcript, "findings").items()
-    ]
-    return Table(["finding", "answers", *rounds], rows, words=1)
 
 
 def _labels(sides: Mapping[str, Any]) -> Table:
@@ -513,7 +497,7 @@ def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | No
     most = max(point[0] for curve in drawn for point in curve.points)
     if victim := spread_of(part(lines[0][0].found, "victim").get(metric)):
         drawn.append(Curve("the victim", ((0.0, *victim), (most, *victim)), GREY, 0, dashed=True))
-    layout = Layout(520, 300, 1.0, "queries (0: the untouched surrogate)", "the queries", "queries")
+    layout = Layout(520, 300, 1.0, "queries (0: the untrained surrogate)", "the queries", "queries")
     note = f"{len(COLOURS)} of {len(lines)} runs drawn" if len(lines) > len(COLOURS) else ""
     return draw_curves(drawn, f"{metric_title(metric)} of the copy", layout, unit=True, note=note)
 
@@ -530,37 +514,36 @@ def _points(copy: Copy, metric: str) -> tuple[Point, ...]:
 
 _CLEAN, _PERTURBED = "clean", "perturbed"
 _SHADES = {_CLEAN: COLOURS[0], _PERTURBED: COLOURS[1]}
-_LEGEND = {_CLEAN: ("●", "○", "untouched pictures"), _PERTURBED: ("▲", "△", "perturbed pictures")}
+_LEGEND = {_CLEAN: ("●", "○", "clean images"), _PERTURBED: ("▲", "△", "perturbed images")}
 
 
 def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
     """Sentences of the victim on a plane, one point each; None without a sentence.
 
-    Circles are of untouched pictures, triangles of perturbed ones; filled points state something abnormal.
+    Circles are of clean images, triangles of perturbed ones; filled points state something abnormal.
     """
     rows = [row for row in found.get("rows") or () if None not in (number(row.get("x")), number(row.get("y")))]
     if not rows:
         return None
     width, height, margin = 760, 460, 18
-    across, down = (_onto([float(row[key]) for row in rows]) for key in ("x", "y"))
+    low, high = ({key: pick(float(row[key]) for row in rows) for key in ("x", "y")} for pick in (min, max))
+
+    def share(row: Mapping[str, Any], key: str) -> float:
+        wide = high[key] - low[key]
+        return (float(row[key]) - low[key]) / wide if wide else 0.5
+
     points = [shape("rect", x=1, y=1, width=width - 2, height=height - 2, fill="none", stroke=RULE)]
     for row in sorted(rows, key=lambda one: one.get("source") == _PERTURBED):
-        x = margin + across(row["x"]) * (width - 2 * margin)
-        points.append(_sentence(x, height - margin - down(row["y"]) * (height - 2 * margin), row))
+        x = margin + share(row, "x") * (width - 2 * margin)
+        points.append(_sentence(x, height - margin - share(row, "y") * (height - 2 * margin), row))
     sources = {str(row.get("source")) for row in rows}
     legend = tuple((_SHADES[source], *signs) for source, signs in _LEGEND.items() if source in sources)
     return SentenceMap(
-        drawing=Drawing("map of the sentences that the victim wrote", width, height, tuple(points)),
+        drawing=Drawing("map of the victim's sentences", width, height, tuple(points)),
         legend=legend,
         counts={key: found.get(key) for key in ("sentences", "embedding", "perplexity", "trustworthiness")},
         left_out=number(found.get("left_out")) or 0,
     )
-
-
-def _onto(values: Sequence[float]) -> Callable[[float], float]:
-    """From a range of values to [0, 1]."""
-    low, wide = min(values), max(values) - min(values)
-    return lambda value: (float(value) - low) / wide if wide else 0.5
 
 
 def _sentence(x: float, y: float, row: Mapping[str, Any]) -> Shape:

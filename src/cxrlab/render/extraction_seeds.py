@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +55,18 @@ def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeed
     rows, tables = found.get("contrasts") or (), part(found, "tables")
     others = [str(name) for name in found.get("metrics") or () if name != FINDINGS]
     contrasts = {name: _contrasts(rows, name, str(part(found, "directions").get(name) or "")) for name in others}
+    ways = []
+    for title in tables:
+        table = part(tables, title)
+        names = [name for name in table.get("variants") or () if part(found, "variants", name)]
+        ways.append(_ways(found, title, table.get("about"), names, _published(table)))
     return ExtractionSeeds(
         seeds=found.get("seeds") or (),
         counts=(found.get("n"), found.get("patients")),
         contrasts=_contrasts(rows, FINDINGS, "higher"),
         how=rows[0].get("how") if rows else None,
         other_contrasts=tuple((metric_title(name), table) for name, table in contrasts.items() if table),
-        ways=tuple(_shown(found, title, part(tables, title)) for title in tables)
-        or (_ways(found, "Every way to copy", None, list(part(found, "variants"))),),
+        ways=tuple(ways) or (_ways(found, "Every way to copy", None, list(part(found, "variants"))),),
         curve=_curve(found),
         pairwise=_pairwise(found.get("pairwise") or ()),
         controls=_controls(part(found, "controls")),
@@ -81,12 +85,6 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], metric: str, better: str) -> T
     return Table(["compared", "difference", "by seed", "ratio"], body, words=1)
 
 
-def _shown(found: Mapping[str, Any], title: str, table: Mapping[str, Any]) -> Ways:
-    """One table of the study."""
-    names = [name for name in table.get("variants") or () if part(found, "variants", name)]
-    return _ways(found, title, table.get("about"), names, _published(table))
-
-
 def _ways(
     found: Mapping[str, Any], title: str, about: Any, names: Sequence[str], published: Table | None = None
 ) -> Ways:
@@ -96,7 +94,22 @@ def _ways(
         ("ROUGE-L", ["copy", "÷ victim"]),
         ("transcript", ["finding sets", "abnormal"]),
     ]
-    rows = [*_victims(found, names), *(_way(part(found, "variants", name), name) for name in names)]
+    rows: list[list[Any]] = []
+    victims = _by_victim(found, names)
+    for copies in victims.values():
+        one = part(found, "variants", copies[0])
+        own, rouge = (measured(_side(one, metric, "victim"), digits=2) for metric in (FINDINGS, ROUGE))
+        of = f"of {', '.join(copies)}" if len(victims) > 1 else ""
+        rows.append([Cell("victim", tone="later"), Cell(of, css="small"), own, None, None, rouge, None, None, None])
+    sides = [(FINDINGS, side) for side in ("surrogate", "ratio", "fidelity")]
+    sides += [(ROUGE, side) for side in ("surrogate", "ratio")]
+    for name in names:
+        variant = part(found, "variants", name)
+        figures = (measured(_side(variant, metric, side), digits=2) for metric, side in sides)
+        finding_sets = number(part(variant, "transcript", "distinct_finding_sets").get("mean"))
+        abnormal = measured(over_seeds(part(variant, "transcript", "abnormal_share")), digits=2)
+        about_it = Cell(variant.get("changes") or "", css="small verdict")
+        rows.append([Cell(name, strong=True), about_it, *figures, finding_sets, abnormal])
     table = grouped_table(groups, rows, words=2)
     return Ways(title, about, table, _forest(found, names) if names else None, published)
 
@@ -111,28 +124,6 @@ def _by_victim(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, list
     for name in names:
         ways.setdefault(str(part(found, "variants", name, "asked").get("victim")), []).append(name)
     return ways
-
-
-def _victims(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[list[Any]]:
-    victims = _by_victim(found, names)
-    for ways in victims.values():
-        one = part(found, "variants", ways[0])
-        own, rouge = (measured(_side(one, metric, "victim"), digits=2) for metric in (FINDINGS, ROUGE))
-        of = f"of {', '.join(ways)}" if len(victims) > 1 else ""
-        yield [Cell("victim", tone="later"), Cell(of, css="small"), own, None, None, rouge, None, None, None]
-
-
-def _way(variant: Mapping[str, Any], name: str) -> list[Any]:
-    transcript = part(variant, "transcript")
-    sides = [(FINDINGS, side) for side in ("surrogate", "ratio", "fidelity")]
-    sides += [(ROUGE, side) for side in ("surrogate", "ratio")]
-    return [
-        Cell(name, strong=True),
-        Cell(variant.get("changes") or "", css="small verdict"),
-        *(measured(_side(variant, metric, side), digits=2) for metric, side in sides),
-        number(part(transcript, "distinct_finding_sets").get("mean")),
-        measured(over_seeds(part(transcript, "abnormal_share")), digits=2),
-    ]
 
 
 def _forest(found: Mapping[str, Any], names: Sequence[str]) -> Drawing | None:

@@ -118,27 +118,25 @@ def examples(runs: Runs) -> Examples | None:
     for run in runs:
         for example in run.examples:
             chosen.setdefault(example.id, (run, example))
-    cards = tuple(_card(home, example, runs) for home, example in chosen.values())
+    cards = []
+    for home, example in chosen.values():
+        reports = [report("reference", example.reference, reference=True)] if example.reference is not None else []
+        for run in runs:
+            if prediction := run.predictions.get(example.id):
+                more = {**prediction.confidence, **prediction.extra}
+                note = " · ".join(f"{readable(key)} {readable(value)}" for key, value in more.items())
+                reports.append(report(run.name, prediction.report, note=note))
+        image = picture(home.file(example.thumb), f"image of study {example.id}", example.thumb, example.id)
+        truth = ("no finding",) if example.truth == () else example.truth or ()
+        cards.append(ExampleCard(image, example.heading, truth, tuple(reports)))
     if cards:
-        return Examples(cards)
+        return Examples(tuple(cards))
     tables = tuple(
         (run.name, Table(["study", "report"], [[item.id, item.report] for item in run.predictions.values()]))
         for run in runs
         if run.predictions
     )
     return Examples((), tables) if tables else None
-
-
-def _card(home: RunFolder, example: Example, runs: Runs) -> ExampleCard:
-    reports = [report("reference", example.reference, reference=True)] if example.reference is not None else []
-    for run in runs:
-        if prediction := run.predictions.get(example.id):
-            more = {**prediction.confidence, **prediction.extra}
-            note = " · ".join(f"{readable(key)} {readable(value)}" for key, value in more.items())
-            reports.append(report(run.name, prediction.report, note=note))
-    image = picture(home.file(example.thumb), f"image of study {example.id}", example.thumb, example.id)
-    truth = ("no finding",) if example.truth == () else example.truth or ()
-    return ExampleCard(image, example.heading, truth, tuple(reports))
 
 
 def contact_sheet(runs: Runs) -> tuple[Picture, ...]:
@@ -197,21 +195,21 @@ def steps(runs: Runs) -> Table | None:
 
 def provenance(runs: Runs) -> list[tuple[str, Mapping[str, Any]]]:
     """Settings, command, versions and state of each run."""
-    return [(run.name, _provenance(run)) for run in runs]
-
-
-def _provenance(run: RunFolder) -> dict[str, Any]:
-    place = run.environment
-    return {
-        **run.config,
-        "seed": place.get("seed"),
-        "state": " ".join(str(run.status.get(key) or "") for key in ("state", "at", "reason")).strip(),
-        "command": " ".join(map(str, place.get("command") or ())),
-        "commit": place.get("commit"),
-        "machine": f"{place.get('platform') or ''}, {place.get('cores') or '?'} cores",
-        "python": place.get("python"),
-        "packages": ", ".join(f"{name} {version}" for name, version in part(place, "packages").items()),
-    }
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for run in runs:
+        place = run.environment
+        settings = {
+            **run.config,
+            "seed": place.get("seed"),
+            "state": " ".join(str(run.status.get(key) or "") for key in ("state", "at", "reason")).strip(),
+            "command": " ".join(map(str, place.get("command") or ())),
+            "commit": place.get("commit"),
+            "machine": f"{place.get('platform') or ''}, {place.get('cores') or '?'} cores",
+            "python": place.get("python"),
+            "packages": ", ".join(f"{name} {version}" for name, version in part(place, "packages").items()),
+        }
+        found.append((run.name, settings))
+    return found
 
 
 def _first(runs: Runs, key: str) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from cxrlab.render.run_folder import DEFENCE, DETECTION, REHEARSAL, RunFolder, p
 HOLDS, OPEN, BROKEN, UNMEASURED = "holds", "not shown to hold", "broken", "not measured"
 _STYLES = {HOLDS: ("here", "✓"), OPEN: ("doubt", "?"), BROKEN: ("bad", "✗"), UNMEASURED: ("doubt", "?")}
 _BOUNDS = {
-    OPEN: "whose bound on false alarms is not shown to hold",
+    OPEN: "whose bound on false alarms is unproven",
     BROKEN: "whose bound on false alarms is broken",
     HOLDS: "whose bound on false alarms holds",
     UNMEASURED: "whose false alarms were not measured",
@@ -71,7 +71,7 @@ def detection(run: RunFolder, found: Mapping[str, Any]) -> Detection:
         first=tuple(first_alarm(found, stream) for stream in streams),
         false_alarms=_false_alarms(found),
         held_out=(benign.get("held_out_images"), benign.get("held_out")),
-        streams=tuple((_stream_title(one, part(streams, one)), _stream(found, part(streams, one))) for one in streams),
+        streams=tuple(_stream(found, name) for name in streams),
     )
 
 
@@ -117,19 +117,16 @@ def _false_alarms(found: Mapping[str, Any]) -> Table:
     return Table(["detector", "judges", "bound", "at most", "measured", "n"], rows, words=3)
 
 
-def _stream_title(name: str, watched: Mapping[str, Any]) -> str:
+def _stream(found: Mapping[str, Any], stream: str) -> tuple[str, Table]:
+    """Title and table of one stream of queries."""
+    watched, rows = part(found, "streams", stream), []
     accounts = number(watched.get("accounts")) or 1
     by = f" by {accounts:,.0f} accounts" if accounts > 1 else ""
-    return f"{name}: {readable(watched.get('queries'))} queries{by}"
-
-
-def _stream(found: Mapping[str, Any], watched: Mapping[str, Any]) -> Table:
-    rows = []
     for name, one in part(watched, "detectors").items():
         after, quality = number(one.get("queries_to_detect")), part(one, "quality")
         rate, flagged = part(one, "detection_rate"), part(one, "share_flagged")
         known = number(quality) is not None
-        note = f"made of {readable(quality.get('budget'))} queries" if known else readable(quality.get("reason"))
+        note = f"trained on {readable(quality.get('budget'))} queries" if known else readable(quality.get("reason"))
         copy = measured(quality)
         rows.append(
             [
@@ -144,13 +141,13 @@ def _stream(found: Mapping[str, Any], watched: Mapping[str, Any]) -> Table:
         )
     metric = metric_title(str(found.get("metric") or "quality"))
     head = ["detector", "detected after", "caught", "n", "images flagged", "n", f"{metric} of the copy then"]
-    return Table(head, rows, words=1)
+    return f"{stream}: {readable(watched.get('queries'))} queries{by}", Table(head, rows, words=1)
 
 
 # Defences -----------------------------------------------------------------------------------------------------------
 
 _PLAIN, _ADAPTIVE = "plain", "adaptive"
-_ATTACKERS = {_PLAIN: "attacker who does not know it", _ADAPTIVE: "attacker who knows it"}
+_ATTACKERS = {_PLAIN: "attacker unaware of it", _ADAPTIVE: "attacker aware of it"}
 _EVIDENCE = {
     "unmarked": "victim without the mark",
     "marked": "victim with the mark",
@@ -278,12 +275,10 @@ def defence_verdict(row: Mapping[str, Any]) -> Cell:
     if not tops or any(top is None for top in tops):
         return verdict("? not measured", "doubt")
     if all(top is not None and top < 0 for top in tops):
-        return verdict(
-            "✓ weakens the copy", "here", "" if _ADAPTIVE in attacks else "no attacker who knows it was tried"
-        )
+        return verdict("✓ weakens the copy", "here", "" if _ADAPTIVE in attacks else "no adaptive attacker was tried")
     plain = number(part(attacks, _PLAIN, "loss").get("high"))
     if plain is not None and plain < 0:
-        return verdict("? gives way", "doubt", "to an attacker who knows it")
+        return verdict("? circumvented", "doubt", "by an attacker aware of it")
     return verdict("? no effect shown", "doubt")
 
 
@@ -323,16 +318,16 @@ def _adaptation(one: Mapping[str, Any]) -> str:
     """What an attacker did about the defence, in words."""
     words = []
     if dress := number(one.get("dress")):
-        words.append(f"blended {dress:g} of a chest into every picture")
+        words.append(f"blended {dress:g} of a radiograph into every image")
     if (accounts := number(one.get("accounts"))) and accounts > 1:
-        words.append(f"asked from {accounts:,.0f} accounts")
+        words.append(f"used {accounts:,.0f} accounts")
     if one.get("rewrite"):
-        words.append("reworded every answer before learning it")
+        words.append("reworded every answer before training")
     if probing := part(one, "probing"):
         best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
         queries = readable(probing.get("queries"))
-        words.append(f"spent {queries} queries to look for a share that passes; at best {best:.0%} did")
-    return "; ".join(words) or "nothing about it"
+        words.append(f"spent {queries} queries to find a share that passes; at best {best:.0%} passed")
+    return "; ".join(words) or "nothing"
 
 
 def _safety(rows: Mapping[str, Any]) -> Table:
@@ -390,5 +385,5 @@ def served(run: RunFolder, found: Mapping[str, Any]) -> Served:
         guard.get("detectors"),
         guard.get("defence"),
         Table(["", "measured", "n"], rows, words=1),
-        Table(["pictures without a chest from", "account blocked", "reports returned", "queries"], attacks, words=2),
+        Table(["images without a chest from", "account blocked", "reports returned", "queries"], attacks, words=2),
     )

@@ -145,13 +145,17 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
     if not any(one.found.keys() - {"key"} for one in models):
         return None
     norm = str(part(found, "protocol").get("norm") or "linf")
-    looks = tuple(_looks(models, str(key), one) for key, one in part(found, "controls", "image_dependence").items())
+    looks = []
+    for key, one in part(found, "controls", "image_dependence").items():
+        verdict = str(one.get("verdict"))
+        tone, words = _VERDICTS.get(verdict, ("doubt", "? not tested whether it looks at the image"))
+        looks.append(Looks(name_of(models, str(key)), verdict == "blind", tone, words, one.get("sentence")))
     blind = [str(one.sentence) for one in looks if one.blind and one.sentence]
     records = run.records(TRIPTYCHS)
     return Audit(
         threat=found.get("threat"),
-        looks=looks,
-        # What is said of a blind model stands in an alarm of its own.
+        looks=tuple(looks),
+        # A blind model has an alarm of its own.
         warnings=[line for line in found.get("warnings") or () if not any(sentence in line for sentence in blind)],
         summary=_summary(models),
         models=models,
@@ -170,12 +174,6 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
         more_triptychs=max(0, len(records) - MOST_TRIPTYCHS),
         protocol=part(found, "protocol"),
     )
-
-
-def _looks(models: Sequence[Audited], key: str, found: Mapping[str, Any]) -> Looks:
-    verdict = str(found.get("verdict"))
-    tone, words = _VERDICTS.get(verdict, ("doubt", "? not tested whether it looks at the image"))
-    return Looks(name_of(models, key), verdict == "blind", tone, words, found.get("sentence"))
 
 
 # Accuracy and confidence by label -----------------------------------------------------------------------------------
@@ -201,14 +199,11 @@ def _by_label(model: Audited, full: bool) -> ByLabel | None:
         return None
     rest = [name for name in ordered(labels) if name != chosen]
     others = tuple((name, one) for name in rest if (one := label_table(part(labels, name)))) if full else ()
-    return ByLabel(chosen, _why(chosen), table, others, 0 if full else len(rest))
-
-
-def _why(condition: str) -> str:
-    if is_control(condition):
-        return "noise alone; no attack was tried."
-    kind = "with the model's gradients" if white_box(condition) else "of those tried, none of which uses gradients,"
-    return f"the strongest attack {kind} at the middle radius, {split(condition)[1]}."
+    kind = "with the model's gradients" if white_box(chosen) else "of those tried, none of which uses gradients,"
+    why = f"the strongest attack {kind} at the middle radius, {split(chosen)[1]}."
+    if is_control(chosen):
+        why = "noise only; no attack was tried."
+    return ByLabel(chosen, why, table, others, 0 if full else len(rest))
 
 
 def label_table(labels: Mapping[str, Any]) -> Table:
@@ -331,7 +326,8 @@ def _curves(models: Sequence[Audited], metric: str, attacks: Sequence[str] | Non
             points = _points(lines[name], number(part(model.found, CLEAN).get(metric)))
             label = name
             if several:
-                label = f"{model.key}: {_shortened(model.name)}" + ("" if one_attack else f", {name}")
+                known = model.name if len(model.name) <= 52 else f"{model.name[:24]}…{model.name[-27:]}"
+                label = f"{model.key}: {known}" + ("" if one_attack else f", {name}")
             colour = COLOURS[(place if several else turn) % len(COLOURS)]
             if is_control(name):  # one entry of the legend for the controls of all models
                 label, colour = f"{name} (control)", GREY
@@ -356,10 +352,6 @@ def _points(rows: Any, clean: float | None) -> tuple[Point, ...]:
     return tuple(found[eps] for eps in sorted(found))
 
 
-def _shortened(label: str) -> str:
-    return label if len(label) <= 52 else f"{label[:24]}…{label[-27:]}"
-
-
 # Images and reports -------------------------------------------------------------------------------------------------
 
 _IMAGES = (
@@ -374,30 +366,29 @@ def _triptych(run: RunFolder, record: Mapping[str, Any], models: Sequence[Audite
     reports = [report(side, record.get(side), change_marks(spans.get(side))) for side in ("before", "after")]
     if record.get("reference"):
         reports.insert(0, report("reference", record["reference"], reference=True))
+    images = []
+    for key, words in _IMAGES:
+        name, alt = record.get(key), f"{words} of {record.get('id')}"
+        there = isinstance(name, str) and (run.path / name).is_file()
+        images.append(
+            picture(run.file(str(name), TRIPTYCHS), alt, str(name), words) if there else Picture(None, alt, words)
+        )
+    flips = []
+    for flip in record.get("label_flips") or ():
+        before, after, truth = (number(flip.get(key)) for key in ("before", "after", "truth"))
+        shares = " → ".join(UNKNOWN if value is None else f"{value:.2f}" for value in (before, after))
+        if after is None or truth is None:
+            flips.append(Flip(flip.get("label"), shares))
+        else:
+            wrong = (after > 0.5) != (truth > 0.5)
+            verdict = "✗ now wrong" if wrong else "✓ now correct"
+            flips.append(Flip(flip.get("label"), shares, "present" if truth > 0.5 else "absent", verdict, wrong))
     return Triptych(
         record.get("id"),
         name_of(models, record.get("model")),
         record.get("condition"),
         "" if linf is None else f"{255 * linf:.2f}/255",
-        tuple(_image(run, record, key, words) for key, words in _IMAGES),
+        tuple(images),
         tuple(reports),
-        tuple(_flip(flip) for flip in record.get("label_flips") or ()),
+        tuple(flips),
     )
-
-
-def _image(run: RunFolder, record: Mapping[str, Any], key: str, words: str) -> Picture:
-    name, alt = record.get(key), f"{words} of {record.get('id')}"
-    if not isinstance(name, str) or not (run.path / name).is_file():
-        return Picture(None, alt, words)
-    return picture(run.file(name, TRIPTYCHS), alt, name, words)
-
-
-def _flip(found: Mapping[str, Any]) -> Flip:
-    """An answer that turned, and whether it is wrong or right now."""
-    before, after, truth = (number(found.get(key)) for key in ("before", "after", "truth"))
-    shares = " → ".join(UNKNOWN if value is None else f"{value:.2f}" for value in (before, after))
-    if after is None or truth is None:
-        return Flip(found.get("label"), shares)
-    wrong = (after > 0.5) != (truth > 0.5)
-    verdict = "✗ now wrong" if wrong else "✓ now right"
-    return Flip(found.get("label"), shares, "present" if truth > 0.5 else "absent", verdict, wrong)

@@ -104,6 +104,20 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
     )
     conditions = ordered(dict.fromkeys(name for one in variants.values() for name in part(one, "conditions")))
     every = ((name, _condition(variants, name)) for name in conditions)
+    clean = []
+    for metric in dict.fromkeys(metric for row in variants.values() for metric in part(row, CLEAN)):
+        cells = [_sides(part(row, CLEAN, metric)) for row in variants.values()]
+        if any(cell.strip(f"{UNKNOWN} →") for cell in cells):
+            clean.append([heading(metric), *cells])
+    # How many studies flip under the start only, under the aligned model only, and Holm's p, seed by seed.
+    flips = []
+    flip_head = "each seed: only start / only aligned / both, of all; Holm p of McNemar's test"
+    for variant, row in variants.items():
+        by_condition = part(row, "flips")
+        for name in ordered(by_condition):
+            seeds = [part(one) for one in by_condition[name] or ()] if isinstance(by_condition[name], list) else []
+            if any(seeds):
+                flips.append([variant, name, Cell(lines=tuple(Cell(_flip(one)) for one in seeds))])
     return AuditSeeds(
         threat=found.get("threat"),
         alarms=alarms(found),
@@ -112,9 +126,9 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         headlines=tuple(one for one in headlines if one),
         curves=answer_curves(found),
         forest=drops_forest(found, FINDINGS if asked else "flip_rate"),
-        clean=_clean(variants),
+        clean=Table(["start → aligned", *variants], clean, words=1, dense=True),
         every=tuple((name, table) for name, table in every if table),
-        flips=_flips(variants),
+        flips=Table(["method", "condition", flip_head], flips, dense=True),
         transfer=_transfer(variants),
     )
 
@@ -139,25 +153,24 @@ def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | Non
     sizes = list(dict.fromkeys([known[(len(known) - 1) // 2], known[-1]]))
     clean = [name for name in (metric, *(beside or ())) if any(part(row, CLEAN, name) for row in variants.values())]
     change = "difference of drops" if metric in clean else "difference"
-    groups: list[tuple[str, Sequence[str]]] = [("", ["way to align"])]
+    groups: list[tuple[str, Sequence[str]]] = [("", ["method"])]
     groups.append(("clean: start → aligned", [*map(heading, clean), "alike, by seed"]))
     groups += [(f"{attack}@{size}: {metric_title(metric)}", ["start → aligned", change]) for size in sizes]
     rows = []
     for name, row in variants.items():
         changes = () if beside is None else (Cell(row.get("changes"), tone="later"),)
         cells: list[Any] = [Cell(name, strong=True, lines=changes), *(_sides(part(row, CLEAN, one)) for one in clean)]
-        cells.append(_alike(row.get("equal_clean")))
+        alike = row.get("equal_clean")  # seed by seed; a dash where it is not known
+        marks = (
+            ["✓" if one is True else "✗" if one is False else UNKNOWN for one in alike]
+            if isinstance(alike, list)
+            else []
+        )
+        cells.append(" ".join(marks) or UNKNOWN)
         for size in sizes:
             cells += [_sides(under[name, size]), _change(_change_of(under[name, size]))]
         rows.append(cells)
     return UnderAttack(f"Under {attack}: {metric_title(metric)}", grouped_table(groups, rows))
-
-
-def _alike(found: Any) -> str:
-    """Whether both models do equally well on clean images, seed by seed: ✓, ✗, or a dash where it is not known."""
-    marks = {True: "✓", False: "✗"}
-    seeds = found if isinstance(found, list) else []
-    return " ".join(marks.get(one, UNKNOWN) if isinstance(one, bool) else UNKNOWN for one in seeds) or UNKNOWN
 
 
 def _sides(found: Mapping[str, Any]) -> str:
@@ -195,13 +208,6 @@ def _each_seed(gap: Mapping[str, Any]) -> Cell:
     return Cell(lines=seeds) if seeds else Cell(None)
 
 
-def _clean(variants: Mapping[str, Any]) -> Table:
-    metrics = dict.fromkeys(metric for row in variants.values() for metric in part(row, CLEAN))
-    rows = [[heading(metric), *(_sides(part(row, CLEAN, metric)) for row in variants.values())] for metric in metrics]
-    known = [row for row in rows if any(cell.strip(f"{UNKNOWN} →") for cell in row[1:])]
-    return Table(["start → aligned", *variants], known, words=1, dense=True)
-
-
 def _condition(variants: Mapping[str, Any], condition: str) -> Table:
     """One row for each quantity and variant."""
     metrics = dict.fromkeys(metric for row in variants.values() for metric in part(row, "conditions", condition))
@@ -216,24 +222,11 @@ def _condition(variants: Mapping[str, Any], condition: str) -> Table:
             cells = [_change(gap), _each_seed(gap), least, _change(drop), _each_seed(drop)]
             rows.append([heading(metric), variant, _sides(found), *cells])
     groups: list[tuple[str, Sequence[str]]] = [
-        ("", ["quantity", "way to align", "start → aligned"]),
-        ("difference", ["over seeds", "each seed, bold where clear", "smallest detectable"]),
-        ("difference of drops", ["over seeds", "each seed, bold where clear"]),
+        ("", ["quantity", "method", "start → aligned"]),
+        ("difference", ["over seeds", "each seed, bold if clear", "smallest detectable"]),
+        ("difference of drops", ["over seeds", "each seed, bold if clear"]),
     ]
     return grouped_table(groups, rows, words=2)
-
-
-def _flips(variants: Mapping[str, Any]) -> Table:
-    """How many studies flip under the start only, under the aligned model only, and Holm's p, seed by seed."""
-    rows = []
-    for variant, row in variants.items():
-        found = part(row, "flips")
-        for name in ordered(found):
-            seeds = [part(one) for one in found[name] or ()] if isinstance(found[name], list) else []
-            if any(seeds):
-                rows.append([variant, name, Cell(lines=tuple(Cell(_flip(one)) for one in seeds))])
-    head = "each seed: only start / only aligned / both, of all; Holm p of McNemar's test"
-    return Table(["way to align", "condition", head], rows, dense=True)
 
 
 def _flip(one: Mapping[str, Any]) -> str:
@@ -252,8 +245,8 @@ def _transfer(variants: Mapping[str, Any]) -> Table:
             ways = [part(found, name, way) for way in ("start_to_aligned", "aligned_to_start")]
             if is_attack(name) and any(number(way.get("mean")) is not None for way in ways):
                 rows.append([variant, name, *(measured(over_seeds(way)) for way in ways)])
-    made = ("made for the start, shown to the aligned", "made for the aligned, shown to the start")
-    return Table(["way to align", "condition", *made], rows, words=2, dense=True)
+    made = ("made for the start, tested on the aligned", "made for the aligned, tested on the start")
+    return Table(["method", "condition", *made], rows, words=2, dense=True)
 
 
 # Warnings of several audits -----------------------------------------------------------------------------------------
@@ -384,7 +377,7 @@ def answer_curves(
     if not panels:
         return None
     variants = len(part(found, "variants"))
-    note = f"{_DRAWN} of {variants} ways to align drawn" if variants > _DRAWN else ""
+    note = f"{_DRAWN} of {variants} methods drawn" if variants > _DRAWN else ""
     return draw_panels(panels, Layout(width, height, 255.0 if _in_255ths(found) else 1.0), note)
 
 
@@ -473,8 +466,13 @@ def drops_forest(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 
         for size in radii(found, attack):
             one = part(found, "variants", name, "conditions", f"{attack}@{size}", metric)
             plain = plain or "drop" not in one
-            if (row := _row(f"ε {size}", part(one, "drop") or part(one, "difference"))) is not None:
-                rows.append(row)
+            gap = part(one, "drop") or part(one, "difference")
+            if (mean := number(gap.get("mean"))) is None:
+                continue
+            seeds = [part(seed) for seed in gap.get("by_seed") or ()]
+            alone: list[Spread] = [(value, *_ends(seed)) for seed in seeds if (value := number(seed)) is not None]
+            note = f"{gap.get('clear') or 0} of {len(alone)}" if alone else ""
+            rows.append(Row(f"ε {size}", (mean, *_ends(gap)), tuple(alone), note))
         if rows:
             groups.append(Group(name, rows))
     if not groups:
@@ -486,15 +484,6 @@ def drops_forest(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 
         ends = ends[::-1] if direction(metric) else ("aligned lower", "aligned higher")
     heading = f"{metric_title(metric)} under {attack}: {what}, aligned minus start"
     return difference_forest(groups, heading, ends, ("mean (95 % over seeds)", "clear seeds"), width)
-
-
-def _row(label: str, gap: Mapping[str, Any]) -> Row | None:
-    mean = number(gap.get("mean"))
-    if mean is None:
-        return None
-    seeds = [part(one) for one in gap.get("by_seed") or ()]
-    alone: list[Spread] = [(value, *_ends(one)) for one in seeds if (value := number(one.get("value"))) is not None]
-    return Row(label, (mean, *_ends(gap)), tuple(alone), f"{gap.get('clear') or 0} of {len(alone)}" if alone else "")
 
 
 def _ends(found: Mapping[str, Any]) -> tuple[float | None, float | None]:

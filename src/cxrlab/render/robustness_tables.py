@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,21 +131,15 @@ def conditions(model: Audited, full: bool) -> Conditions | None:
         model: The model.
         full: Whether every metric with its interval is listed too.
     """
-    every = list(_attacked(model.found))
+    attacks, worst = part(model.found, "attacks"), part(model.found, "worst")
+    every = [(CLEAN, _clean(model.found))]
+    every += [(name, part(attacks, name)) for name in ordered(attacks)]
+    every += [(f"{WORST}@{size}", part(worst, size)) for size in by_radius(worst)]
     table = _condition_table(every)
     if len(every) < 2 or not table:
         return None
     intervals = ((_plain(name), _intervals(found)) for name, found in every) if full else ()
     return Conditions(table, tuple((name, one) for name, one in intervals if one))
-
-
-def _attacked(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Clean, attacks, then the worst case at each radius."""
-    yield CLEAN, _clean(found)
-    for name in ordered(part(found, "attacks")):
-        yield name, part(found, "attacks", name)
-    for size in by_radius(part(found, "worst")):
-        yield f"{WORST}@{size}", part(found, "worst", size)
 
 
 def _clean(found: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -157,9 +151,13 @@ def _condition_table(every: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     known = {metric for _, found in every for metric in found if number(found[metric]) is not None}
     groups = [(name, [metric for metric in metrics if metric in known]) for name, metrics in _COLUMNS]
     groups = [(name, metrics) for name, metrics in groups if metrics]
-    rows = [
-        [_label(name), *(_both(found, metric) for _, metrics in groups for metric in metrics)] for name, found in every
-    ]
+    rows = []
+    for name, found in every:
+        cells, rounded = [_label(name)], part(found, "uint8")
+        for metric in (metric for _, metrics in groups for metric in metrics):
+            below = (figure(rounded.get(metric)),) if rounded else ()  # of the image rounded to 8 bits
+            cells.append(Cell(figure(found.get(metric)), below=below))
+        rows.append(cells)
     heads = [
         (name, [with_arrow(_SHORT.get(metric, metric_title(metric)), direction(metric)) for metric in metrics])
         for name, metrics in groups
@@ -176,12 +174,6 @@ def _label(condition: str) -> Cell:
     if is_control(condition):
         return Cell(f"{_plain(condition)} control", tone="later")
     return Cell(_plain(condition), strong=condition == CLEAN or split(condition)[0] == WORST)
-
-
-def _both(found: Mapping[str, Any], metric: str) -> Cell:
-    """A value, and beneath it that of the image rounded to 8 bits."""
-    rounded = part(found, "uint8")
-    return Cell(figure(found.get(metric)), below=(figure(rounded.get(metric)),) if rounded else ())
 
 
 def _intervals(found: Mapping[str, Any]) -> Table:
@@ -272,19 +264,15 @@ def _heat(found: Mapping[str, Any], metric: str, clean: float | None) -> Table:
     if all(value is None for value in known.values()):
         return Table([], [])
     sizes = by_radius({size for _, size in known})
-    rows = [
-        [kind, figure(clean), *(_shade(known.get((kind, size)), clean) for size in sizes)]
-        for kind in dict.fromkeys(kind for kind, _ in known)
-    ]
+    rows = []
+    for kind in dict.fromkeys(kind for kind, _ in known):
+        cells: list[Any] = [kind, figure(clean)]
+        for value in (known.get((kind, size)) for size in sizes):
+            # The darker, the further the value has fallen from the clean image; darkest where half or more is lost.
+            lost = None if value is None or clean is None else min(max(2 * (clean - value) / (clean or 1.0), 0.0), 1.0)
+            cells.append(Cell(figure(value), shade=None if lost is None else 0.75 * lost))
+        rows.append(cells)
     return Table([heading(metric), "clean", *sizes], rows, words=1)
-
-
-def _shade(value: float | None, clean: float | None) -> Cell:
-    """The darker, the further the value has fallen from the clean image; darkest where half or more is lost."""
-    if value is None or clean is None:
-        return Cell(figure(value))
-    lost = min(max(2 * (clean - value) / (clean or 1.0), 0.0), 1.0)
-    return Cell(figure(value), shade=0.75 * lost)
 
 
 _ALPHA = 0.05
@@ -347,13 +335,19 @@ def _pair(pair: str, found: Mapping[str, Any], models: Sequence[Audited], full: 
     size = middle_radius(name for name in by_condition if "/" in name or "." in name)
     first = [(name, m) for name, m in rows if m in _FIRST and radius(split(name)[1]) == size] or rows
     rest = [row for row in rows if row not in first] if full else []
+    flips = []
+    for name in ordered(part(found, "flips")):
+        one = part(found, "flips", name)
+        counts = (one.get(key) for key in ("of", "only_a", "only_b", "both", "n"))
+        flips.append([name, *counts, *(p_value(one.get(key)) for key in ("p", "p_holm"))])
+    flip_head = ["condition", "what flips", *(f"only {key}" for key in keys), "both", "of", "McNemar p", "Holm p"]
     return Pair(
         title=" against ".join(f"{key} {names.get(key, '')}".strip() for key in reversed(keys)),
         equal=(bool(found.get("equal_clean")), found.get("sentence")),
         counts=(found.get("n"), found.get("patients")),
         first=_differences(by_condition, first, keys),
         more=_differences(by_condition, rest, keys),
-        flips=_flips(part(found, "flips"), keys) if full else Table([], []),
+        flips=Table(flip_head, flips if full else [], words=2),
         matched=_matched(part(found, "matched"), keys) if full else (Table([], []), None, None),
     )
 
@@ -388,16 +382,6 @@ def _sure(found: Mapping[str, Any]) -> bool:
     """Whether a test still finds a difference after the correction for the number of tests."""
     p = number(found.get("p_holm"))
     return p is not None and p < _ALPHA
-
-
-def _flips(found: Mapping[str, Any], keys: tuple[str, str]) -> Table:
-    rows = []
-    for name in ordered(found):
-        one = part(found, name)
-        counts = (one.get(key) for key in ("of", "only_a", "only_b", "both", "n"))
-        rows.append([name, *counts, *(p_value(one.get(key)) for key in ("p", "p_holm"))])
-    head = ["condition", "what flips", *(f"only {key}" for key in keys), "both", "of", "McNemar p", "Holm p"]
-    return Table(head, rows, words=2)
 
 
 def _matched(found: Mapping[str, Any], keys: tuple[str, str]) -> tuple[Table, Any, Any]:
@@ -435,7 +419,7 @@ def _transfer(found: Mapping[str, Any], models: Sequence[Audited]) -> Transfer |
         cells = [_seen(moved, row, column, chosen, metric) for column in models]
         if any(cell.value != UNKNOWN for cell in cells):
             rows.append([Cell(f"{row.key} {row.name}", strong=True), *cells])
-    head = ["images made for ↓, shown to →", *(model.key for model in models)]
+    head = ["images made for ↓, tested on →", *(model.key for model in models)]
     matrix = Table(head, rows, words=1, dense=True)
     return Transfer(heading(metric), chosen, matrix, _every_transfer(moved, models, known))
 
@@ -472,4 +456,4 @@ def _every_transfer(moved: Mapping[str, Any], models: Sequence[Audited], conditi
                 if one:
                     rows.append([*cells, *figures])
     groups = [(heading(metric), ["value", "harm transferred"]) for metric in _FIRST]
-    return grouped_table([("", ["condition", "made for → shown to"]), *groups], rows, words=2)
+    return grouped_table([("", ["condition", "made for → tested on"]), *groups], rows, words=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +27,17 @@ from cxrlab.render.components import (
     tally,
 )
 from cxrlab.render.metric_names import with_arrow
-from cxrlab.render.run_folder import COMPARISON, SCORES, VALIDATION, RunFolder, ScoredStudy, per_run
+from cxrlab.render.run_folder import COMPARISON, SCORES, VALIDATION, RunFolder, per_run
 
 Runs = Sequence[RunFolder]
 Scored = Sequence[tuple[RunFolder, Mapping[str, Any]]]
 
 KINDS = {
-    ErrorKind.FALSE_FINDING: "made-up finding",
+    ErrorKind.FALSE_FINDING: "false finding",
     ErrorKind.OMITTED_FINDING: "missing finding",
-    ErrorKind.WRONG_LOCATION: "wrong place",
-    ErrorKind.WRONG_SEVERITY: "wrong degree",
-    ErrorKind.FALSE_COMPARISON: "made-up comparison",
+    ErrorKind.WRONG_LOCATION: "wrong location",
+    ErrorKind.WRONG_SEVERITY: "wrong severity",
+    ErrorKind.FALSE_COMPARISON: "false comparison",
     ErrorKind.OMITTED_COMPARISON: "missing comparison",
 }
 
@@ -182,7 +182,7 @@ def _dependence(name: str, found: Mapping[str, Any]) -> Dependence:
         name,
         {"looks": "here", "blind": "bad"}.get(str(found.get("verdict")), "later"),
         str(found.get("sentence")),
-        Table(["image", metric, "", "right is better by", "same words"], rows, words=4),
+        Table(["image", metric, "", "right minus control", "same words"], rows, words=4),
         Table(["metric", "right image", *wrong], rest, words=2),
     )
 
@@ -265,28 +265,28 @@ def comparison(run: RunFolder, found: Mapping[str, Any]) -> Comparison | None:
     tables = []
     for other in list(found.get("runs") or ())[1:]:
         against = {name: part(metrics[name], "against", other) for name in headline_metrics(metrics)}
-        rows = [_difference(name, metrics[name], one) for name, one in against.items() if one]
+        rows = []
+        for name, one in against.items():
+            if one:
+                tone = {"better": "here", "worse": "bad"}.get(str(one.get("verdict")), "later")
+                rows.append(
+                    [
+                        f"{name} {ARROWS.get(metrics[name].get('direction', ''), '')}",
+                        figure(one.get("a")),
+                        figure(one.get("b")),
+                        Cell(figure(one.get("difference")), aside=interval(one)),
+                        p_value(one.get("p_holm")),
+                        tally(one.get("by_study") or {}),
+                        Cell(one.get("verdict"), tone=tone),
+                    ]
+                )
         tables.append((f"{other} against {found.get('baseline')}", Table(head, rows)))
-    return Comparison(tuple(tables), tuple(_gate(gate) for gate in found.get("gates") or ()))
-
-
-def _difference(name: str, metric: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
-    tone = {"better": "here", "worse": "bad"}.get(str(found.get("verdict")), "later")
-    return [
-        f"{name} {ARROWS.get(metric.get('direction', ''), '')}",
-        figure(found.get("a")),
-        figure(found.get("b")),
-        Cell(figure(found.get("difference")), aside=interval(found)),
-        p_value(found.get("p_holm")),
-        tally(found.get("by_study") or {}),
-        Cell(found.get("verdict"), tone=tone),
-    ]
-
-
-def _gate(gate: Mapping[str, Any]) -> Gate:
-    failed = "not established" if gate.get("verdict") == "not established" else "failed"
-    tone, word = ("here", "passed") if gate.get("shown") is True else ("bad", failed)
-    return Gate(tone, word, gate.get("run"), gate.get("sentence"))
+    gates = []
+    for gate in found.get("gates") or ():
+        failed = "not established" if gate.get("verdict") == "not established" else "failed"
+        tone, word = ("here", "passed") if gate.get("shown") is True else ("bad", failed)
+        gates.append(Gate(tone, word, gate.get("run"), gate.get("sentence")))
+    return Comparison(tuple(tables), tuple(gates))
 
 
 # Reports with their errors ------------------------------------------------------------------------------------------
@@ -313,18 +313,18 @@ class MarkedStudy:
 
 def marked_reports(runs: Runs) -> list[tuple[str, list[MarkedStudy]]]:
     """A few studies of each run, from the best to the worst."""
-    return [(run.name, [_marked(study) for study in run.scored.studies]) for run in runs if run.scored.studies]
-
-
-def _marked(study: ScoredStudy) -> MarkedStudy:
-    reference = report(
-        "reference", study.reference, _marks((error.reference_span, error) for error in study.errors), reference=True
-    )
-    candidate = report("candidate", study.candidate, _marks((error.candidate_span, error) for error in study.errors))
-    faults = tuple(
-        Fault(KINDS[error.kind], error.observation, error.detail or "", error.significant) for error in study.errors
-    )
-    return MarkedStudy(study.id, (reference, candidate), faults)
+    found = []
+    for run in runs:
+        studies = []
+        for study in run.scored.studies:
+            errors = study.errors
+            right = report("reference", study.reference, _marks((e.reference_span, e) for e in errors), reference=True)
+            candidate = report("candidate", study.candidate, _marks((e.candidate_span, e) for e in errors))
+            faults = tuple(Fault(KINDS[e.kind], e.observation, e.detail or "", e.significant) for e in errors)
+            studies.append(MarkedStudy(study.id, (right, candidate), faults))
+        if studies:
+            found.append((run.name, studies))
+    return found
 
 
 def _marks(spans: Iterable[tuple[Span | None, ReportError]]) -> list[Mark]:
@@ -366,35 +366,28 @@ def validation(run: RunFolder, found: Mapping[str, Any]) -> Validation | None:
     if not metrics:
         return None
     names = [name for name in metrics if not is_error_count(name)]  # the twelve counts stay in the file
-    names.sort(key=lambda name: -_merit(metrics[name]))
+    merit = {name: number(row.get("passed", row.get("tau"))) for name, row in metrics.items()}
+    names.sort(key=lambda name: 2.0 if (value := merit[name]) is None else -value)
+    rows: list[list[Any]] = []
     if any("passed" in row for row in metrics.values()):
-        table = Table(["metric", "", "right"], [_passed(name, metrics[name]) for name in names], words=2)
+        for name in names:
+            passed, of = (int(metrics[name].get(key, 0)) for key in ("passed", "of"))
+            rows.append([name, Cell(bar=passed / of if of else 0.0), f"{passed} of {of}"])
+        table = Table(["metric", "", "correct"], rows, words=2)
     else:
+        # Some benchmarks count the significant errors separately.
         significant = any("tau_significant" in row for row in metrics.values())
         more = ["τ-b, significant", "interval"] if significant else []
-        rows = [_tau(name, metrics[name], significant) for name in names]
+        for name in names:
+            row = metrics[name]
+            cells = [name, Cell(bar=row.get("tau") or 0.0), figure(row.get("tau")), interval(row)]
+            if significant:
+                ends = {key: row.get(f"{key}_significant") for key in ("low", "high")}
+                cells += [figure(row.get("tau_significant")), interval(ends)]
+            rows.append([*cells, row.get("n")])
         table = Table(["metric", "", "τ-b", "interval", *more, "n"], rows, words=2)
     ceiling = part(found, "ceiling").get("leave_one_out_tau") or ()
     return Validation(found.get("benchmark"), table, list(ceiling), judges(found))
-
-
-def _merit(row: Mapping[str, Any]) -> float:
-    value = number(row.get("passed", row.get("tau")))
-    return -2.0 if value is None else value
-
-
-def _passed(name: str, row: Mapping[str, Any]) -> list[Any]:
-    passed, of = int(row.get("passed", 0)), int(row.get("of", 0))
-    return [name, Cell(bar=passed / of if of else 0.0), f"{passed} of {of}"]
-
-
-def _tau(name: str, row: Mapping[str, Any], significant: bool) -> list[Any]:
-    """A row; against the significant errors too, where the benchmark counts them apart."""
-    cells = [name, Cell(bar=row.get("tau") or 0.0), figure(row.get("tau")), interval(row)]
-    if significant:
-        ends = {key: row.get(f"{key}_significant") for key in ("low", "high")}
-        cells += [figure(row.get("tau_significant")), interval(ends)]
-    return [*cells, row.get("n")]
 
 
 def judges(found: Mapping[str, Any], of: str = "") -> Judges | None:
@@ -402,8 +395,17 @@ def judges(found: Mapping[str, Any], of: str = "") -> Judges | None:
     rows = part(found, "judges")
     if not rows:
         return None
-    answers = [_answers(name, row) for name, row in rows.items()]
-    tables = list(_rater_tables(part(found, "raters", "judges")))
+    answers = []
+    for name, row in rows.items():
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in part(row, "reasons").items())
+        counts = (row.get(key) for key in ("asked", "parsed", "partial", "failed"))
+        answers.append([Cell(name, css="name"), *counts, reasons or None])
+    # One table for a benchmark with one scale, two where errors are counted.
+    tables = [
+        (str(one.get("judge", name)), one)
+        for name, row in part(found, "raters", "judges").items()
+        for one in ([row] if "by_rater" in row else [row[kind] for kind in _COUNTED if kind in row])
+    ]
     raters: list[list[Any]] = []
     for name, one in tables:
         mean = [figure(part(one, "mean").get(key)) for key in ("judge_difference", "rater_difference")]
@@ -419,23 +421,7 @@ def judges(found: Mapping[str, Any], of: str = "") -> Judges | None:
     ]
     return Judges(
         of,
-        Table(["judge", "asked", "read", "in part", "not read", "why not"], answers),
+        Table(["judge", "requests", "read", "in part", "not read", "why not"], answers),
         Table(["judge", "rater", "judge’s difference", "rater’s difference", "t", "p", "n"], raters, words=2),
         Table(["judge", "above", "errors", "difference of τ-b", "interval"], gaps, words=3),
     )
-
-
-def _answers(name: str, row: Mapping[str, Any]) -> list[Any]:
-    reasons = "; ".join(f"{count} × {reason}" for reason, count in part(row, "reasons").items())
-    return [
-        Cell(name, css="name"),
-        *(row.get(key) for key in ("asked", "parsed", "partial", "failed")),
-        reasons or None,
-    ]
-
-
-def _rater_tables(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A judge and its raters: one table for a benchmark with one scale, two where errors are counted."""
-    for name, row in found.items():
-        for one in [row] if "by_rater" in row else [row[kind] for kind in _COUNTED if kind in row]:
-            yield str(one.get("judge", name)), one
