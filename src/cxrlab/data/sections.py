@@ -31,7 +31,7 @@ from cxrlab.data.section_headers import (
     Mark,
     Strength,
     marks,
-    names_a_image,
+    names_an_image,
 )
 
 
@@ -75,7 +75,14 @@ def parse(text: str | float | None) -> ParsedReport:
         raise TypeError(f"a report is text, not {type(text).__name__}.")
     markup = is_markup(text)
     view = plain(text, markup=markup)
-    found = [_settled(view, run) for run in runs(view, marks(view)) if _says_something(view, run)]
+    found: list[Run] = []
+    for run in runs(view, marks(view)):
+        words = view[run.start : run.end]
+        if run.section in ("findings", "impression") and not any(letter.isalpha() for letter in words):
+            continue  # "___" or a date under the name of an image is no finding
+        if run.image and len(words) <= LONGEST_TITLE and names_an_image(words, strictly=True):
+            run = replace(run, section="examination")  # "CHEST: PA AND LATERAL"
+        found.append(run)
     found, how = with_findings(view, unmerged(found))
     found = with_examination(view, found)
     spans: dict[str, list[Span]] = {name: [] for name in SECTIONS}
@@ -89,20 +96,6 @@ def parse(text: str | float | None) -> ParsedReport:
         merged=any(run.merged for run in found),
         markup=markup,
     )
-
-
-def _says_something(view: str, run: Run) -> bool:
-    """Findings and impression need a letter: "___" or a date under a film's name is no finding."""
-    if run.section not in ("findings", "impression"):
-        return True
-    return any(letter.isalpha() for letter in view[run.start : run.end])
-
-
-def _settled(view: str, run: Run) -> Run:
-    """What only names a film, under a film's name ("CHEST: PA AND LATERAL"), is the examination."""
-    if not run.image or run.end - run.start > LONGEST_TITLE:
-        return run
-    return replace(run, section="examination") if names_a_image(view[run.start : run.end], strictly=True) else run
 
 
 _FEW_WORDS = 4
@@ -137,18 +130,24 @@ def with_findings(text: str, runs: list[Run]) -> tuple[list[Run], How]:
         last = impression - 1 if impression else None
     split = _split(text, runs[last], before_impression=impression is not None) if last is not None else None
     if last is None or split is None:
-        return runs, How.HEADERS if impression is not None or any(
-            run.section != PREAMBLE for run in runs
-        ) else How.NOTHING
-    return [*runs[:last], *split, *runs[last + 1 :]], How.WHOLE_TEXT if runs[
-        last
-    ].section == PREAMBLE else How.LAST_PARAGRAPH
+        headed = impression is not None or any(run.section != PREAMBLE for run in runs)
+        return runs, How.HEADERS if headed else How.NOTHING
+    how = How.WHOLE_TEXT if runs[last].section == PREAMBLE else How.LAST_PARAGRAPH
+    return [*runs[:last], *split, *runs[last + 1 :]], how
 
 
 def _split(text: str, run: Run, *, before_impression: bool) -> list[Run] | None:
     """A run with its unnamed findings parted off; None where it has none."""
     if run.section == PREAMBLE:
-        rest = _after_titles(text, run)
+        start = run.start  # after the lines that only name the image
+        while start < run.end:
+            stop = text.find("\n", start, run.end)
+            stop = run.end if stop < 0 else stop + 1
+            line = text[start:stop].strip()
+            if line and (len(line) > LONGEST_TITLE or not names_an_image(line)):
+                break
+            start = stop
+        rest = Run("findings", *trimmed(text, start, run.end))
         parts = [] if rest.start == run.start else [replace(run, end=trimmed(text, run.start, rest.start)[1])]
         wanted = not before_impression or _is_prose(text[rest.start : rest.end])
         return [*parts, rest] if wanted and rest.start < rest.end else None
@@ -165,39 +164,21 @@ def _is_prose(text: str) -> bool:
     return len(text.split()) >= _FEW_WORDS and any(letter.islower() for letter in text) or ". " in text
 
 
-def _after_titles(text: str, run: Run) -> Run:
-    """What follows the lines of a preamble that only name the film."""
-    start = run.start
-    while (line := _title(text, start, run.end)) is not None:
-        start = line
-    return Run("findings", *trimmed(text, start, run.end))
-
-
-def _title(text: str, start: int, end: int) -> int | None:
-    """Where the line at `start` ends if it names a film and nothing else."""
-    stop = text.find("\n", start, end)
-    stop = end if stop < 0 else stop + 1
-    line = text[start:stop].strip()
-    if start >= end or (line and (len(line) > LONGEST_TITLE or not names_a_image(line))):
-        return None
-    return stop
-
-
 def with_examination(text: str, runs: list[Run]) -> list[Run]:
     """Where no header names the examination: the film's name on top or over the findings, else the technique."""
-    told_by: tuple[Callable[[Run], bool], ...] = (
+
+    def only_titles(run: Run) -> bool:
+        lines = [line for line in text[run.start : run.end].split("\n") if line.strip()]
+        return run.end - run.start <= 2 * LONGEST_TITLE and all(map(names_an_image, lines))
+
+    signs: tuple[Callable[[Run], bool], ...] = (
         lambda run: run.section == "examination",
-        lambda run: run.section == PREAMBLE and _only_titles(text, run),
+        lambda run: run.section == PREAMBLE and only_titles(run),
         lambda run: run.section == IMAGE,
         lambda run: run.section == TECHNIQUE,
     )
-    tells = next((tells for tells in told_by if any(map(tells, runs))), None)
-    return [replace(run, section="examination") if tells and tells(run) else run for run in runs]
-
-
-def _only_titles(text: str, run: Run) -> bool:
-    lines = [line for line in text[run.start : run.end].split("\n") if line.strip()]
-    return run.end - run.start <= 2 * LONGEST_TITLE and all(map(names_a_image, lines))
+    sign = next((sign for sign in signs if any(map(sign, runs))), None)
+    return [replace(run, section="examination") if sign and sign(run) else run for run in runs]
 
 
 # Every kind of blank is a blank and every kind of line end a line end, character for character.

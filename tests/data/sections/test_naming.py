@@ -8,13 +8,13 @@ from tables import every_row
 from cxrlab.core.records import SECTIONS
 from cxrlab.data.section_headers import (
     BY_NAME,
-    HOLDS,
+    KEYWORDS,
     ROWS,
     SUMMARY,
     TECHNIQUE,
     in_capitals,
     meaning,
-    names_a_image,
+    names_an_image,
     one_slip,
     simple,
     spelled,
@@ -29,7 +29,7 @@ def test_the_notation_of_a_row() -> None:
 
 def test_every_row_has_a_reason_and_every_name_is_simple() -> None:
     """A name that `simple` would change is never found."""
-    assert all(row.why and spelled(row.names) for row in ROWS)
+    assert all(row.reason and spelled(row.names) for row in ROWS)
     assert [name for name in BY_NAME if simple(name) != name] == []
 
 
@@ -77,7 +77,7 @@ def test_a_slip_never_changes_a_word_of_the_table() -> None:
         assert found is not None and found.row is row
 
 
-@every_row(("word", "section"), HOLDS)
+@every_row(("word", "section"), KEYWORDS)
 def test_capitals_that_hold_a_word(word: str, section: str) -> None:
     """Only in capitals, and not where they are a sentence."""
     found = meaning(f"GENERAL {word.upper()} TODAY")
@@ -104,7 +104,7 @@ def test_capitals_that_hold_a_word(word: str, section: str) -> None:
 )
 def test_names_of_images(name: str, is_image: bool) -> None:
     """In capitals one telling word will do; else every word must go with a film's name."""
-    assert names_a_image(name) is is_image
+    assert names_an_image(name) is is_image
 
 
 def test_capitals() -> None:

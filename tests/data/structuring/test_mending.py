@@ -26,5 +26,5 @@ def test_mending(wrong: str, right: str) -> None:
 
 def test_no_right_word_is_itself_taken_for_a_slip() -> None:
     """Mending twice changes nothing more."""
-    for right in sentences._SPELLINGS:
+    for right in sentences._WORDS.misspellings:
         assert mended(right) == right

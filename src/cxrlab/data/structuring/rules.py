@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.sentences import (
@@ -26,6 +28,7 @@ from cxrlab.data.structuring.sentences import (
     reason,
     split,
 )
+from cxrlab.findings.data_files import converted
 from cxrlab.findings.reader import Reading, read
 from cxrlab.findings.reading.phrase_tables import Kind
 from cxrlab.findings.reading.phrases import load_matcher
@@ -204,202 +207,27 @@ def _report(source: Report, findings: Sequence[_Sentence], impression: Sequence[
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One row: what is found, what stands there instead, and why that is the present state."""
+    """One row of `rewrites.yaml`: what is found, what replaces it, and why that is the present state."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     instead: str
     reason: str
 
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return pattern(self.pattern)
 
-def _row(text: str, instead: str, reason: str) -> Rewrite:
-    return Rewrite(pattern(text), instead, reason)
+
+@dataclass(frozen=True)
+class _RewriteTable:
+    clauses: tuple[Rewrite, ...]
+    courses: tuple[Rewrite, ...]
+    states: tuple[Rewrite, ...]
 
 
-# Taken from any sentence: they name the earlier film and say nothing of this one.
-CLAUSES = (
-    _row(r",<only before>,?(?: and)?(?= (?:<does>|is|are|probably|which|measuring)\b)", "", "an aside"),
-    _row(r",<only before>(?=$|[,;])", "", "an aside that only says how it was before"),
-    _row(
-        r"(?: <seen>)? (?:on|in|at) (?:the |an? )?(?:<earlier> )+(?:\w+ )?<film>(?: (?:of|from|dated) <date>)?"
-        r"(?= (?:has|have|is|are) )",
-        "",
-        "where it was seen before",
-    ),
-    _row(r" of the <earlier> <film>(?= (?:has|have|is|are) )", "", "where it was seen before"),
-    _row(
-        r"\b<links>(?: <ly>)* <same><in size>,? (?:and|but) (?=<does>\b)",
-        "",
-        "as before, and something else",
-    ),
-    _row(
-        r"^[\w ,]{0,40}\bcompared (?:with|to) [^:;]{0,60}(?::\d+[^:;]{0,20})?: +(?=\w)",
-        "",
-        "a heading that names the earlier film",
-    ),
-    _row(
-        r"^(?:(?:in|by|as|when) )?(?:comparison|compared?|comparing|relative)(?: is made)? (?:with|to) "
-        r"<that film>,? ?(?=\w)",
-        "",
-        "the film that this one was compared with",
-    ),
-    _row(r"^(?:since|from|unlike|as on|as in|on) (?:the )?(?=<earlier>|<date>)<that film>, ?", "", "since when"),
-    _row(
-        r"^(?:(?:once )?again,|as before,|as previously <seen>,|in the interval,?|interval change,) ", "", "since when"
-    ),
-    _row(r"\bpreviously <seen> (?=\w)", "", "seen before"),
-    _row(
-        r",?(?: as| when)? (?:compared|in comparison|relative) (?:with|to) (?:the )?[^,;]*$",
-        "",
-        "the film that this one was compared with",
-    ),
-    _row(
-        r",? (?:since|from|than|as on|as in|as seen on|after) (?:the )?(?=<earlier>)<that film>[^,;]*$",
-        "",
-        "since when",
-    ),
-    _row(
-        r",? (?:similar|identical|unchanged|comparable|stable)(?: in \w+)? (?:to|from|since) (?:the )?"
-        r"<that film>[^,;]*$",
-        "",
-        "as before",
-    ),
-    _row(
-        r",?(?: and| but)?(?: <ly>)*(?: <same>| <more>| <fewer>)?(?: in <aspect>)? (?:to|from|since|than|(?:as |when )?"
-        r"compared (?:to|with)) (?=[^,;]*<earlier>)<that film>(?=with\b|without\b|and\b|but\b|[,;]|$)",
-        " ",
-        "as before, and something else",
-    ),
-    _row(
-        r",? (?:as before|as previously(?: <seen>)?|as was previously <seen>|in the interval|in the interim)\b",
-        "",
-        "since when",
-    ),
-    _row(
-        r" ?\((?:previously|formerly|unchanged|stable|similar|prior|was|new)[^)]*\)",
-        "",
-        "the earlier state, in brackets",
-    ),
-    _row(
-        r",? (?:previously|formerly|down from|up from)(?: measured| measuring| at)?"
-        r" [\d.]+(?: ?x ?[\d.]+)* ?(?:mm|cm)\b,?",
-        "",
-        "the earlier size",
-    ),
-    _row(
-        r"\b(?P<verb><links>)(?: <ly>)* <same><in size>,? (?:and|but) (?:is |are )?"
-        r"(?!there|the\b|an?\b|no\b|<does>\b)",
-        "{be} ",
-        "only the present state",
-    ),
-)
-# Said of a finding: how it changed, and what it is now. `{be}` is the matched verb as "is" or "are".
-COURSES = (
-    _row(
-        r"^(?P<what>.+?) (?:has|have)(?: <ly>| been| completely| entirely| fully)* (?:resolved|cleared|disappeared)$",
-        r"no \g<what>",
-        "what has resolved is absent",
-    ),
-    _row(
-        r"^(?:there (?:is|has been) )?(?:<how> |an? |the )*(?:complete |full )?"
-        r"(?:resolution|clearing|disappearance|removal|extraction) of (?:the |an? |both |\d |two |three )*"
-        r"(?P<what>.+)$",
-        r"no \g<what>",
-        "what has resolved, or was taken out, is absent",
-    ),
-    _row(
-        r"^(?P<what>.+?) (?:is|are) no longer (?:clearly |well )?(?:<seen>|in place|there)$",
-        r"no \g<what>",
-        "what is no longer seen is absent",
-    ),
-    _row(
-        r"^(?P<what>.+?) (?:has|have) (?:since |been )*(?:removed|extracted|withdrawn)$",
-        r"no \g<what>",
-        "what was taken out is absent",
-    ),
-    _row(
-        r"^(?:there (?:is|are|has been|have been) )?(?:an? |the )?(?:<how> )*<change> <of the> (?P<what>[^,]+), "
-        r"(?:which is |is |are |and )?(?:now |currently )?(?P<degree><degree>)(?: in \w+)?$",
-        r"\g<degree> \g<what>",
-        "only the present degree",
-    ),
-    _row(
-        r"^there (?P<verb>is|are|has been|have been) (?:an? |the )?(?:<how> )*<change> <of the> ",
-        "there {be} ",
-        "it is there; how it changed is left out",
-    ),
-    _row(r"^(?:an? |the )?(?:<how> )*<change> <of the> ", "", "it is there; how it changed is left out"),
-    _row(
-        r"^(?:there (?:is|has been) )?(?:no|little|without)(?: <how>)* changes? "
-        r"(?:in (?:the )?appearance of (?:the )?|<of the> )?(?=\w)",
-        "",
-        "no change denies the change and not the thing",
-    ),
-    _row(
-        r"\b(?P<verb>has|have|is|are)(?: <ly>| been)* (?:<more>|<fewer>)<in size>,?(?: and| but)?,?(?: is| are)?"
-        r" (?:now|currently) (?P<now>\w+)",
-        r"{be} \g<now>",
-        "only the present state",
-    ),
-    _row(
-        r"\b<links>(?: <ly>)* <same><in size>,? with ",
-        "with ",
-        "only the present state",
-    ),
-    _row(
-        r"\b(?P<verb>has|have)(?: <ly>| been)* (?:<more>|<fewer>|developed|appeared|changed|persisted|remained <same>)"
-        r"<in size>(?=$|[,.;]| and (?:there|the|an?|no)\b)",
-        "{be} present",
-        "it is there; how it changed is left out",
-    ),
-    _row(
-        r"\b(?P<verb><links>)(?: <ly>| to be| been)* (?:<more>|<fewer>|<same>|new)<in size>"
-        r"(?=$|[,.;]| and (?:there|the|an?|no)\b)",
-        "{be} present",
-        "it is there; how it changed is left out",
-    ),
-    _row(r"\b(?P<verb>persists?|continues?|remains?)(?=$|[,.;]| and\b)", "{be} present", "still there"),
-    _row(
-        r",? (?:(?:<ly>|likely|but|which is|which are|is|are|and) )*(?:<more>|<fewer>|<same>|new)<in size>$",
-        "",
-        "how it changed, at the end",
-    ),
-    _row(
-        r", (?:which )?(?:has|have) (?:\w+ )?(?:<more>|<fewer>)[^,;]*(?=$|[,;])",
-        "",
-        "how it changed, as an aside",
-    ),
-)
-# Words inside a sentence, whether or not it names a finding.
-STATES = (
-    _row(r"\bwith re-?demonstration of (?:the |an? )?", "with ", "seen before and now"),
-    _row(r"\b(?:stable|similar|unchanged)[ -]appearing ", "", "as before"),
-    _row(r"(?<=normal) and (?:stable|unchanged)(?= \w)(?! (?:from|to|since|in|as|compared)\b)", "", "as before"),
-    _row(
-        r"(?<=\w) (?:stable|unchanged|similar) and (?=within|unremarkable|normal|grossly|clear)",
-        " ",
-        "as before, and what it is",
-    ),
-    _row(r"^(?:once )?again <seen> (?P<verb>is|are) ", "there {be} ", "seen before and now: it is there"),
-    _row(r"^(?:again|re-?demonstrat\w+)(?: of)?,? (?:<seen> )?", "", "seen before and now: it is there"),
-    _row(r"\b(?P<verb>is|are) (?:again|still|once again|persistently) (?=<seen>)", "{be} ", "seen before and now"),
-    _row(r"\bre-?demonstrated\b", "seen", "seen before and now"),
-    _row(r"\b(?P<verb>is|are|appears?) (?:unchanged|stable|again|still) (?=\w)", "{be} ", "as before"),
-    _row(r"\b(?P<verb>remains?|continues? to be|persists? as) (?=\w)", "{be} ", "as before: it is so"),
-    _row(r"\b(?P<verb>has|have) (?:developed|appeared)(?= )", "{be} seen", "new: it is there"),
-    _row(
-        r"\bno (?:significant |appreciable |definite )?"
-        r"(?:new|interval|worsening|increasing|residual|recurrent|persistent|enlarging|progressive) (?:or \w+ )?",
-        "no ",
-        "not there at all, as the reader takes it",
-    ),
-    _row(
-        r"(?<!no )\b<adjective>(?: (?:and|or|but) (?=[a-z]+ly |[a-z]+ing |stable|unchanged))?,? "
-        r"(?=\w)(?!(?:from|to|since|as|compared|than|and|or|but|with)\b)",
-        "",
-        "how it changed, as an adjective",
-    ),
-    _row(r",? (?:and |but )?(?:again|still|unchanged|stable)$", "", "as before"),
-)
+_FILE = Path(__file__).with_name("rewrites.yaml")
+_TABLE: _RewriteTable = converted(_RewriteTable, read_yaml(_FILE)[0], _FILE.name)
+CLAUSES, COURSES, STATES = _TABLE.clauses, _TABLE.courses, _TABLE.states
 # Cheap test whether a sentence can hold any of this; a sentence with a finding is asked for its change instead.
 HINT = pattern(
     r"compar|prior|previous|former|earlier|since|inter(?:val|im)|again|still|remain|persist|continu|chang|stabl|similar"
@@ -410,14 +238,14 @@ ONLY_COMPARES = pattern(
     r"(?:(?:in )?comparison|compared|comparing)\b.*"
     r"|(?:there (?:is|are|has been|have been) |shows? |with |otherwise,? )*"
     r"(?:no|little|minimal|without)(?: <how>)* changes?\b.*"
-    r"|no comparisons?\b.*|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <film>)?(?: <that film>)?"
+    r"|no comparisons?\b.*|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <image>)?(?: <that image>)?"
     r"(?: (?:is|are|was|were|for|available|provided)\b.*)?"
     r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:<links>|has|have)(?: <ly>| been| remained| not)*+"
     r" (?:<same>|changed)<in size>(?: (?:since|from|to|compared|when|in the|as)\b.*)?"
     r"|(?:<ly> |otherwise,? |overall,? )*(?:<same>|<same> (?:interval |postoperative )?"
-    r"(?:appearance|<film>|findings|position\w*)\b.*)"
+    r"(?:appearance|<image>|findings|position\w*)\b.*)"
     r"|<same> (?:\w+ ){0,4}(?:silhouettes?|contours?|mediastinum|heart|size|structures|vasculature|hila)"
-    r"|(?:the )?<earlier> <film>\b.*|(?:<how> )?interval change.*"
+    r"|(?:the )?<earlier> <image>\b.*|(?:<how> )?interval change.*"
 )
 # A second statement beside the comparison: such a sentence says something of this film.
 ALSO_STATES = pattern(
@@ -437,7 +265,7 @@ def apply(rows: tuple[Rewrite, ...], sentence: str) -> str:
 
 def rewrite(row: Rewrite, sentence: str) -> str:
     """The sentence after one row; unchanged when the row does not fit."""
-    changed, count = row.pattern.subn(lambda match: _filled(row.instead, match), sentence)
+    changed, count = row.expression.subn(lambda match: _filled(row.instead, match), sentence)
     return tidy(changed) if count else sentence
 
 

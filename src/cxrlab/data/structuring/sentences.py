@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
+from pathlib import Path
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.records import Report
+from cxrlab.findings.data_files import converted
 
 # Full stops after these end no sentence.
 _SHORT = ("dr", "mr", "mrs", "ms", "vs", "approx", "e.g", "i.e", "no", "fig", "cf", "ca", "st", "resp", "incl")
@@ -23,36 +26,17 @@ def split(text: str) -> list[str]:
     for block in re.split(r"\n\s*\n", text):
         for item in _LINE_ITEM.split(block):
             for part in _INLINE_ITEM.split(item):
-                pieces.extend(_sentences(" ".join(part.split())))
+                line = _without_bullet(" ".join(part.split()))
+                start = 0
+                found: list[str] = []
+                for match in _END.finditer(line):
+                    if _ends_sentence(line[start : match.start()], line[match.end() :]):
+                        found.append(line[start : match.start()])
+                        start = match.end()
+                found.append(line[start:])
+                bare = (_without_bullet(one.strip(" ;")) for one in found)
+                pieces += [one for one in bare if any(sign.isalnum() for sign in one)]
     return pieces
-
-
-def joined(sentences: Iterable[str]) -> str | None:
-    """Sentences as one text, each begun with a capital and ended with a mark; None when there is none."""
-    return " ".join(_finished(sentence) for sentence in sentences) or None
-
-
-def capital(text: str) -> str:
-    """The text with its first letter in upper case."""
-    return text[:1].upper() + text[1:]
-
-
-def _finished(sentence: str) -> str:
-    sentence = capital(sentence.strip())
-    return sentence if sentence.endswith((".", "!", "?")) else sentence.rstrip(" ,;:") + "."
-
-
-def _sentences(line: str) -> list[str]:
-    line = _without_bullet(line)
-    found: list[str] = []
-    start = 0
-    for match in _END.finditer(line):
-        if _ends(line[start : match.start()], line[match.end() :]):
-            found.append(line[start : match.start()])
-            start = match.end()
-    found.append(line[start:])
-    kept = (_without_bullet(one.strip(" ;")) for one in found)
-    return [one for one in kept if any(sign.isalnum() for sign in one)]
 
 
 def _without_bullet(text: str) -> str:
@@ -60,7 +44,7 @@ def _without_bullet(text: str) -> str:
     return text[match.end() :] if match else text
 
 
-def _ends(before: str, after: str) -> bool:
+def _ends_sentence(before: str, after: str) -> bool:
     """Whether a full stop between two pieces ends a sentence."""
     word = before.rstrip(".!?").rpartition(" ")[2].lower().lstrip("(")
     if before.endswith(".") and (word in _SHORT or (len(word) == 1 and word.isalpha())):
@@ -68,55 +52,31 @@ def _ends(before: str, after: str) -> bool:
     return before.rstrip(".!?").strip() != word or not word.isdigit()  # "2." alone is the number of an item
 
 
-# Right spelling → how it is mistyped.
-_SPELLINGS: Mapping[str, str] = {
-    "pneumothorax": "pnuemothorax penumothorax pneumothroax pneumothrax pneumothoarx pneumothrorax",
-    "pneumothoraces": "pnuemothoraces pneumothoracies",
-    "pneumonia": "pnuemonia penumonia pneumonea pneumoina",
-    "effusion": "effussion efusion effuson effsuion effustion",
-    "effusions": "effussions efusions effusons",
-    "pleural": "plural pluerl plueral pleurl pleual",
-    "consolidation": "consoldation consolidaton consolidtion consolidatoin consilidation",
-    "consolidations": "consoldations consolidatons",
-    "cardiomegaly": "cardiomegally cardiomegly cardiomegay cardomegaly cariomegaly",
-    "atelectasis": "atelectesis atelectais atalectasis atelactasis atlectasis atelecatsis",
-    "atelectatic": "atelectetic atalectatic",
-    "opacity": "opacitiy opactiy opacty",
-    "opacities": "opacitites opactities opacitities",
-    "infiltrate": "infitrate infiltate",
-    "infiltrates": "infitrates infiltates",
-    "mediastinal": "mediastnal mediastianl mediatinal medistinal",
-    "mediastinum": "mediastinium medistinum mediastium",
-    "silhouette": "silouette silhoutte silhouete sillhouette silhoette",
-    "cardiac": "caridac cardiact",
-    "pulmonary": "pulmonay pumonary pulmonery pulomnary",
-    "vascular": "vasular vacular",
-    "vasculature": "vasculatue vasulature",
-    "diaphragm": "diaphram diapragm",
-    "hemidiaphragm": "hemidiaphram hemidiapragm",
-    "bilateral": "bilaterl bilatteral bilaterial",
-    "bibasilar": "bibasliar bibasillar",
-    "radiograph": "radiograh radiogaph",
-    "degenerative": "degenerativ degenrative",
-    "calcified": "calcifed calcfied",
-    "thoracic": "thoraic thorcic",
-    "unremarkable": "unremarkble unremakable unremarable",
-    "evidence": "evidance evidnece",
-    "abnormality": "abnormalty abnormaltiy abnomality",
-    "normal": "normla noraml",
-    "within": "withn witihn",
-    "there": "ther thre",
-    "lateral": "latearl",
-    "without": "wihtout witout",
-}
+def joined(sentences: Iterable[str]) -> str | None:
+    """Sentences as one text, each begun with a capital and ended with a mark; None when there is none."""
+    found = [capital(sentence.strip()) for sentence in sentences]
+    return " ".join(one if one.endswith((".", "!", "?")) else one.rstrip(" ,;:") + "." for one in found) or None
+
+
+def capital(text: str) -> str:
+    """The text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
+@dataclass(frozen=True)
+class _Words:
+    word_lists: Mapping[str, str]
+    misspellings: Mapping[str, str]
+
+
+_FILE = Path(__file__).with_suffix(".yaml")
+_WORDS: _Words = converted(_Words, read_yaml(_FILE)[0], _FILE.name)
 # "plural effusion" is a slip; "plural" elsewhere may be meant.
 _ONLY_BEFORE: Mapping[str, str] = {"plural": r"(?=\s+(?:eff?us|thickening|space|fluid|plaque|surface|line))"}
 # Small words that never stand twice on purpose.
 _DOUBLED = "the|a|an|of|in|is|are|and|with|at|to|on|or|there"
 
-_RIGHT: Mapping[str, str] = MappingProxyType(
-    {wrong: right for right, line in _SPELLINGS.items() for wrong in line.split()}
-)
+_RIGHT = {wrong: right for right, line in _WORDS.misspellings.items() for wrong in line.split()}
 _WRONG = re.compile(
     r"\b(?:" + "|".join(word + _ONLY_BEFORE.get(word, r"\b") for word in sorted(_RIGHT)) + ")", re.IGNORECASE
 )
@@ -141,75 +101,31 @@ def _in_same_case(match: re.Match[str]) -> str:
     return right.capitalize() if match[0][0].isupper() else right
 
 
-# Word lists: phrases parted by semicolons; a pattern names one as <film>.
-_LISTS = {
-    "film": """study; studies; exam; exams; examination; examinations; film; films; radiograph; radiographs; image;
-        images; imaging; x-ray; x-rays; xray; chest; cxr; ct; scan; projection; exposure""",
-    "earlier": "prior; previous; preceding; earlier; last; old; most recent; outside; recent; comparison; former",
-    "how": """slight; mild; moderate; marked; significant; minimal; interval; further; some; subtle; substantial;
-        apparent; overall; relevant; appreciable; other; gross; definite; major; acute""",
-    "ly": """slightly; mildly; moderately; markedly; significantly; minimally; somewhat; again; further; also; since;
-        essentially; grossly; largely; not significantly; overall; otherwise; relatively; probably; interval;
-        intervally; substantially; much; still; now""",
-    "more": """increased; increase; enlarged; progressed; worsened; worse; grown; larger; bigger; greater; increasing;
-        worsening; progressing""",
-    "fewer": """decreased; decrease; improved; diminished; regressed; lessened; smaller; better; reduced; shrunk;
-        receded; resolving; partially resolved; partially cleared; improving; decreasing""",
-    "same": "unchanged; stable; similar; persistent; the same; about the same; constant; static; unaltered",
-    "change": """worsening; increase; decrease; improvement; progression; enlargement; reduction; regression; growth;
-        clearing; persistence; development; placement; insertion; appearance; redemonstration; re-demonstration""",
-    "degree": """trace; tiny; minimal; small; mild; moderate; large; severe; marked; extensive; massive;
-        moderate to large; small to moderate""",
-    "links": "is; are; appear; appears; remain; remains; look; looks; seem; seems",
-    "seen": """seen; noted; identified; demonstrated; visualized; visible; present; evident; observed; appreciated;
-        described; reported""",
-    "aspect": """size; extent; volume; appearance; position; location; degree; severity; number; prominence;
-        configuration""",
-    "adjective": """interval; intervally; unchanged; un-changed; stable; persistent; persisting; residual; continued;
-        ongoing; new; newly; worsening; worsened; increasing; improving; improved; decreasing;
-        enlarging; progressive; progressing; resolving; similar; longstanding; long-standing; preexisting;
-        pre-existing; known; again; now; slowly""",
-    "does": """may; might; could; likely; has; have; represent; represents; suggest; suggests; reflect; reflects;
-        extend; extends; measure; measures; contain; contains; project; projects; involve;
-        involves; overlie; overlies""",
-    # What an aside is made of that only says how something was before; it also needs one of the words after it.
-    "aside": """a; an; the; and; but; as; at; by; for; from; had; has; have; been; in; is; are; it; its; not; no; of;
-        on; or; after; seen; noted; since; than; that; to; was; were; when; which; with; well; time;
-        finding; findings; different; difference; position; positions; place; placed; inserted;
-        insertion; put; arisen; developed; progression; fresh; recent; onset; appreciated; visible;
-        compared; comparison; yesterday; changes; changed; change; day; days; week; weeks; month;
-        months; year; years; ago; before; against; lying; up; down; fitted""",
-    "then": """new; newly; interval; interim; prior; previous; preceding; earlier; previously; formerly; unchanged;
-        stable; similar; same; change; changed; before; compared; comparison; again; increased; decreased; larger;
-        smaller; worse; worsened; improved; greater; different; inserted; progressed; last; unaltered; constant""",
-}  # fmt: skip
 _DATE = r"(?:_{2,}|x{4}|yesterday|\d{1,4}[/.-]\d{1,2}(?:[/.-]\d{1,4})?|\w+ \d{1,2},? \d{4}|\d{4})"
 
 
-def _alternatives(phrases: str) -> str:
-    """The longest first, so that "partially resolved" is not cut at "partially"."""
-    found = sorted((" ".join(phrase.split()) for phrase in phrases.split(";")), key=len, reverse=True)
-    return "(?:" + "|".join(map(re.escape, found)) + ")"
-
-
-_PIECES = {name: _alternatives(phrases) for name, phrases in _LISTS.items()}
+# The longest phrase first, so that "partially resolved" is not cut at "partially".
+_PIECES = {
+    name: "(?:" + "|".join(map(re.escape, sorted(phrases.split("; "), key=len, reverse=True))) + ")"
+    for name, phrases in _WORDS.word_lists.items()
+}
 _PIECES["date"] = _DATE
 _PIECES["since then"] = (
-    rf"(?: (?:since|from|than) (?:the )?(?:{_PIECES['earlier']} )*(?:{_PIECES['film']}|{_PIECES['earlier']}|{_DATE})\b)"
+    rf"(?: (?:since|from|than) (?:the )?(?:{_PIECES['earlier']} )*(?:{_PIECES['image']}|{_PIECES['earlier']}|{_DATE})\b)"
 )
 _PIECES["in size"] = rf"(?: in {_PIECES['aspect']})*{_PIECES['since then']}?"
 _PIECES["of the"] = r"(?:in|of)(?: the| an?)?(?: size of| extent of)?(?: the| an?)?"
 # Read once and never given back, lest a long list of such words be read in every way there is.
 # The earlier film: "the prior study of ___", "prior", "the radiograph from 3/4/2019", "the day before".
-_PIECES["that film"] = (
-    rf"(?:(?:the |an? |one |his |her |{_DATE}'?s? )*(?:{_PIECES['earlier']}|{_PIECES['film']}|{_DATE}"
+_PIECES["that image"] = (
+    rf"(?:(?:the |an? |one |his |her |{_DATE}'?s? )*(?:{_PIECES['earlier']}|{_PIECES['image']}|{_DATE}"
     r"|day before|available|same day|that|of|from|on|dated|at|and|\d+)[\w/.:'-]*(?: |$|(?=,)))++"
 )
 # An aside between commas with no word of its own: ", newly placed since the prior study", ", no different". Word by
 # word, so that there is one way to read it.
 _ASIDE = sorted(
-    {word for name in ("aside", "then", "film", "earlier", "ly", "how", "more", "fewer", "same", "aspect")
-     for phrase in _LISTS[name].split(";") for word in phrase.split()}
+    {word for name in ("aside", "then", "image", "earlier", "ly", "how", "more", "fewer", "same", "aspect")
+     for phrase in _WORDS.word_lists[name].split(";") for word in phrase.split()}
 )  # fmt: skip
 _PIECES["only before"] = (
     rf"(?=[^,;]*\b{_PIECES['then']}\b)(?: (?:{'|'.join(map(re.escape, _ASIDE))}|[\d/.:-]+|_+|x{{4}})(?=[ ,;.]|$))+"
@@ -223,16 +139,16 @@ def pattern(text: str) -> re.Pattern[str]:
 
 # What gives advice; its mention of other films looks ahead: "comparison with earlier films would help".
 ADVISES = pattern(
-    r"\b(?:recommend\w*|advis\w+|correlat\w+|follow[ -]?up|suggest(?:s|ed)? (?:<film>|correlat|clinical|repeat|further)"
+    r"\b(?:recommend\w*|advis\w+|correlat\w+|follow[ -]?up|suggest(?:s|ed)? (?:<image>|correlat|clinical|repeat|further)"
     r"|further (?:evaluation|imaging|assessment|study|work-?up|characteri[sz]ation|investigation)"
     r"|(?:would|could|may|might|can|should)(?: be)? (?:\w+ )?(?:help(?:ful)?|useful|performed|obtained|considered)"
-    r"|consider (?:an? )?(?:<film>|repeat|further|follow|dedicated|\w+ (?:<film>))|is suggested)\b"
+    r"|consider (?:an? )?(?:<image>|repeat|further|follow|dedicated|\w+ (?:<image>))|is suggested)\b"
 )
 # Words that name an earlier film, or say that something is as it was, whether or not a finding hangs on them.
 SPEAKS_OF_EARLIER = pattern(
     r"\bcompar(?:ed|ison|ing)\b(?! view| (?:with|to) (?:the |that )?(?:left|right|other|opposite|contralateral|on the))"
     r"|\b(?:prior|previous|preceding|earlier|last|most recent|old|former) (?:\w+ )?(?!chest|projection|exposure)"
-    r"<film>\b"
+    r"<image>\b"
     r"|\b(?:since|than|from|to|on) (?:the |an? )?(?:prior|previous|earlier|preceding)s?"
     r"(?= ?(?:$|[,;.]|_|x{4}|<date>|and\b))"
     r"|\b(?:previously|formerly|unchanged|unaltered|no different|as before|re-?demonstrat\w+|since yesterday)\b"
@@ -313,14 +229,10 @@ def anonymous(sentence: str) -> str:
 
 def reason(indication: str | None) -> str | None:
     """Why the film was taken, without age, sex and, where anything else is told, without history; None when empty."""
-    kept = [bare for sentence in split(indication or "") if (bare := _bare(sentence))]
+    kept: list[str] = []
+    for sentence in split(indication or ""):
+        bare = _INSIDE.sub("", _LEADING.sub("", sentence, count=1))
+        bare = _LEFT_OVER.sub("", bare).strip(" ,.")
+        without = re.sub(r"^(?:now |presenting |presents |and |with )+", "", _HISTORY.sub("", bare).strip(" ,.;/"))
+        kept += [one for one in (without, bare) if any(sign.isalpha() for sign in one)][:1]
     return joined(kept)
-
-
-def _bare(sentence: str) -> str:
-    """What is left of a sentence of the indication; empty when it told of the person alone."""
-    bare = _INSIDE.sub("", _LEADING.sub("", sentence, count=1))
-    bare = _LEFT_OVER.sub("", bare).strip(" ,.")
-    without = re.sub(r"^(?:now |presenting |presents |and |with )+", "", _HISTORY.sub("", bare).strip(" ,.;/"))
-    bare = without if any(sign.isalpha() for sign in without) else bare
-    return bare if any(sign.isalpha() for sign in bare) else ""
