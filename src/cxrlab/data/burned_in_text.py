@@ -108,18 +108,6 @@ def _layers(grey: Grey) -> Iterator[_Layer]:
         yield _Layer(hat >= max(CONTRAST, CONTRAST_NOISE * noise), hat, steps, max(PEAK, PEAK_NOISE * noise))
 
 
-def _letters(layer: _Layer) -> Parts:
-    """Parts that may be letters, or several that touch."""
-    side = min(layer.mask.shape)
-    parts = parts_of(layer.mask, layer.hat, layer.steps)
-    clear = (parts.peak >= layer.peak) & (parts.edge >= EDGE * parts.peak)
-    sized = (parts.height >= SMALLEST) & (parts.height <= side // 8) & (parts.width <= side // 2)
-    parts = parts.chosen(clear & sized & (parts.area > 0.1 * parts.height * parts.width))
-    if len(parts) > MOST_PARTS:
-        parts = parts.chosen(np.sort(np.argsort(-parts.peak, kind="stable")[:MOST_PARTS]))
-    return parts
-
-
 def _noise(grey: Grey) -> float:
     """Standard deviation of the image's grain, from how much neighbours in a row differ; edges are few."""
     differ = np.abs(np.diff(grey.astype(np.int16), axis=1))
@@ -161,11 +149,21 @@ def _running(grey: Grey, window: int, operation: np.ufunc, axis: int) -> Grey:
 
 def _lines(layer: _Layer) -> Iterator[_Line]:
     """Letters that stand side by side."""
-    parts = _letters(layer)
+    # Parts that may be letters, or several that touch.
+    side = min(layer.mask.shape)
+    parts = parts_of(layer.mask, layer.hat, layer.steps)
+    clear = (parts.peak >= layer.peak) & (parts.edge >= EDGE * parts.peak)
+    sized = (parts.height >= SMALLEST) & (parts.height <= side // 8) & (parts.width <= side // 2)
+    parts = parts.chosen(clear & sized & (parts.area > 0.1 * parts.height * parts.width))
+    if len(parts) > MOST_PARTS:
+        parts = parts.chosen(np.sort(np.argsort(-parts.peak, kind="stable")[:MOST_PARTS]))
     for members in _groups(_neighbours(parts)):
         line = parts.chosen(members[np.argsort(parts.left[members], kind="stable")])
         box = int(line.left.min()), int(line.top.min()), int(line.right.max()), int(line.bottom.max())
-        letters = _count(line)
+        # How many letters a line has; letters of small text touch, so a wide part that is crossed often is several.
+        height = float(np.median(line.height))
+        several = np.minimum(line.width / (0.75 * height), line.strokes)
+        letters = int(np.maximum(1, np.rint(several)).sum())
         areas = zip(line.top, line.bottom, line.left, line.right, strict=True)
         if letters <= 3 and is_marker([layer.mask[top:bottom, left:right] for top, bottom, left, right in areas]):
             yield _Line(box, letters, marker=True)
@@ -201,13 +199,6 @@ def _groups(linked: NDArray[np.bool_]) -> list[Ints]:
         while (root[root] != root).any():
             root = root[root]
     return [np.flatnonzero(root == first) for first in np.unique(root)]
-
-
-def _count(line: Parts) -> int:
-    """How many letters a line has; letters of small text touch, so a wide part that is crossed often is several."""
-    height = float(np.median(line.height))
-    several = np.minimum(line.width / (0.75 * height), line.strokes)
-    return int(np.maximum(1, np.rint(several)).sum())
 
 
 def _grown(box: Corners, shape: tuple[int, ...]) -> Corners:
@@ -325,19 +316,15 @@ def parts_of(mask: NDArray[np.bool_], values: NDArray[np.uint8], steps: NDArray[
     # The pixels of all runs in order are those of the mask in order, so a run is a stretch of them.
     stretches = np.concatenate([[0], np.cumsum(ends - starts)[:-1]])
     np.maximum.at(peak, part, np.maximum.reduceat(values[mask], stretches).astype(np.intp))
-    rim = _outline(mask)[mask]
+    # Pixels of a mask with a neighbour above, below or beside them that is not of it; so are those at the rim.
+    framed = np.pad(mask, 1)
+    inner = framed[:-2, 1:-1] & framed[2:, 1:-1] & framed[1:-1, :-2] & framed[1:-1, 2:]
+    rim = (mask & ~inner)[mask]
     rims, total = np.zeros(count), np.zeros(count)
     np.add.at(rims, part, np.add.reduceat(rim, stretches, dtype=np.intp))
     np.add.at(total, part, np.add.reduceat(steps[mask] * rim, stretches, dtype=np.intp))
     strokes = np.bincount(part, minlength=count) / (bottom - top)
     return Parts(left, top, right, bottom, area, peak, total / rims, strokes)
-
-
-def _outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pixels of a mask with a neighbour above, below or beside them that is not of it; so are those at the rim."""
-    framed = np.pad(mask, 1)
-    inner = framed[:-2, 1:-1] & framed[2:, 1:-1] & framed[1:-1, :-2] & framed[1:-1, 2:]
-    return mask & ~inner
 
 
 def _runs(mask: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
@@ -424,19 +411,15 @@ def _likeness(letter: NDArray[np.bool_]) -> Shape:
     for first, seen in ((0, letter), (4, np.rot90(letter))):
         height, width = seen.shape
         if 0.35 * height <= width <= 1.1 * height:  # the proportions of a capital letter
-            grid = _on_grid(seen)
+            # How much of each cell of the grid a letter covers, [7, 5].
+            rows, columns = (_weights(side, cells) for side, cells in zip(seen.shape, _GRID, strict=True))
+            grid = np.asarray(rows @ seen.astype(np.float64) @ columns.T)
             views = np.stack([grid, grid[::-1], grid[:, ::-1], grid[::-1, ::-1]]).reshape(4, -1)
             spread = views.std(axis=1, keepdims=True)
             centred = (views - views.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9)
             alike = centred @ _patterns() / views.shape[1]
             found[first : first + 4] = alike.reshape(4, len(_LETTERS), -1).max(axis=2)
     return found
-
-
-def _on_grid(letter: NDArray[np.bool_]) -> Shape:
-    """How much of each cell of the grid a letter covers, [7, 5]."""
-    rows, columns = (_weights(side, cells) for side, cells in zip(letter.shape, _GRID, strict=True))
-    return np.asarray(rows @ letter.astype(np.float64) @ columns.T)
 
 
 def _weights(side: int, cells: int) -> Shape:

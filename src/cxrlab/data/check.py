@@ -382,7 +382,21 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
             run.write(DUPLICATES, found.duplicates)
         if found.images:
             _draw_sheet(corpus, config, run)
-        run.write(SUMMARY, _summary(corpus, found))
+        # What a page says first: the card and the counts.
+        counts = {"studies": found.studies, "patients": found.patients, "images": found.images}
+        try:
+            card = read_card(corpus / CARD)
+        except CxrlabError:  # a missing or malformed card is among the defects
+            about = {"name": corpus.resolve().name}
+        else:
+            about = {
+                "name": card.name,
+                "source": card.source,
+                "licence": card.licence,
+                "citation": card.citation,
+                "collections": ", ".join(card.collections),
+            }
+        run.write(SUMMARY, {"corpus": {**about, "counts": {**counts, **found.splits}}, "check": found.to_json()})
     return found
 
 
@@ -393,21 +407,3 @@ def _draw_sheet(corpus: Path, config: CheckConfig, run: Run) -> None:
         contact_sheet(load_corpus(corpus), sheet, run.path(SHEET))
     except DataError:
         return
-
-
-def _summary(corpus: Path, found: CheckReport) -> dict[str, Any]:
-    """What a page says first: the card and the counts."""
-    counts = {"studies": found.studies, "patients": found.patients, "images": found.images}
-    try:
-        card = read_card(corpus / CARD)
-    except CxrlabError:  # a missing or malformed card is among the defects
-        about = {"name": corpus.resolve().name}
-    else:
-        about = {
-            "name": card.name,
-            "source": card.source,
-            "licence": card.licence,
-            "citation": card.citation,
-            "collections": ", ".join(card.collections),
-        }
-    return {"corpus": {**about, "counts": {**counts, **found.splits}}, "check": found.to_json()}

@@ -64,7 +64,12 @@ class Composition:
 def plan(config: ComposeConfig) -> Composition:
     """Open the members, refuse what must not be merged, and count; nothing is written."""
     members = config.chosen()
-    corpora = _opened(members, config.allow_missing)
+    missing = {name: member for name, member in members.items() if not (member.corpus / CARD).is_file()}
+    if missing and (not config.allow_missing or len(missing) == len(members)):
+        told = "".join(f"\n  {name}: {_how_to_get(name, member)}" for name, member in missing.items())
+        hint = "" if len(missing) == len(members) else ", or compose the others with --allow-missing"
+        raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{told}")
+    corpora = {name: load_corpus(member.corpus) for name, member in members.items() if name not in missing}
     notes = [*_check_external(config, corpora), *_unknown(corpora)]
     tree = Merge({name: member_branch(corpus, members[name]) for name, corpus in corpora.items()})
     here = {name: members[name] for name in corpora}
@@ -103,15 +108,6 @@ def _stands_in(out: Path, corpus: Corpus) -> bool:
     """Whether a folder would be made in a corpus, or in a folder of images that it links to."""
     homes = [corpus.path, *(entry for entry in corpus.path.iterdir() if entry.is_symlink())]
     return any(out.resolve().is_relative_to(home.resolve()) and not out.resolve() == home.resolve() for home in homes)
-
-
-def _opened(members: Mapping[str, Member], allow_missing: bool) -> dict[str, Corpus]:
-    missing = {name: member for name, member in members.items() if not (member.corpus / CARD).is_file()}
-    if missing and (not allow_missing or len(missing) == len(members)):
-        told = "".join(f"\n  {name}: {_how_to_get(name, member)}" for name, member in missing.items())
-        hint = "" if len(missing) == len(members) else ", or compose the others with --allow-missing"
-        raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{told}")
-    return {name: load_corpus(member.corpus) for name, member in members.items() if name not in missing}
 
 
 def _how_to_get(name: str, member: Member) -> str:

@@ -155,7 +155,7 @@ def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.I
             whole = False
             continue
         if mask is not None:
-            array[_outline(_fitted(mask, config.size))] = colour
+            array[_outline(np.asarray(fit(mask.astype(np.float32), config.size) >= 0.5))] = colour
     picture = Image.fromarray(array)
     if not whole:
         picture.paste(BLANK, (0, config.size - config.size // 10, config.size, config.size))
@@ -166,10 +166,6 @@ def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.I
 def _say(picture: Image.Image, words: str, middle: int, ink: Colour = ALARM) -> None:
     where = (picture.width / 2, middle)
     ImageDraw.Draw(picture).text(where, words, ink, _font(max(6, picture.width // 13)), anchor="mm")
-
-
-def _fitted(mask: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-    return np.asarray(fit(mask.astype(np.float32), size) >= 0.5)
 
 
 def _outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -159,7 +159,15 @@ class Corpus:
 
     def _index(self) -> dict[str, _Entry]:
         if self._entries is None:
-            self._entries = _scan(self.file)
+            entries: dict[str, _Entry] = {}
+            for offset, number, values in scan_jsonl(self.file):
+                study_id = values.get("id")
+                if not isinstance(study_id, str):
+                    raise DataError(f"{self.file}:{number}: a study needs a text 'id', found {study_id!r}.")
+                if study_id in entries:
+                    raise repeated_id(self.file, number, study_id)
+                entries[study_id] = _Entry(offset, number, values.get("split"))
+            self._entries = entries
         return self._entries
 
 
@@ -220,18 +228,6 @@ def check_inside(path: str) -> None:
         raise DataError(f"the path {short_repr(path)} is absolute or empty; write it relative to the corpus folder.")
     if ".." in parts.parts:
         raise DataError(f"the path {short_repr(path)} leaves the corpus folder; put the file, or a link to it, inside.")
-
-
-def _scan(file: Path) -> dict[str, _Entry]:
-    entries: dict[str, _Entry] = {}
-    for offset, number, values in scan_jsonl(file):
-        study_id = values.get("id")
-        if not isinstance(study_id, str):
-            raise DataError(f"{file}:{number}: a study needs a text 'id', found {study_id!r}.")
-        if study_id in entries:
-            raise repeated_id(file, number, study_id)
-        entries[study_id] = _Entry(offset, number, values.get("split"))
-    return entries
 
 
 def repeated_id(file: Path, line: int, study_id: str) -> DataError:

@@ -181,16 +181,12 @@ def linked(keys: Iterable[NDArray[Any]], close: Close, count: int) -> list[list[
             one, other = one[apart], other[apart]
             alike = close(one, other)
             for a, b in zip(one[alike].tolist(), other[alike].tolist(), strict=True):
-                _join(roots, a, b)
+                # Let the later of two groups belong to the earlier.
+                first, second = sorted((_root(roots, a), _root(roots, b)))
+                roots[second] = first
             if alike.any():
                 roots = _settled(roots)
     return _groups(roots)
-
-
-def _join(roots: Rows, one: int, other: int) -> None:
-    """Let the later of two groups belong to the earlier."""
-    first, second = sorted((_root(roots, one), _root(roots, other)))
-    roots[second] = first
 
 
 def _root(roots: Rows, row: int) -> int:

@@ -23,7 +23,7 @@ from cxrlab.core.files import make_folder, write_bytes, write_text
 from cxrlab.core.folders import lock_folder
 from cxrlab.core.image_codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.label_maps import NIH_CXR14
-from cxrlab.core.records import SECTIONS, Finding, Report, Study
+from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.core.tables import Table
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import CHEXPERT_14, View
@@ -88,7 +88,10 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
     folder = make_folder(out)
     lock = lock_folder(folder)
     try:
-        _begin(folder)
+        there = sorted(entry.name for entry in os.scandir(folder) if entry.name != ".lock")
+        if there and _UNFINISHED not in there:
+            raise RunError(f"{folder} holds other files ({', '.join(there[:3])}); choose an empty or new folder.")
+        write_text(folder / _UNFINISHED, "")
         for path, text in layout.texts.items():
             write_text(folder / path, text, durable=False)
         with closing(ordered_map(partial(_copy, corpus, folder), layout.images, workers)) as copied:
@@ -105,13 +108,6 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
 def is_exported(folder: Path) -> bool:
     """Whether an export stands there whole."""
     return (folder / IDS).is_file() and not (folder / _UNFINISHED).exists()
-
-
-def _begin(folder: Path) -> None:
-    there = sorted(entry.name for entry in os.scandir(folder) if entry.name != ".lock")
-    if there and _UNFINISHED not in there:
-        raise RunError(f"{folder} holds other files ({', '.join(there[:3])}); choose an empty or new folder.")
-    write_text(folder / _UNFINISHED, "")
 
 
 def _copy(corpus: Corpus, folder: Path, image: ImageCopy) -> None:
@@ -210,17 +206,16 @@ def mimic_cxr_layout(corpus: Corpus) -> Layout:
             "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
             "mimic-cxr-2.0.0-split.csv.gz": [
                 ("dicom_id", "study_id", "subject_id", "split"),
-                *((name, _study(one), _subject(one), split) for one, _, name in images if (split := _split(one))),
+                *(
+                    (name, _study(one), _subject(one), split)
+                    for one, _, name in images
+                    if (split := _SPLITS.get(one.study.split or ""))
+                ),
             ],
             IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
             "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_image(one, k, name, ages) for one, k, name in images)],
         },
     )
-
-
-def _split(one: Numbered) -> str | None:
-    """The data set's own word; an image of a study without a split is not listed."""
-    return _SPLITS.get(one.study.split or "")
 
 
 def printed(report: Report) -> str:
@@ -319,14 +314,10 @@ def _boxes(corpus: Corpus, chosen: Sequence[Numbered], names: dict[str, str]) ->
     for one in chosen:
         for index, finding in enumerate(one.study.findings or ()):
             mask = corpus.mask(one.study, index)
-            label = _label_of(finding)
+            label = next((name for name, row in NIH_CXR14.items() if finding.observation in row.observations), None)
             if mask is None or label is None or not mask.any():
                 continue
             rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
             left, top = int(columns[0]), int(rows[0])
             width, height = int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top
             yield (names[one.study.id], label, left, top, width, height, "", "", "")
-
-
-def _label_of(finding: Finding) -> str | None:
-    return next((name for name, row in NIH_CXR14.items() if finding.observation in row.observations), None)

@@ -195,20 +195,18 @@ def dicom_info(data: bytes, name: str) -> DicomInfo:
     """View, age, sex and size from a header, without decoding the pixels."""
     header = parse_dicom(data, name, pixels=False)
     with report_damaged_header(name):
-        return _info(header)
-
-
-def _info(header: Dataset) -> DicomInfo:
-    sex = str(header.get("PatientSex", "")).strip().upper()
-    spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
-    return DicomInfo(
-        view=_view(str(header.get("ViewPosition", "") or "")),
-        age=_age(str(header.get("PatientAge", "") or "")),
-        sex=sex if sex in ("F", "M") else None,
-        rows=int(header.get("Rows", 0)),
-        columns=int(header.get("Columns", 0)),
-        spacing_mm=float(spacing[0]) if spacing else None,
-    )
+        sex = str(header.get("PatientSex", "")).strip().upper()
+        spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
+        text = str(header.get("PatientAge", "") or "")
+        match = re.fullmatch(r"\s*(\d{1,3})\s*([YMWD]?)\s*", text.upper())
+        return DicomInfo(
+            view=_view(str(header.get("ViewPosition", "") or "")),
+            age=float(match[1]) / _DAYS_A_YEAR[match[2] or "Y"] if match else None,
+            sex=sex if sex in ("F", "M") else None,
+            rows=int(header.get("Rows", 0)),
+            columns=int(header.get("Columns", 0)),
+            spacing_mm=float(spacing[0]) if spacing else None,
+        )
 
 
 @contextmanager
@@ -287,11 +285,6 @@ def _view(text: str) -> View | None:
     if word in ("PA", "AP"):
         return View(word)
     return View.LATERAL if word in _LATERAL else View.OTHER
-
-
-def _age(text: str) -> float | None:
-    match = re.fullmatch(r"\s*(\d{1,3})\s*([YMWD]?)\s*", text.upper())
-    return float(match[1]) / _DAYS_A_YEAR[match[2] or "Y"] if match else None
 
 
 def _reason(error: BaseException) -> str:

@@ -70,7 +70,18 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
             "images": "written" if plan.writes_images else "copied" if config.copy else "linked",
             "split": config.split,
             **({"split_seed": config.seed} if config.split == "patient" else {}),
-            **({"made_from": {_named(file, config.root): sha256_of(file)[:16] for file in files}} if files else {}),
+            **(
+                {
+                    "made_from": {
+                        (
+                            file.relative_to(config.root).as_posix() if file.is_relative_to(config.root) else file.name
+                        ): sha256_of(file)[:16]
+                        for file in files
+                    }
+                }
+                if files
+                else {}
+            ),
         },
         collections=plan.collections,
         remarks=plan.remarks,
@@ -112,21 +123,12 @@ def _take(
             check_inside(image.path)
     except DataError:
         return [Dropped(study.id, LEAVES_FOLDER)]
-    return [_placed(study, answer.remarks, config)]
-
-
-def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> NewStudy:
-    """The study with its images by their path in the corpus, those that are not there set apart."""
+    # The study with its images by their path in the corpus, those that are not there set apart.
     here = [image for image in study.images if is_nonempty_file(config.root / image.path)]
     absent = tuple(_in_corpus(image) for image in study.images if image not in here)
     files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}
     study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), absent_images=absent or None)
-    return NewStudy(study, files, (*remarks, NOT_IN_FOLDER) if absent else remarks)
-
-
-def _named(file: Path, root: Path) -> str:
-    """A file of the source without what only this machine knows: its path in the root, or its name alone."""
-    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+    return [NewStudy(study, files, (*answer.remarks, NOT_IN_FOLDER) if absent else answer.remarks)]
 
 
 def _in_corpus(image: ImageFile) -> ImageFile:
@@ -218,7 +220,7 @@ def dataset_info(importer: Callable[..., Any]) -> DatasetInfo:
 
 
 MAKER = "labels"
-# Which of a study's label sets each style tells: CheXpert's fourteen, or the corpus's own names.
+# Which of a study's label sets each style tells: CheXpert's label_vector, or the corpus's own names.
 _FOURTEEN = frozenset({"chexpert", "brax"})
 
 

@@ -190,7 +190,13 @@ def _opened(answer: tuple[bool, Any, str]) -> Any:
 
 def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection) -> None:
     """A worker's life: an item in, an answer out, until the pipe closes."""
-    _start_worker()
+    # One thread for each worker's linear algebra.
+    follow_parent()
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = "1"
+    _pin_loaded_blas()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
     parents.close()
     with suppress(EOFError, OSError):
         while True:
@@ -216,16 +222,6 @@ def follow_parent() -> None:
     """In a process that was started to work for another: Ctrl-C is the parent's to handle, and nothing outlives it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _start_worker() -> None:
-    """One thread for each worker's linear algebra."""
-    follow_parent()
-    for name in _THREAD_VARIABLES:
-        os.environ[name] = "1"
-    _pin_loaded_blas()
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
 
 
 def _pin_loaded_blas() -> None:

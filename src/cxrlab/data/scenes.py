@@ -187,20 +187,16 @@ def place_objects(rng: np.random.Generator) -> tuple[SceneObject, ...]:
     count = int(rng.choice(3, p=(0.06, 0.60, 0.34)))
     placed: list[SceneObject] = []
     while len(placed) < count:
-        one = _random_object(rng)
+        side, height, size, brightness, colour, shape = (
+            str(rng.choice(list(words))) for words in (SIDES, HEIGHTS, SIZES, BRIGHTNESSES, COLOURS, SHAPES)
+        )
+        radius = float(rng.uniform(*SIZES[size]))
+        middle = np.array([SIDES[side], HEIGHTS[height]]) + rng.uniform(-_JITTER, _JITTER, 2)
+        x, y = (float(value) for value in np.clip(middle, radius + 0.01, 0.99 - radius))
+        one = SceneObject(shape, side, height, size, brightness, colour, x, y, radius, float(rng.uniform(-0.25, 0.25)))
         if all(np.hypot(one.x - other.x, one.y - other.y) > one.radius + other.radius + _GAP for other in placed):
             placed.append(one)
     return tuple(placed)
-
-
-def _random_object(rng: np.random.Generator) -> SceneObject:
-    side, height, size, brightness, colour, shape = (
-        str(rng.choice(list(words))) for words in (SIDES, HEIGHTS, SIZES, BRIGHTNESSES, COLOURS, SHAPES)
-    )
-    radius = float(rng.uniform(*SIZES[size]))
-    middle = np.array([SIDES[side], HEIGHTS[height]]) + rng.uniform(-_JITTER, _JITTER, 2)
-    x, y = (float(value) for value in np.clip(middle, radius + 0.01, 0.99 - radius))
-    return SceneObject(shape, side, height, size, brightness, colour, x, y, radius, float(rng.uniform(-0.25, 0.25)))
 
 
 def coverage(one: SceneObject, size: int, softness: float = 1.0, shift: float = 0.0) -> NDArray[np.float32]:
@@ -391,17 +387,13 @@ def leaves(rng: np.random.Generator, size: int) -> Field:
     picture = np.empty((size, size, 3), np.float32)
     picture[:] = tones(rng)[1]
     palettes = [tones(rng) for _ in range(2)]
-    for radius in _radii(rng, 170):
+    # Radii with density r^-3, which makes the picture look alike at every scale.
+    low, high = 0.045**-2, 0.26**-2
+    for radius in np.asarray((low - rng.random(170) * (low - high)) ** -0.5):
         _cover(picture, rng, float(radius), palettes[int(rng.integers(2))])
     # A common light falls on all of them, which binds the patches into one picture.
     light = 1.0 + 0.06 * noise(rng, size, 1.2)
     return picture * light[..., None]
-
-
-def _radii(rng: np.random.Generator, count: int, least: float = 0.045, most: float = 0.26) -> NDArray[np.float64]:
-    """Radii with density r^-3, which makes the picture look alike at every scale."""
-    low, high = least**-2, most**-2
-    return np.asarray((low - rng.random(count) * (low - high)) ** -0.5)
 
 
 def _cover(picture: Field, rng: np.random.Generator, radius: float, three: Colour) -> None:

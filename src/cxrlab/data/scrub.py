@@ -24,7 +24,7 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import unreadable, write_bytes
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.records import ImageFile, Study
+from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
 from cxrlab.data.bounded_reading import read_bounded
@@ -168,7 +168,9 @@ def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
     """Add a study with those of its images that were cleaned; one that lost all of them is left out."""
     written = {line.file: line.written for line in lines if line.written is not None}
     images = tuple(
-        _moved(image, written[_shown(image.path)]) for image in study.images if _shown(image.path) in written
+        dataclasses.replace(image, path=written[_shown(image.path)])
+        for image in study.images
+        if _shown(image.path) in written
     )
     masks = {key: written[_shown(path)] for key, path in study.masks.items() if _shown(path) in written}
     if study.images and not images:
@@ -176,10 +178,6 @@ def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
         return
     lost = len(images) < len(study.images) or len(masks) < len(study.masks)
     corpus.add(dataclasses.replace(study, images=images, masks=masks), remarks=(IMAGE_LOST,) if lost else ())
-
-
-def _moved(image: ImageFile, path: str) -> ImageFile:
-    return dataclasses.replace(image, path=path)
 
 
 def _scrub(

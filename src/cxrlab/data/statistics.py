@@ -412,15 +412,11 @@ def looks_inverted(grey: NDArray[np.uint8]) -> bool:
     """
     if min(grey.shape) < _THUMB:
         return False
-    small = _shrunk(grey) / 255
+    # Means over a 32 x 32 grid; up to 31 rows and columns at the far edges are left out.
+    height, width = (side // _THUMB * _THUMB for side in grey.shape)
+    cells = grey[:height, :width].reshape(_THUMB, height // _THUMB, _THUMB, width // _THUMB)
+    small = np.asarray(cells.mean(axis=(1, 3))) / 255
     rows = slice(8, 20)
     lungs = (small[rows, 5:11].mean() + small[rows, 21:27].mean()) / 2
     corners = np.median(np.concatenate([small[:4, :4], small[:4, -4:]]))
     return bool(small[rows, 14:18].mean() < lungs and corners > 0.5)
-
-
-def _shrunk(grey: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Means over a 32 x 32 grid; up to 31 rows and columns at the far edges are left out."""
-    height, width = (side // _THUMB * _THUMB for side in grey.shape)
-    cells = grey[:height, :width].reshape(_THUMB, height // _THUMB, _THUMB, width // _THUMB)
-    return np.asarray(cells.mean(axis=(1, 3)))

@@ -10,7 +10,7 @@ import pytest
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.data import bounded_reading
 from cxrlab.data.sources import tables
-from cxrlab.data.sources.tables import find_file, find_optional, noted, read_rows, record_source_files
+from cxrlab.data.sources.tables import find_file, find_optional, read_rows, record_source_file, record_source_files
 
 
 def rows(path: Path, *needed: str, **options: object) -> list[dict[str, str]]:
@@ -48,7 +48,7 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("row", [b"x" * (3 << 20), b"x," * (1 << 20), b'"x\n",' * (1 << 20)])
 def test_a_row_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes) -> None:
     """One long cell, many cells, or quoted line breaks on and on."""
-    monkeypatch.setattr(tables, "LONGEST_ROW", 1 << 20)
+    monkeypatch.setattr(tables, "MAX_ROW_CHARS", 1 << 20)
     for name, data in (("a.csv", row), ("b.csv", gzip.compress(row))):
         (tmp_path / name).write_bytes(b"id,text\n1,x\n" + data if name == "a.csv" else data)
         with pytest.raises(DataError, match=rf"{name} holds a row of more than 1,048,576 characters"):
@@ -110,7 +110,7 @@ def test_what_is_found_is_remembered_while_somebody_asks(tmp_path: Path) -> None
     find_optional(tmp_path, "a.csv")
     with record_source_files() as files:
         find_optional(tmp_path, "none.csv", "b.csv")
-        noted(tmp_path / "c.csv")
+        record_source_file(tmp_path / "c.csv")
     find_optional(tmp_path, "a.csv")
     assert list(files) == [tmp_path / "b.csv", tmp_path / "c.csv"]
 

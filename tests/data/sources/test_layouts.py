@@ -7,7 +7,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.tables import chosen_layout, image_path, is_image, portable, read_dicom_header
+from cxrlab.data.sources.tables import chosen_layout, image_path, is_image, posix_path, read_dicom_header
 
 
 def test_a_layout_is_one_of_the_known_or_left_open(tmp_path: Path) -> None:
@@ -33,9 +33,9 @@ def test_a_path_that_leaves_the_root_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_paths_of_other_systems() -> None:
-    assert portable(r"images\id_1\image.png") == "images/id_1/image.png"
-    assert portable("./images/image.png") == "images/image.png"
-    assert portable("images/image.png") == "images/image.png"
+    assert posix_path(r"images\id_1\image.png") == "images/id_1/image.png"
+    assert posix_path("./images/image.png") == "images/image.png"
+    assert posix_path("images/image.png") == "images/image.png"
 
 
 @pytest.mark.parametrize(

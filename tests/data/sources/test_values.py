@@ -10,8 +10,8 @@ from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
     SEX_UNREADABLE,
-    digits,
     parse_age,
+    parse_digits,
     parse_label,
     parse_sex,
     present_remarks,
@@ -69,7 +69,7 @@ def test_only_what_was_remarked_is_kept() -> None:
 
 def test_digits_of_whole_numbers() -> None:
     """Other programs write 12.0; what Python would refuse to read as a number is no number of a table either."""
-    assert digits("12.0", "x") == "12" and digits("0012", "x") == "0012"
+    assert parse_digits("12.0", "x") == "12" and parse_digits("0012", "x") == "0012"
     for cell in ("", "1.5", "-1", "１２", "nan", "9" * 5000):
         with pytest.raises(DataError, match=r"t\.csv:2: 'n' is .{1,90}, not a whole number"):
-            digits(cell, "t.csv:2: 'n'")
+            parse_digits(cell, "t.csv:2: 'n'")

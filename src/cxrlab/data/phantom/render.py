@@ -222,7 +222,11 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
     if exposure.grid:
         image += np.float32(exposure.grid) * np.cos(np.arange(size, dtype=np.float32) * np.float32(2.1))[None, :]
     if exposure.border:
-        image *= _collimator(size, exposure.border)
+        at = np.arange(size, dtype=np.float32) / np.float32(size)
+        top, bottom, left, right = exposure.border
+        rows = step(at - np.float32(top), 0.004) * step(np.float32(1 - bottom) - at, 0.004)
+        cols = step(at - np.float32(left), 0.004) * step(np.float32(1 - right) - at, 0.004)
+        image *= rows[:, None] * cols[None, :]
     _stamp(image, exposure)
     return np.clip(image, 0.0, 1.0)
 
@@ -247,14 +251,6 @@ def _spread(image: Array, exposure: Exposure, frame: Frame) -> Array:
     )
     out: Array = np.fft.irfft2(np.fft.rfft2(image) * transfer, s=(size, size)).astype(np.float32)
     return out
-
-
-def _collimator(size: int, border: tuple[float, float, float, float]) -> Array:
-    at = np.arange(size, dtype=np.float32) / np.float32(size)
-    top, bottom, left, right = border
-    rows = step(at - np.float32(top), 0.004) * step(np.float32(1 - bottom) - at, 0.004)
-    cols = step(at - np.float32(left), 0.004) * step(np.float32(1 - right) - at, 0.004)
-    return rows[:, None] * cols[None, :]
 
 
 def _stamp(image: Array, exposure: Exposure) -> None:

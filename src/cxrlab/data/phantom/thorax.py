@@ -328,21 +328,17 @@ def draw_shoulders(thorax: Thorax) -> Array:
     """Attenuation [S, S] of clavicles, heads of the humeri and shoulder blades."""
     out = np.zeros_like(thorax.frame.x)
     for side in (Side.LEFT, Side.RIGHT):
-        _shoulder(thorax, side, out)
+        a, s = thorax.anatomy, SIGN[side]
+        high = a.clavicle_y - a.clavicle_rise
+        clavicle = thorax.clavicle(side)
+        for path, width, density in ((clavicle, 9.5, 0.25), (clavicle + np.array([0.0, 4.3]), 1.2, 0.09)):
+            bone = stroke(thorax.frame, path, width)
+            out[bone.rows, bone.cols] += np.float32(density) * bone.delta
+        box = thorax.region(s * 172.0, high + 30.0, 30.0, 32.0)
+        head = ellipse_distance(box.x, box.y, (s * 172.0, high + 30.0), (25.0, 27.0))
+        out[box.rows, box.cols] += np.float32(0.26) * solid(head, 0.22)
+        _scapula(thorax, s, high, out)
     return out
-
-
-def _shoulder(thorax: Thorax, side: Side, out: Array) -> None:
-    a, s = thorax.anatomy, SIGN[side]
-    high = a.clavicle_y - a.clavicle_rise
-    clavicle = thorax.clavicle(side)
-    for path, width, density in ((clavicle, 9.5, 0.25), (clavicle + np.array([0.0, 4.3]), 1.2, 0.09)):
-        bone = stroke(thorax.frame, path, width)
-        out[bone.rows, bone.cols] += np.float32(density) * bone.delta
-    box = thorax.region(s * 172.0, high + 30.0, 30.0, 32.0)
-    head = ellipse_distance(box.x, box.y, (s * 172.0, high + 30.0), (25.0, 27.0))
-    out[box.rows, box.cols] += np.float32(0.26) * solid(head, 0.22)
-    _scapula(thorax, s, high, out)
 
 
 def _scapula(thorax: Thorax, s: float, high: float, out: Array) -> None:

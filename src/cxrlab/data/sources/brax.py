@@ -1,8 +1,8 @@
-"""BRAX: chest films of a Brazilian hospital with CheXpert's fourteen labels; the reports were not published.
+"""BRAX: chest films of a Brazilian hospital with CheXpert's label_vector labels; the reports were not published.
 
 Counts: 40,967 films in 24,959 studies.
 Views: PA, AP and lateral; decubitus, oblique and films without a stated view become 'other'.
-Labels: CheXpert's fourteen, mined from Portuguese reports: 1, 0, -1 (uncertain), empty (not mentioned, unknown).
+Labels: CheXpert's label_vector, mined from Portuguese reports: 1, 0, -1 (uncertain), empty (not mentioned, unknown).
 Language: none; the Portuguese reports are not part of it, so its text is made from labels.
 Licence: PhysioNet credentialed access, with its data use agreement; no redistribution.
 Citation: Reis et al., BRAX, Brazilian labeled chest X-ray dataset, Scientific Data 9:487, 2022.
@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
+from operator import attrgetter
 
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
@@ -27,22 +27,19 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
-    Age,
-    Fourteen,
-    Row,
-    StudyDate,
-    StudyImages,
+    LabelVector,
+    SourceStudy,
     chosen_layout,
     find_file,
-    fourteen,
+    known_labels,
+    label_vector,
+    merge_labels,
     parse_age,
     parse_date,
     parse_sex,
-    portable,
+    posix_path,
     present_remarks,
     read_rows,
-    stated,
-    stronger,
     studies_with_priors,
 )
 
@@ -69,10 +66,10 @@ class SourceImage:
     age: str
     sex: str
     date: str
-    labels: Fourteen
+    labels: LabelVector
 
 
-def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
     asked = chosen_layout(config, LAYOUTS)
     table = find_file(
@@ -82,17 +79,28 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
         "master_spreadsheet*.csv*",
         what="the table of images (master_spreadsheet_update.csv)",
     )
-    layout = asked or _found_layout(config.root)
+    layout = asked or (
+        "dicom" if (config.root / "Anonymized_DICOMs").is_dir() and not (config.root / "images").is_dir() else "png"
+    )
     column = _PATH_COLUMN[layout]
     needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
     studies: dict[str, list[SourceImage]] = {}
     for line, row in read_rows(table, needed):
-        image = _image_of_study(row, column, f"{table}:{line}")
+        image = SourceImage(
+            study=row["AccessionNumber"],
+            patient=row["PatientID"],
+            path=posix_path(row[column]),
+            view=row["ViewPosition"].upper(),
+            age=row.get("PatientAge", ""),
+            sex=row.get("PatientSex", ""),
+            date=row.get("StudyDate", ""),
+            labels=label_vector(row, f"{table}:{line}"),
+        )
         # A row that belongs to no study stays by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return ImportPlan(
-        items=studies_with_priors(studies, _visit),
-        study_id=StudyImages.id_of,
+        items=studies_with_priors(studies, _why_not, lambda _, images: (images[0].patient, parse_date(images[0].date))),
+        study_id=attrgetter("id"),
         read=read,
         total=len(studies),
         layout=layout,
@@ -101,22 +109,33 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     )
 
 
-def read(visited: StudyImages[SourceImage]) -> Imported | Dropped:
+def read(source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study; its labels are those of its images, the strongest where they differ."""
-    images = visited.images
+    images = source_study.images
     first = images[0]
     reason = _why_not(images)
     if reason is not None:
-        return Dropped(visited.id, reason)
-    age, sex = _age(first.age), parse_sex(first.sex)
+        return Dropped(source_study.id, reason)
+    # The lower end of a group of five years; "85 or more" is 85.
+    group = _AGE_GROUP.fullmatch(first.age)
+    age, sex = parse_age(group[1] if group else first.age), parse_sex(first.sex)
     study = Study(
-        id=visited.id,
+        id=source_study.id,
         patient=first.patient,
-        images=tuple(_image(image) for image in images if image.path),
+        images=tuple(
+            # A view that is none of ours keeps its own name beside it.
+            ImageFile(
+                image.path,
+                _VIEWS.get(image.view, View.OTHER),
+                {"view_position": image.view} if image.view and image.view not in _VIEWS else {},
+            )
+            for image in images
+            if image.path
+        ),
         age=age.years,
         sex=sex.letter,
-        prior=visited.prior,
-        labels=stated(reduce(stronger, (image.labels for image in images))),
+        prior=source_study.prior,
+        labels=known_labels(reduce(merge_labels, (image.labels for image in images))),
         extra={"age_group": first.age} if first.age else {},
     )
     remarks = present_remarks(
@@ -129,27 +148,6 @@ def read(visited: StudyImages[SourceImage]) -> Imported | Dropped:
     return Imported(study, remarks)
 
 
-def _image_of_study(row: Row, column: str, place: str) -> SourceImage:
-    return SourceImage(
-        study=row["AccessionNumber"],
-        patient=row["PatientID"],
-        path=portable(row[column]),
-        view=row["ViewPosition"].upper(),
-        age=row.get("PatientAge", ""),
-        sex=row.get("PatientSex", ""),
-        date=row.get("StudyDate", ""),
-        labels=fourteen(row, place),
-    )
-
-
-def _found_layout(root: Path) -> str:
-    return "dicom" if (root / "Anonymized_DICOMs").is_dir() and not (root / "images").is_dir() else "png"
-
-
-def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
-    return StudyDate(study, images[0].patient, parse_date(images[0].date)) if _why_not(images) is None else None
-
-
 def _why_not(images: Sequence[SourceImage]) -> str | None:
     if not images[0].study:
         return NO_STUDY
@@ -158,16 +156,3 @@ def _why_not(images: Sequence[SourceImage]) -> str | None:
     if not any(image.path for image in images):
         return NO_PATH
     return PATIENTS_DIFFER if len({image.patient for image in images}) > 1 else None
-
-
-def _image(image: SourceImage) -> ImageFile:
-    """A view that is none of ours keeps its own name beside it."""
-    if image.view in _VIEWS:
-        return ImageFile(image.path, _VIEWS[image.view])
-    return ImageFile(image.path, View.OTHER, {"view_position": image.view} if image.view else {})
-
-
-def _age(cell: str) -> Age:
-    """The lower end of a group of five years; "85 or more" is 85."""
-    group = _AGE_GROUP.fullmatch(cell)
-    return parse_age(group[1] if group else cell)

@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from cxrlab.core.records import Box, ImageFile, Study
@@ -35,8 +36,7 @@ from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
     Row,
-    StudyDate,
-    StudyImages,
+    SourceStudy,
     chosen_layout,
     find_file,
     find_optional,
@@ -60,6 +60,8 @@ MASK_UNREADABLE = "mask that is no run-length code of the image; its label kept,
 BOTH = "image marked with and without pneumothorax; taken as with"
 PATIENTS_DIFFER = "one study for several patients"
 MASK_WITHOUT_IMAGE = "mask for an image that the table of reports does not list"
+_FOLDERS = ("dataset", "chest_radiographs", "images")
+_ENDINGS = ("", ".dcm", ".dicom", ".png", ".jpg")
 _NONE = ("-1", "-1.0", "-1 -1")
 _DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)-?(\d\d)-?(\d\d)(?!\d)")
 
@@ -74,7 +76,7 @@ class SourceImage:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -89,8 +91,10 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return ImportPlan(
-        items=studies_with_priors(studies, _visit),
-        study_id=StudyImages.id_of,
+        items=studies_with_priors(
+            studies, _why_not, lambda study, images: (_patient(images) or study, _date(images[0].name))
+        ),
+        study_id=attrgetter("id"),
         read=partial(read, config.root),
         total=len(studies),
         layout="dicom",
@@ -100,29 +104,34 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     )
 
 
-def read(root: Path, visited: StudyImages[SourceImage]) -> Imported | Dropped:
+def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study with its report, and the strongest of its images' labels."""
-    images = visited.images
+    images = source_study.images
     reason = _why_not(images)
     if reason is not None:
-        return Dropped(visited.id, reason)
-    paths = [image_path(root, _places(image.id)) for image in images]
+        return Dropped(source_study.id, reason)
+    paths = [
+        image_path(root, [f"{folder}/{image.id}{ending}" for folder in _FOLDERS for ending in _ENDINGS])
+        for image in images
+    ]
     headers = [read_dicom_header(root, path) for path in paths]
     boxes, unreadable = _boxes(images, [header for header, _ in headers])
     own = _own_labels(images)
     patient, report = _patient(images), next((image.report for image in images if image.report), None)
     known = next((header for header, _ in headers if header is not None), None)
     study = Study(
-        id=visited.id,
-        patient=patient or visited.id,
+        id=source_study.id,
+        patient=patient or source_study.id,
         images=tuple(
-            ImageFile(path, _view(header, remark)) for path, (header, remark) in zip(paths, headers, strict=True)
+            # Frontal, as all of the data set, where the header states no view; None where it cannot be read.
+            ImageFile(path, None if header is None and remark else (header and header.view) or View.FRONTAL)
+            for path, (header, remark) in zip(paths, headers, strict=True)
         ),
         sections=parse(report).report if report else None,
         report=report,
         age=known.age if known else None,
         sex=known.sex if known else None,
-        prior=visited.prior,
+        prior=source_study.prior,
         labels=to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
         own_labels=own,
         boxes=boxes or None,
@@ -165,20 +174,15 @@ def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> d
 def _masks(table: Path) -> dict[str, list[str]]:
     """Image → the mask cells of its rows, each once."""
     found: dict[str, list[str]] = {}
-    for _, row in read_rows(table, ("anon_SOPUID", "mask_rle"), rename=_renamed):
+    for _, row in read_rows(
+        table,
+        ("anon_SOPUID", "mask_rle"),
+        rename={"SOPInstanceUID": "anon_SOPUID"},
+    ):
         cells = found.setdefault(row["anon_SOPUID"], [])
         if row["mask_rle"] not in cells:
             cells.append(row["mask_rle"])
     return found
-
-
-def _renamed(header: list[str]) -> list[str]:
-    """Copies call the image as the table of reports does."""
-    return ["anon_SOPUID" if name == "SOPInstanceUID" else name for name in header]
-
-
-def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
-    return StudyDate(study, _patient(images) or study, _date(images[0].name)) if _why_not(images) is None else None
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:
@@ -188,24 +192,22 @@ def _why_not(images: Sequence[SourceImage]) -> str | None:
 
 
 def _own_labels(images: Iterable[SourceImage]) -> dict[str, int]:
-    """Own label → 1 when any image has it, 0 when every image is told to be without it; unknown is left out."""
+    """Own label → 1 when any image has it, 0 when every image is stated to lack it; unknown is left out."""
     labels: dict[str, int] = {}
-    told = [{label: _told(label, cells) for label, cells in image.masks.items()} for image in images]
-    for label in told[0]:
-        values = [one[label] for one in told]
-        known = [value for value in values if value is not None]
-        if 1 in known or len(known) == len(values):
+    values: dict[str, list[int | None]] = {}
+    for image in images:
+        for label, cells in image.masks.items():
+            known = [value for value in map(_value, cells) if value is not None]
+            if label == PNEUMOTHORAX or known:
+                value = strongest(known)
+            else:  # of the other two tables, a row is a mark even where its mask is empty, and no row is an absence
+                value = int(bool(cells))
+            values.setdefault(label, []).append(value)
+    for label, found in values.items():
+        known = [value for value in found if value is not None]
+        if 1 in known or len(known) == len(found):
             labels[label] = strongest(known) or 0
     return labels
-
-
-def _told(label: str, cells: Sequence[str]) -> int | None:
-    """What the cells of an image say; an image that the table of tubes or fractures does not list has none."""
-    if not cells and label != PNEUMOTHORAX:
-        return 0
-    known = [value for value in map(_value, cells) if value is not None]
-    # A row of those two tables is a mark by itself, even where its mask is empty.
-    return strongest(known) if known or label == PNEUMOTHORAX else 1
 
 
 def _value(cell: str) -> int | None:
@@ -226,18 +228,6 @@ def _boxes(images: Sequence[SourceImage], headers: Sequence[DicomInfo | None]) -
                     left, top, right, bottom = map(float, bounds)
                     boxes.append(Box(label, (left, top, right, bottom), image=number))
     return tuple(boxes), unreadable
-
-
-def _view(header: DicomInfo | None, remark: str | None) -> View | None:
-    """The view by the header; frontal, as all of the data set, where it states none; None where it cannot be read."""
-    if header is None:
-        return None if remark else View.FRONTAL
-    return header.view or View.FRONTAL
-
-
-def _places(image: str) -> list[str]:
-    folders = ("dataset", "chest_radiographs", "images")
-    return [f"{folder}/{image}{ending}" for folder in folders for ending in ("", ".dcm", ".dicom", ".png", ".jpg")]
 
 
 def _patient(images: Sequence[SourceImage]) -> str:

@@ -1,9 +1,9 @@
-"""CheXpert: chest films of one American hospital with fourteen labels; CheXpert Plus adds the reports.
+"""CheXpert: chest films of one American hospital with label_vector labels; CheXpert Plus adds the reports.
 
 Counts: v1 224,316 films of 65,240 patients: train 223,414 films, valid 234 films of 200 studies, test 668 films of 500
     studies (released apart). Plus: 223,462 films of 187,711 studies of 64,725 patients, each study with its report.
 Views: PA, AP and lateral; frontal where a frontal film is neither.
-Labels: fourteen. Train: by the CheXpert labeller from reports (1, 0, -1 uncertain, blank unknown; the tables of other
+Labels: label_vector. Train: by the CheXpert labeller from reports (1, 0, -1 uncertain, blank unknown; the tables of other
     labellers, train_cheXbert.csv and its like, are not read). Valid and test: 0 or 1, by radiologists. Plus: by
     CheXbert from the whole report (report_fixed.json; those from findings or impression alone are not read), valid too.
 Language: English; v1 has no reports, so that its text is made from labels; Plus has them, cut into sections.
@@ -26,7 +26,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,26 +42,26 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
-    NEEDED,
+    LABEL_COLUMNS,
+    STANDARD_LABEL_NAMES,
     Age,
-    Fourteen,
+    LabelVector,
     Row,
     StudyDate,
     chosen_layout,
-    digits,
     find_file,
     find_optional,
-    fourteen,
     image_path,
+    known_labels,
+    label_vector,
+    merge_labels,
     parse_age,
+    parse_digits,
     parse_sex,
-    portable,
+    posix_path,
     present_remarks,
     prior_studies,
     read_rows,
-    standard_label_names,
-    stated,
-    stronger,
 )
 
 LAYOUTS = ("v1", "small", "plus")
@@ -85,25 +85,36 @@ class Visit:
     split: str
     age: str
     sex: str
-    labels: Fourteen
+    labels: LabelVector
     images: list[SourceImage] = field(default_factory=list)
     labels_differ: bool = False
     prior: str | None = None
 
 
-def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[Reported]:
+def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[PlusStudy]:
     """The studies in the order of the tables: train, valid, test."""
     layout, folders = _found(config)
     if layout == "plus":
         return plan_plus(config, folders[0])
     remarks = Counter[str]()
-    visits = _visits(folders, remarks)
+    visits: dict[str, Visit] = {}
+    for split, names in _TABLES.items():
+        places = (find_optional(folder, name) for name in names for folder in folders)
+        table = next(filter(None, places), None)
+        if table is not None:
+            _read_table(table, split, visits, remarks)
+    before = prior_studies(
+        StudyDate(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
+        for study, visit in visits.items()
+    )
+    for study, visit in visits.items():
+        visit.prior = before.get(study)
     # The batches of the full release stand beside the one that holds the tables, the test images in a folder of theirs.
     apart = len(folders) > 1 or "batch" in folders[0].name
     trees = find_trees(config.root, config.root if apart else folders[0])
     return ImportPlan(
         items=visits.values(),
-        study_id=_study_id,
+        study_id=lambda visit: visit.images[0].path.study_id,
         read=partial(read, trees),
         total=len(visits),
         layout=layout,
@@ -125,7 +136,7 @@ def read(trees: Trees, visit: Visit) -> Imported:
         age=age.years,
         sex=sex.letter,
         prior=visit.prior,
-        labels=stated(visit.labels),
+        labels=known_labels(visit.labels),
     )
     return Imported(study, present_remarks(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None))
 
@@ -167,31 +178,15 @@ def _layouts_in(folder: Path) -> Iterator[str]:
         yield "small" if "small" in told or (not told and "small" in folder.name) else "v1"
 
 
-def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
-    visits: dict[str, Visit] = {}
-    for split, names in _TABLES.items():
-        places = (find_optional(folder, name) for name in names for folder in folders)
-        table = next(filter(None, places), None)
-        if table is not None:
-            _read_table(table, split, visits, remarks)
-    before = prior_studies(
-        StudyDate(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
-        for study, visit in visits.items()
-    )
-    for study, visit in visits.items():
-        visit.prior = before.get(study)
-    return visits
-
-
 def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Counter[str]) -> None:
-    same: dict[Fourteen, Fourteen] = {}  # most vectors repeat
+    same: dict[LabelVector, LabelVector] = {}  # most vectors repeat
     # The labels of the test images were released without the columns on patients and views.
-    needed = ("Path", *NEEDED, *(_ABOUT_IMAGES if split == "train" else ()))
-    for line, row in read_rows(table, needed, rename=standard_label_names):
+    needed = ("Path", *LABEL_COLUMNS, *(_ABOUT_IMAGES if split == "train" else ()))
+    for line, row in read_rows(table, needed, rename=STANDARD_LABEL_NAMES):
         place = f"{table}:{line}"
         path = parsed_path(row["Path"], f"{place}: 'Path'")
         study = path.study_id
-        labels = fourteen(row, place)
+        labels = label_vector(row, place)
         labels = same.setdefault(labels, labels)
         visit = visits.setdefault(study, Visit(split, row.get("Age", ""), row.get("Sex", ""), labels))
         if visit.split != split:
@@ -202,12 +197,8 @@ def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Coun
             remarks[LISTED_TWICE] += 1
             continue
         if visit.labels != labels:
-            visit.labels, visit.labels_differ = stronger(visit.labels, labels), True
+            visit.labels, visit.labels_differ = merge_labels(visit.labels, labels), True
         visit.images.append(image_of(path, row.get("Frontal/Lateral", ""), row.get("AP/PA", "")))
-
-
-def _study_id(visit: Visit) -> str:
-    return visit.images[0].path.study_id
 
 
 TABLE = "df_chexpert_plus_240401.csv"
@@ -233,12 +224,12 @@ _SECTIONS = {
 }
 _SECTION_COLUMNS = tuple(column for columns in _SECTIONS.values() for column in columns)
 _DEMOGRAPHICS = ("race", "ethnicity", "interpreter_needed", "insurance_type", "recent_bmi", "deceased")
-_ONCE_A_STUDY = ("report", *_SECTION_COLUMNS, "age", "sex", *_DEMOGRAPHICS)
+_PER_STUDY_COLUMNS = ("report", *_SECTION_COLUMNS, "age", "sex", *_DEMOGRAPHICS)
 _NEEDED = ("path_to_image", "report", "section_findings", "section_impression", "split")
 
 
 @dataclass(slots=True)
-class VisitChexpertPlus:
+class PlusVisit:
     """One study as the first reading finds it, filled row by row."""
 
     split: str
@@ -250,29 +241,29 @@ class VisitChexpertPlus:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class PlusStudy:
     """One study with its text; what a worker receives. `cells` are those that stand once a study."""
 
-    visit: VisitChexpertPlus
+    visit: PlusVisit
     cells: Row
-    labels: Fourteen | None
+    labels: LabelVector | None
     labels_differ: bool
     prior: str | None
 
 
-def plan_plus(config: ImportConfig, folder: Path) -> ImportPlan[Reported]:
+def plan_plus(config: ImportConfig, folder: Path) -> ImportPlan[PlusStudy]:
     """The studies in the order of the table; `folder` holds it."""
     table = find_file(folder, *TABLES, what="the table of CheXpert Plus")
     remarks = Counter[str]()
-    visits = _visits_chexpert_plus(table, remarks)
+    visits = _plus_visits(table, remarks)
     labels, differ = _labels(folder, visits, remarks)
     before = prior_studies(
         StudyDate(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
     )
     return ImportPlan(
-        items=_reported(table, visits, labels, differ, before),
-        study_id=_study_id_chexpert_plus,
-        read=partial(read_chexpert_plus, find_trees(config.root)),
+        items=_plus_studies(table, visits, labels, differ, before),
+        study_id=lambda study: study.visit.images[0].path.study_id,
+        read=partial(read_plus, find_trees(config.root)),
         total=len(visits),
         layout="plus",
         collections=("stanford",),
@@ -280,9 +271,9 @@ def plan_plus(config: ImportConfig, folder: Path) -> ImportPlan[Reported]:
     )
 
 
-def read_chexpert_plus(trees: Trees, reported: Reported) -> Imported:
+def read_plus(trees: Trees, source: PlusStudy) -> Imported:
     """One study of CheXpert Plus."""
-    visit, cells = reported.visit, reported.cells
+    visit, cells = source.visit, source.cells
     first = visit.images[0].path
     age, sex = known_age(_filled(cells, "age") or ""), parse_sex(_filled(cells, "sex") or "")
     text = _filled(cells, "report")
@@ -297,8 +288,8 @@ def read_chexpert_plus(trees: Trees, reported: Reported) -> Imported:
         split=visit.split,
         age=age.years,
         sex=sex.letter,
-        prior=reported.prior,
-        labels=stated(reported.labels) if reported.labels else {},
+        prior=source.prior,
+        labels=known_labels(source.labels) if source.labels else {},
         extra={"demographics": demographics} if demographics else {},
     )
     remarks = present_remarks(
@@ -307,23 +298,30 @@ def read_chexpert_plus(trees: Trees, reported: Reported) -> Imported:
         *text_remarks,
         REPORTS_DIFFER if visit.reports_differ else None,
         PATIENTS_DIFFER if visit.patients_differ else None,
-        LABELS_DIFFER if reported.labels_differ else None,
-        None if reported.labels else NO_LABELS,
+        LABELS_DIFFER if source.labels_differ else None,
+        None if source.labels else NO_LABELS,
         None if visit.order else NO_ORDER,
     )
     return Imported(study, remarks)
 
 
-def _visits_chexpert_plus(table: Path, remarks: Counter[str]) -> dict[str, VisitChexpertPlus]:
+def _plus_visits(table: Path, remarks: Counter[str]) -> dict[str, PlusVisit]:
     """The first reading: images, split and order of each study; of the report only whether it is always the same."""
-    visits: dict[str, VisitChexpertPlus] = {}
+    visits: dict[str, PlusVisit] = {}
     for line, row in read_rows(table, _NEEDED):
         place = f"{table}:{line}"
         path = parsed_path(row["path_to_image"], f"{place}: 'path_to_image'")
         digest = hashlib.blake2b(row["report"].encode(), digest_size=8).digest()
-        split = _split(_filled(row, "split") or path.split_folder, place)
-        order = _order(row.get("patient_report_date_order", ""), place)
-        visit = visits.setdefault(path.study_id, VisitChexpertPlus(split, order, digest))
+        word = _filled(row, "split") or path.split_folder
+        if word.lower() not in SPLITS:
+            raise DataError(
+                f"{place}: 'split' is {short_repr(word)}.{did_you_mean(word, SPLITS)} It is train, valid or test."
+            )
+        split = SPLITS[word.lower()]
+        # Padded, so that the text sorts as the numbers do; empty when not given.
+        number = _filled(row, "patient_report_date_order")
+        order = intern(parse_digits(number, f"{place}: 'patient_report_date_order'").zfill(9)) if number else ""
+        visit = visits.setdefault(path.study_id, PlusVisit(split, order, digest))
         if visit.split != split:
             raise DataError(f"{place} puts {path.study_id} in another split than an earlier row; fetch the file again.")
         if any(path == image.path for image in visit.images):
@@ -336,30 +334,30 @@ def _visits_chexpert_plus(table: Path, remarks: Counter[str]) -> dict[str, Visit
     return visits
 
 
-def _reported(
+def _plus_studies(
     table: Path,
-    visits: Mapping[str, VisitChexpertPlus],
-    labels: Mapping[str, Fourteen],
+    visits: Mapping[str, PlusVisit],
+    labels: Mapping[str, LabelVector],
     differ: set[str],
     before: Mapping[str, str],
-) -> Iterator[Reported]:
+) -> Iterator[PlusStudy]:
     """The second reading: each study with the text of its first row, in the order of the table."""
     done: set[str] = set()
     for line, row in read_rows(table, _NEEDED):
         study = parsed_path(row["path_to_image"], f"{table}:{line}: 'path_to_image'").study_id
         if study not in done:
             done.add(study)
-            cells = {column: row[column] for column in _ONCE_A_STUDY if column in row}
-            yield Reported(visits[study], cells, labels.get(study), study in differ, before.get(study))
+            cells = {column: row[column] for column in _PER_STUDY_COLUMNS if column in row}
+            yield PlusStudy(visits[study], cells, labels.get(study), study in differ, before.get(study))
 
 
 def _labels(
-    folder: Path, visits: Mapping[str, VisitChexpertPlus], remarks: Counter[str]
-) -> tuple[dict[str, Fourteen], set[str]]:
+    folder: Path, visits: Mapping[str, PlusVisit], remarks: Counter[str]
+) -> tuple[dict[str, LabelVector], set[str]]:
     """Study → labels, and the studies whose images do not agree on them."""
-    found: dict[str, Fourteen] = {}
+    found: dict[str, LabelVector] = {}
     differ: set[str] = set()
-    same: dict[Fourteen, Fourteen] = {}
+    same: dict[LabelVector, LabelVector] = {}
     table = find_optional(folder, *_LABEL_FILES)
     for line, values in read_jsonl(table, undefined=True) if table else ():
         place = f"{table}:{line}"
@@ -369,7 +367,7 @@ def _labels(
             continue
         labels = tuple(_label(values, name, place) for name in CHEXPERT_14)
         if found.setdefault(study, same.setdefault(labels, labels)) != labels:
-            found[study] = stronger(found[study], labels)
+            found[study] = merge_labels(found[study], labels)
             differ.add(study)
     return found, differ
 
@@ -377,7 +375,7 @@ def _labels(
 def _label(values: Mapping[str, Any], name: str, place: str) -> int | None:
     if name not in values:
         raise DataError(
-            f"{place} has no '{name}'.{did_you_mean(name, values)} It must give all fourteen, null where unknown."
+            f"{place} has no '{name}'.{did_you_mean(name, values)} It must give all label_vector, null where unknown."
         )
     value = values[name]
     if value is None or value != value:
@@ -408,25 +406,6 @@ def _filled(cells: Row, column: str) -> str | None:
     """What a cell holds; None where it is empty or was written from an undefined value."""
     cell = cells.get(column, "")
     return None if not cell or cell.lower() == "nan" else cell
-
-
-def _split(word: str, place: str) -> str:
-    if word.lower() not in SPLITS:
-        raise DataError(
-            f"{place}: 'split' is {short_repr(word)}.{did_you_mean(word, SPLITS)} It is train, valid or test."
-        )
-    return SPLITS[word.lower()]
-
-
-def _order(cell: str, place: str) -> str:
-    """The place of a report among those of its patient, as text that sorts; empty when not given."""
-    if not cell or cell.lower() == "nan":
-        return ""
-    return intern(digits(cell, f"{place}: 'patient_report_date_order'").zfill(9))
-
-
-def _study_id_chexpert_plus(reported: Reported) -> str:
-    return reported.visit.images[0].path.study_id
 
 
 SPLITS = {"train": "train", "valid": "val", "validate": "val", "val": "val", "test": "test"}
@@ -479,7 +458,7 @@ class ImagePath:
 
 def parsed_path(cell: str, place: str) -> ImagePath:
     """A path of a table; anything else is an error that names the place."""
-    match = _PATH.fullmatch(portable(cell))
+    match = _PATH.fullmatch(posix_path(cell))
     if match is None:
         raise DataError(
             f"{place} is {short_repr(cell)}; the path of a CheXpert image ends like "

@@ -47,9 +47,12 @@ def plan(config: ImportConfig) -> ImportPlan[Shot]:
     """Both splits, in the order of the files."""
     chosen_layout(config, ())
     cifar_pool(config.root)  # refuses a folder that is no CIFAR before anything is written
-    return ImportPlan(
-        items=_shots(config), study_id=_study_id, read=read, total=None, layout="python", writes_images=True
+    shots = (
+        Shot(split, number, picture)
+        for split in ("train", "test")
+        for number, picture in enumerate(cifar_pool(config.root, split))
     )
+    return ImportPlan(items=shots, study_id=_study_id, read=read, total=None, layout="python", writes_images=True)
 
 
 def read(shot: Shot) -> Imported:
@@ -64,12 +67,6 @@ def read(shot: Shot) -> Imported:
         extra={"file": shot.picture.name},
     )
     return Imported(study, files={path: encode_png(shot.picture.image)})
-
-
-def _shots(config: ImportConfig) -> Iterator[Shot]:
-    for split in ("train", "test"):
-        for number, picture in enumerate(cifar_pool(config.root, split)):
-            yield Shot(split, number, picture)
 
 
 def _study_id(shot: Shot) -> str:

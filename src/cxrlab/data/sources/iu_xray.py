@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from cxrlab.data.sources.openi import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, portable
+from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, posix_path
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"
@@ -61,7 +62,7 @@ def plan(config: ImportConfig) -> ImportPlan[Entry]:
     entries = _entries(table, projections)
     return ImportPlan(
         items=entries,
-        study_id=_study_id,
+        study_id=attrgetter("id"),
         read=partial(read, config.root, projections is not None),
         total=len(entries),
         layout="r2gen" if projections is None else "r2gen with projections",
@@ -72,7 +73,12 @@ def plan(config: ImportConfig) -> ImportPlan[Entry]:
 
 def read(root: Path, table: bool, entry: Entry) -> Imported:
     """One study; `table` says whether there was a table of views at all."""
-    paths = [image_path(root, _candidates(path)) for path in entry.paths]
+    paths: list[str] = []
+    for path in entry.paths:
+        # In images/ as the annotation says or with another ending, or beside the annotation.
+        file = PurePosixPath(path)
+        named = [path, *(str(file.with_suffix(ending)) for ending in _ENDINGS if file.name and ending != file.suffix)]
+        paths.append(image_path(root, [*(f"images/{name}" for name in named), *named]))
     images, remarks = with_views(root, paths, entry.views)
     if table and None in entry.views:
         remarks.append(NOT_IN_TABLE)
@@ -121,7 +127,7 @@ def _entry(row: Any, split: str, projections: Projections | None, place: str) ->
     if row.get("split", split) != split:
         raise DataError(f"{place} calls itself {short_repr(row['split'])}; fetch the file again.")
     image = image_name(name)
-    files = tuple(portable(path) for path in paths)
+    files = tuple(posix_path(path) for path in paths)
     return Entry(
         id=name,
         patient=f"CXR{image.number}" if image else name,
@@ -140,14 +146,3 @@ def _listed_view(projections: Projections, number: str, path: str) -> View | Non
         return projections.get(own.number, {}).get(own.name)
     images = dict(zip(map(str, count()), numbered_images(projections, number), strict=False))
     return projections[number].get(images[stem]) if stem in images else None
-
-
-def _candidates(path: str) -> list[str]:
-    """Where an image may lie: in images/ as the annotation says or with another ending, or beside the annotation."""
-    file = PurePosixPath(path)
-    named = [path, *(str(file.with_suffix(ending)) for ending in _ENDINGS if file.name and ending != file.suffix)]
-    return [*(f"images/{name}" for name in named), *named]
-
-
-def _study_id(entry: Entry) -> str:
-    return entry.id

@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple
@@ -46,26 +47,26 @@ from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AIRSPACE_OPACITY,
-    NEEDED,
-    OLDEST,
-    Fourteen,
+    LABEL_COLUMNS,
+    MAX_AGE,
+    STANDARD_LABEL_NAMES,
+    LabelVector,
     Row,
     StudyDate,
     chosen_layout,
-    digits,
     find_file,
     find_optional,
-    fourteen,
-    noted,
+    known_labels,
+    label_vector,
+    merge_labels,
     parse_date,
+    parse_digits,
     parse_sex,
     present_remarks,
     prior_studies,
     read_dicom_header,
     read_rows,
-    standard_label_names,
-    stated,
-    stronger,
+    record_source_file,
 )
 
 LAYOUTS = ("jpg", "dicom")
@@ -81,55 +82,64 @@ BY_RADIOLOGISTS = "labels by radiologists (2.1.0), in place of the labeller's"
 NO_DATE = "study without a date, so that its prior is unknown"
 
 
-def plan(config: ImportConfig) -> ImportPlan[Taken]:
+def plan(config: ImportConfig) -> ImportPlan[JoinedStudy]:
     """The studies in the order in which the table of images first names them."""
     layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
     archive = read_archive(config, layout)
+    # The layout with what else changes the corpus, so that an import is never continued without it.
+    words = [f"{layout} 2.1.0" if archive.radiologists else layout]
+    words += ["reports apart"] if config.reports else []
+    words += ["patients of MIMIC-IV"] if archive.patients else []
     return ImportPlan(
         items=archive.studies(),
-        study_id=_study_id,
+        study_id=attrgetter("id"),
         read=partial(read, config.root, find_reports(config.root, config.reports)),
         total=len(archive.visits),
-        layout=_told(layout, config, archive),
+        layout=", ".join(words),
         collections=("beth-israel",),
         used_settings=("reports",),
         remarks=archive.remarks,
     )
 
 
-def read(root: Path, reports: Reports, taken: Taken) -> Imported | Dropped:
+def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Dropped:
     """One study with its report; one without any image is left out."""
-    visit = taken.visit
+    visit = joined.visit
     if not visit.images:
-        return Dropped(taken.id, NO_IMAGE)
+        return Dropped(joined.id, NO_IMAGE)
     images, image_remarks = _images(root, visit)
     split, split_remark = _split(visit)
-    age, age_remark = _age(taken)
-    told = reports.read(taken.patient, taken.id)
-    sections, text_remark = _sections(told.text) if told else (None, NO_REPORT)
-    labels = taken.radiologists or taken.chexpert
+    age, age_remark = _age(joined)
+    text = reports.read(joined.patient, joined.id)
+    sections = parse(text.text).report if text else Report()
+    text_remark = NO_FINDINGS if not sections.findings else None
+    if sections == Report():
+        text_remark = NO_SECTION if text else NO_REPORT
+    labels = joined.radiologists or joined.chexpert
+    own_labels = known_labels(joined.radiologists) if joined.radiologists else {}
+    own_labels = {AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels}
     study = Study(
-        id=taken.id,
-        patient=taken.patient,
+        id=joined.id,
+        patient=joined.patient,
         images=images,
-        sections=sections,
-        report=told.text if told else None,
+        sections=None if sections == Report() else sections,
+        report=text.text if text else None,
         split=split,
         age=age,
-        sex=taken.person.sex if taken.person else None,
-        prior=f"s{taken.prior}" if taken.prior else None,
-        labels=stated(labels) if labels else {},
-        own_labels=_own_labels(taken.radiologists) if taken.radiologists else {},
-        extra=_extra(taken),
+        sex=joined.record.sex if joined.record else None,
+        prior=f"s{joined.prior}" if joined.prior else None,
+        labels=known_labels(labels) if labels else {},
+        own_labels=own_labels,
+        extra=_extra(joined),
     )
     remarks = present_remarks(
         *image_remarks,
         split_remark,
         age_remark,
-        told.remark if told else None,
+        text.remark if text else None,
         text_remark,
         None if labels else NO_LABELS,
-        BY_RADIOLOGISTS if taken.radiologists else None,
+        BY_RADIOLOGISTS if joined.radiologists else None,
         None if visit.moment else NO_DATE,
     )
     return Imported(study, remarks)
@@ -143,37 +153,29 @@ def _found_layout(root: Path) -> str:
     if find_optional(root, *packed("mimic-cxr-*-metadata.csv")) is None:
         return "dicom"
     first = next(dicom_images(records, None), None)
-    return "dicom" if first and (root / first.path).is_file() and not _as_jpg(root / first.path) else "jpg"
-
-
-def _as_jpg(image: Path) -> bool:
-    return image.with_suffix(".jpg").is_file()
-
-
-def _told(layout: str, config: ImportConfig, archive: Archive) -> str:
-    """The layout with what else changes the corpus, so that an import is never continued without it."""
-    words = [f"{layout} 2.1.0" if archive.radiologists else layout]
-    words += ["reports apart"] if config.reports else []
-    words += ["patients of MIMIC-IV"] if archive.people else []
-    return ", ".join(words)
+    return (
+        "dicom"
+        if first and (root / first.path).is_file() and not (root / first.path).with_suffix(".jpg").is_file()
+        else "jpg"
+    )
 
 
 def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str, ...]]:
     """The images with their views, and the remarks on them, each once."""
-    views = [image.view or _view_in_header(root, image.path) for image in visit.images]
+    views: list[ImageView] = []
+    for image in visit.images:
+        view = image.view
+        if view is None:  # an absent file gets its remark from the import
+            header, remark = read_dicom_header(root, image.path)
+            if header is not None:
+                remark = None if header.view else VIEW_NOT_TOLD
+            view = ImageView((header and header.view) or View.OTHER, None, remark)
+        views.append(view)
     images = tuple(
         ImageFile(image.path, view.view, {"ViewPosition": view.word} if view.word else {})
         for image, view in zip(visit.images, views, strict=True)
     )
     return images, tuple(dict.fromkeys(view.remark for view in views if view.remark))
-
-
-def _view_in_header(root: Path, image: str) -> ImageView:
-    """The view that a DICOM file tells; a file that is not there gets its remark from the engine."""
-    told, remark = read_dicom_header(root, image)
-    if told is None:
-        return ImageView(View.OTHER, None, remark)
-    return ImageView(told.view) if told.view else ImageView(View.OTHER, None, VIEW_NOT_TOLD)
 
 
 def _split(visit: Visit) -> tuple[str | None, str | None]:
@@ -188,46 +190,30 @@ def _split(visit: Visit) -> tuple[str | None, str | None]:
     return split, IMAGE_WITHOUT_SPLIT if None in named else None
 
 
-def _age(taken: Taken) -> tuple[int | None, str | None]:
+def _age(joined: JoinedStudy) -> tuple[int | None, str | None]:
     """The age at the time of the study; unknown without a date or without MIMIC-IV's table of patients."""
-    person, moment = taken.person, taken.visit.moment
-    if person is None or moment is None or person.anchor_age is None or person.anchor_year is None:
+    record, moment = joined.record, joined.visit.moment
+    if record is None or moment is None or record.anchor_age is None or record.anchor_year is None:
         return None, None
-    age = person.anchor_age + int(moment.date[:4]) - person.anchor_year
-    return (age, None) if 0 <= age <= OLDEST else (None, AGE_OUT_OF_RANGE)
+    age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
+    return (age, None) if 0 <= age <= MAX_AGE else (None, AGE_OUT_OF_RANGE)
 
 
-def _sections(text: str) -> tuple[Report | None, str | None]:
-    report = parse(text).report
-    if report == Report():
-        return None, NO_SECTION
-    return report, None if report.findings else NO_FINDINGS
-
-
-def _own_labels(radiologists: Fourteen) -> dict[str, int]:
-    """The radiologists' labels under the names of their table."""
-    return {AIRSPACE_OPACITY if name == "Lung Opacity" else name: value for name, value in stated(radiologists).items()}
-
-
-def _extra(taken: Taken) -> dict[str, object]:
+def _extra(joined: JoinedStudy) -> dict[str, object]:
     """What the source tells beyond the fields of a study, by its own names."""
-    moment = taken.visit.moment
+    moment = joined.visit.moment
     extra: dict[str, object] = {}
     if moment is not None:
         extra["StudyDate"] = moment.date
         if moment.time >= 0:
             extra["StudyTime"] = moment.time
-    if taken.visit.procedure:
-        extra["PerformedProcedureStepDescription"] = taken.visit.procedure
-    if taken.radiologists is not None and taken.chexpert is not None:
-        extra["chexpert"] = stated(taken.chexpert)
-    if taken.negbio is not None:
-        extra["negbio"] = stated(taken.negbio)
+    if joined.visit.procedure:
+        extra["PerformedProcedureStepDescription"] = joined.visit.procedure
+    if joined.radiologists is not None and joined.chexpert is not None:
+        extra["chexpert"] = known_labels(joined.chexpert)
+    if joined.negbio is not None:
+        extra["negbio"] = known_labels(joined.negbio)
     return extra
-
-
-def _study_id(taken: Taken) -> str:
-    return taken.id
 
 
 LISTED_TWICE = "image listed twice; the first row counts"
@@ -255,15 +241,15 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class JoinedStudy:
     """One study with everything that the tables tell of it; what a worker receives."""
 
     number: str
     visit: Visit
-    chexpert: Fourteen | None
-    negbio: Fourteen | None
-    radiologists: Fourteen | None
-    person: Person | None
+    chexpert: LabelVector | None
+    negbio: LabelVector | None
+    radiologists: LabelVector | None
+    record: PatientRecord | None
     prior: str | None
 
     @property
@@ -286,28 +272,28 @@ class Archive:
         chexpert: Study → labels of the CheXpert labeller.
         negbio: Study → labels of NegBio.
         radiologists: Study → labels of the radiologists (2.1.0).
-        people: Subject → age and sex, where MIMIC-IV's table is there.
+        patients: Subject → age and sex, where MIMIC-IV's table is there.
         remarks: What is odd about the tables → how often.
     """
 
     visits: Mapping[str, Visit]
-    chexpert: Mapping[str, Fourteen]
-    negbio: Mapping[str, Fourteen]
-    radiologists: Mapping[str, Fourteen]
-    people: Mapping[str, Person]
+    chexpert: Mapping[str, LabelVector]
+    negbio: Mapping[str, LabelVector]
+    radiologists: Mapping[str, LabelVector]
+    patients: Mapping[str, PatientRecord]
     remarks: Mapping[str, int]
 
-    def studies(self) -> Iterator[Taken]:
+    def studies(self) -> Iterator[JoinedStudy]:
         """Each study with what is known of it."""
         before = self._priors()
         for number, visit in self.visits.items():
-            yield Taken(
+            yield JoinedStudy(
                 number,
                 visit,
                 self.chexpert.get(number),
                 self.negbio.get(number),
                 self.radiologists.get(number),
-                self.people.get(visit.subject),
+                self.patients.get(visit.subject),
                 before.get(number),
             )
 
@@ -331,7 +317,7 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
     splits = splits_of(split_table, remarks) if split_table else {}
     visits = _visits(root, layout, splits, remarks)
 
-    def labels(name: str) -> dict[str, Fourteen]:
+    def labels(name: str) -> dict[str, LabelVector]:
         table = find_optional(root, *packed(name))
         return labels_of(table, remarks) if table else {}
 
@@ -342,7 +328,7 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
         chexpert=chexpert,
         negbio=labels("mimic-cxr-*-negbio.csv"),
         radiologists=radiologists,
-        people=_people(config),
+        patients=_patients(config),
         remarks={remark: count for remark, count in remarks.items() if count},
     )
 
@@ -384,11 +370,11 @@ def _image_rows(root: Path, layout: str) -> Iterator[ImageRow]:
     return jpg_images(metadata, "" if apart else "files/")
 
 
-def _people(config: ImportConfig) -> dict[str, Person]:
+def _patients(config: ImportConfig) -> dict[str, PatientRecord]:
     beside = () if config.reports is None else (config.reports, config.reports.parent)
     for folder in (config.root, config.root / "hosp", *beside):
         if folder.is_dir() and (table := find_optional(folder, *packed("patients.csv"))):
-            return people_of(table)
+            return patients_of(table)
     return {}
 
 
@@ -443,7 +429,7 @@ def view_of(position: str, code: str = "", procedure: str = "") -> ImageView:
     return ImageView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_TOLD)
 
 
-LABELLED_TWICE = "study labelled twice; the stronger label kept"
+LABELLED_TWICE = "study labelled twice; the merge_labels label kept"
 IN_TWO_SPLITS = "image that the table of splits lists twice with different splits; the first row counts"
 
 _SPLITS = {"train": "train", "validate": "val", "test": "test"}
@@ -451,7 +437,7 @@ _viewed = lru_cache(maxsize=4096)(view_of)
 
 
 class Moment(NamedTuple):
-    """When a study was taken, in the shifted calendar of its patient.
+    """When a study was joined, in the shifted calendar of its patient.
 
     Args:
         date: Year, month and day as eight digits.
@@ -479,7 +465,7 @@ class ImageRow(NamedTuple):
     procedure: str
 
 
-class Person(NamedTuple):
+class PatientRecord(NamedTuple):
     """What MIMIC-IV knows of a patient: the age in one year of the shifted calendar, and the sex."""
 
     anchor_age: int | None
@@ -517,7 +503,10 @@ def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
     """Subject and study of each row of the list of studies."""
     for line, row in read_rows(studies, ("subject_id", "study_id")):
         place = f"{studies}:{line}"
-        yield digits(row["subject_id"], f"{place}: 'subject_id'"), digits(row["study_id"], f"{place}: 'study_id'")
+        yield (
+            parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+            parse_digits(row["study_id"], f"{place}: 'study_id'"),
+        )
 
 
 def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
@@ -534,30 +523,33 @@ def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     return found
 
 
-def labels_of(table: Path, remarks: Counter[str]) -> dict[str, Fourteen]:
-    """Study → its fourteen labels; "Airspace Opacity" is taken as another name of "Lung Opacity"."""
-    found: dict[str, Fourteen] = {}
-    same: dict[Fourteen, Fourteen] = {}  # most vectors repeat
-    for line, row in read_rows(table, ("study_id", *NEEDED), rename=standard_label_names):
+def labels_of(table: Path, remarks: Counter[str]) -> dict[str, LabelVector]:
+    """Study → its label_vector labels; "Airspace Opacity" is joined as another name of "Lung Opacity"."""
+    found: dict[str, LabelVector] = {}
+    same: dict[LabelVector, LabelVector] = {}  # most vectors repeat
+    for line, row in read_rows(table, ("study_id", *LABEL_COLUMNS), rename=STANDARD_LABEL_NAMES):
         place = f"{table}:{line}"
-        study = digits(row["study_id"], f"{place}: 'study_id'")
-        labels = fourteen(row, place)
+        study = parse_digits(row["study_id"], f"{place}: 'study_id'")
+        labels = label_vector(row, place)
         if study in found:
-            labels = stronger(found[study], labels)
+            labels = merge_labels(found[study], labels)
             remarks[LABELLED_TWICE] += 1
         found[study] = same.setdefault(labels, labels)
     return found
 
 
-def people_of(table: Path) -> dict[str, Person]:
+def patients_of(table: Path) -> dict[str, PatientRecord]:
     """Subject → age and sex, from the table of patients of MIMIC-IV; an empty cell is unknown."""
     found = {}
     for line, row in read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
         place = f"{table}:{line}"
         age, year = (
-            int(digits(row[key], f"{place}: '{key}'")) if row[key] else None for key in ("anchor_age", "anchor_year")
+            int(parse_digits(row[key], f"{place}: '{key}'")) if row[key] else None
+            for key in ("anchor_age", "anchor_year")
         )
-        found[digits(row["subject_id"], f"{place}: 'subject_id'")] = Person(age, year, parse_sex(row["gender"]).letter)
+        found[parse_digits(row["subject_id"], f"{place}: 'subject_id'")] = PatientRecord(
+            age, year, parse_sex(row["gender"]).letter
+        )
     return found
 
 
@@ -567,8 +559,8 @@ def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:
         raise DataError(f"{place}: 'dicom_id' is empty; fetch the file again.")
     return (
         row["dicom_id"],
-        digits(row["subject_id"], f"{place}: 'subject_id'"),
-        digits(row["study_id"], f"{place}: 'study_id'"),
+        parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+        parse_digits(row["study_id"], f"{place}: 'study_id'"),
     )
 
 
@@ -682,7 +674,7 @@ def _tree(folder: Path) -> Path | None:
 
 
 def _in_zip(path: Path) -> Reports:
-    archive = _opened(noted(path))
+    archive = _opened(record_source_file(path))
     first = next(filter(None, map(_MEMBER.fullmatch, archive.namelist())), None)
     if first is None:
         archive.close()

@@ -1,8 +1,8 @@
-"""NIH ChestX-ray14: frontal films of one hospital with fourteen labels mined from reports that were not published.
+"""NIH ChestX-ray14: frontal films of one hospital with label_vector labels mined from reports that were not published.
 
 Counts: 112,120 films of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 films.
 Views: PA and AP; frontal where the table gives none, since all films are; unknown where it gives another word.
-Labels: fourteen of its own, by text mining, 'No Finding' where none was found. A film's own labels are 0 where the
+Labels: label_vector of its own, by text mining, 'No Finding' where none was found. A film's own labels are 0 where the
     mining found nothing, which is how the data set is scored; its CheXpert labels are stated only where present.
 Language: none; the reports are not part of it.
 Licence: open; attribution to the NIH Clinical Center is asked for.
@@ -32,10 +32,10 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     chosen_layout,
-    digits,
     find_file,
     find_optional,
     parse_age,
+    parse_digits,
     parse_sex,
     present_remarks,
     read_rows,
@@ -45,6 +45,7 @@ OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
 ODD_VIEW = "view given by another word than PA and AP; it is unknown"
 IN_NO_LIST = "image in neither of the official lists"
 BOX_WITHOUT_IMAGE = "box for an image that the table does not list"
+# Commas in brackets split two names of the header in four.
 _HEADER = {
     "OriginalImage[Width": "Width",
     "Height]": "Height",
@@ -78,14 +79,33 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     table = find_file(
         config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of images (Data_Entry_2017)"
     )
-    splits = _splits(config.root)
+    # The official lists; empty when they are not there. What is not test is train: the list does not name a val.
+    splits: dict[str, str] = {}
+    for file, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
+        path = find_optional(config.root, file)
+        for name in read_text(path).split() if path else ():
+            if splits.setdefault(name, split) != split:
+                raise DataError(f"{path} and the other list both name {name}; fetch them again.")
     boxes = _boxes(config.root)
     images = _images(table, splits, boxes)
     orphans = sum(map(len, boxes.values())) - sum(len(image.boxes) for image in images)
+    # Image → path, for the images that lie in `images_001/images` and its likes or flat beside the table.
+    places = [*sorted(config.root.glob("images_*/images")), config.root]
     return ImportPlan(
         items=images,
         study_id=_study_id,
-        read=partial(read, _folders(config.root), bool(splits)),
+        read=partial(
+            read,
+            (
+                {
+                    entry.name: f"{place.relative_to(config.root).as_posix()}/{entry.name}".removeprefix("./")
+                    for place in places
+                    for entry in os.scandir(place)
+                    if entry.name.endswith(".png")
+                }
+            ),
+            bool(splits),
+        ),
         total=len(images),
         layout=table.name.removesuffix(".gz"),
         collections=("nih-clinical-center",),
@@ -118,7 +138,7 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
     needed = ("Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "View Position")
     images: dict[str, SourceImage] = {}
     visits: dict[str, list[tuple[int, str]]] = {}
-    for line, row in read_rows(table, needed, rename=_unbracketed):
+    for line, row in read_rows(table, needed, rename=_HEADER):
         place, name = f"{table}:{line}", row["Image Index"]
         if not Path(name).stem or name in images:
             raise DataError(
@@ -127,8 +147,8 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
         images[name] = image = SourceImage(
             name=name,
             labels=_labels(row["Finding Labels"], place),
-            follow_up=int(digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
-            patient=digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
+            follow_up=int(parse_digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
+            patient=parse_digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
             age=row["Patient Age"],
             sex=row.get("Patient Gender", row.get("Patient Sex", "")),
             view=row["View Position"],
@@ -148,14 +168,9 @@ def _labels(cell: str, place: str) -> tuple[str, ...]:
     for label in named:
         if label not in NIH_CXR14:
             raise DataError(
-                f"{place}: 'Finding Labels' holds {short_repr(label)}.{did_you_mean(label, NIH_CXR14)} NIH lists fourteen."
+                f"{place}: 'Finding Labels' holds {short_repr(label)}.{did_you_mean(label, NIH_CXR14)} NIH lists label_vector."
             )
     return named
-
-
-def _unbracketed(header: list[str]) -> list[str]:
-    """The names that commas in brackets split, put together; the empty one after a last comma stays."""
-    return [_HEADER.get(name, name) for name in header]
 
 
 def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
@@ -173,28 +188,6 @@ def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
                 raise DataError(f"{table}:{line} holds no box (label, x, y, w, h); fetch the file again.") from None
             found.setdefault(row["Image Index"], []).append(box)
     return {name: tuple(several) for name, several in found.items()}
-
-
-def _splits(root: Path) -> dict[str, str]:
-    """The official lists; empty when they are not there. What is not test is train: the list does not name a val."""
-    splits: dict[str, str] = {}
-    for file, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
-        path = find_optional(root, file)
-        for name in read_text(path).split() if path else ():
-            if splits.setdefault(name, split) != split:
-                raise DataError(f"{path} and the other list both name {name}; fetch them again.")
-    return splits
-
-
-def _folders(root: Path) -> dict[str, str]:
-    """Image → path, for the images that lie in `images_001/images` and its likes or flat beside the table."""
-    places = [*sorted(root.glob("images_*/images")), root]
-    return {
-        entry.name: f"{place.relative_to(root).as_posix()}/{entry.name}".removeprefix("./")
-        for place in places
-        for entry in os.scandir(place)
-        if entry.name.endswith(".png")
-    }
 
 
 def _view(word: str) -> View | None:

@@ -3,7 +3,7 @@
 Counts: 10,000 films, half of them with foreign objects: train 8,000, dev (here val) 1,000, test 1,000.
 Views: frontal; PA or AP is not told.
 Labels: 'foreign object', 1 or 0, drawn by twelve radiologists as rectangles, ellipses or polygons; support devices
-    were left out by them. None of CheXpert's fourteen.
+    were left out by them. None of CheXpert's label_vector.
 Language: none; there are no reports, so its text is made from labels.
 Licence: CC BY-NC 4.0.
 Citation: JF Healthcare, object-CXR: automatic detection of foreign objects on chest X-rays, MIDL challenge, 2020.
@@ -17,9 +17,10 @@ Defects: patients are not told, so each film counts as a patient of its own and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 from cxrlab.core.errors import DataError, short_repr
@@ -28,7 +29,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources.tables import Row, chosen_layout, find_optional, image_path, portable, read_rows
+from cxrlab.data.sources.tables import Row, chosen_layout, find_optional, image_path, posix_path, read_rows
 
 LABEL = "foreign object"
 KINDS = ("rectangle", "ellipse", "polygon")
@@ -70,7 +71,7 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     repeated = len(images) - len(names)
     return ImportPlan(
         items=list(names.values()),
-        study_id=_study_id,
+        study_id=attrgetter("id"),
         read=partial(read, config.root),
         total=len(names),
         layout="csv",
@@ -86,13 +87,18 @@ def read(root: Path, image: SourceImage) -> Imported | Dropped:
         return Dropped(image.id, NO_NAME)
     shapes = image.shapes or ()
     places = (f"{image.folder}/{image.name}", image.name, f"images/{image.name}", f"images/{image.folder}/{image.name}")
+    boxes: list[Box] = []
+    for shape in shapes:  # the rectangle around a shape, within the image's upper and left edge
+        across, down = shape.points[::2], shape.points[1::2]
+        left, top, right, bottom = (max(0.0, float(edge)) for edge in (min(across), min(down), max(across), max(down)))
+        boxes.append(Box(LABEL, (left, top, right, bottom)))
     study = Study(
         id=image.id,
         patient=image.id,
         images=(ImageFile(image_path(root, places), View.FRONTAL),),
         split=_TABLES[image.folder],
         own_labels={} if image.shapes is None else {LABEL: int(bool(shapes))},
-        boxes=tuple(Box(LABEL, _corners(shape)) for shape in shapes) or None,
+        boxes=tuple(boxes) or None,
         extra={"shapes": [{"kind": shape.kind, "points": list(shape.points)} for shape in shapes]} if shapes else {},
     )
     beyond = any(min(shape.points) < 0 for shape in shapes)
@@ -101,17 +107,12 @@ def read(root: Path, image: SourceImage) -> Imported | Dropped:
 
 def _images(folder: str, table: Path) -> Iterable[SourceImage]:
     needed = ("image_name",) if folder == "test" else ("image_name", "annotation")
-    for line, row in read_rows(table, needed, rename=_named):
-        name = PurePosixPath(portable(row["image_name"])).name
+    for line, row in read_rows(table, needed, rename={"image_path": "image_name"}):
+        name = PurePosixPath(posix_path(row["image_name"])).name
         shapes = _shapes(row, f"{table}:{line}")
         yield SourceImage(
             f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}", folder, name, shapes
         )
-
-
-def _named(header: list[str]) -> list[str]:
-    """The files say image_name, the challenge's page image_path."""
-    return ["image_name" if name == "image_path" else name for name in header]
 
 
 def _shapes(row: Row, place: str) -> tuple[Shape, ...] | None:
@@ -125,17 +126,6 @@ def _shapes(row: Row, place: str) -> tuple[Shape, ...] | None:
 
 
 def _shape(text: str, place: str) -> Shape:
-    kind, *points = _numbers(text, place)
-    enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
-    if kind not in (0, 1, 2) or not enough:
-        raise DataError(
-            f"{place}: 'annotation' holds {short_repr(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
-            "for each of three or more corners. Correct the row or fetch the table again."
-        )
-    return Shape(KINDS[int(kind)], tuple(points))
-
-
-def _numbers(text: str, place: str) -> Sequence[float]:
     try:
         values = [float(word) for word in text.split()]
     except ValueError:
@@ -144,15 +134,11 @@ def _numbers(text: str, place: str) -> Sequence[float]:
         raise DataError(
             f"{place}: 'annotation' holds {short_repr(text.strip())}, which is not numbers; fetch the table again."
         )
-    return [int(value) if value == int(value) else value for value in values]
-
-
-def _corners(shape: Shape) -> tuple[float, float, float, float]:
-    """The rectangle around a shape, within the image's upper and left edge."""
-    across, down = shape.points[::2], shape.points[1::2]
-    left, top, right, bottom = (max(0.0, float(edge)) for edge in (min(across), min(down), max(across), max(down)))
-    return left, top, right, bottom
-
-
-def _study_id(image: SourceImage) -> str:
-    return image.id
+    kind, *points = [int(value) if value == int(value) else value for value in values]
+    enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
+    if kind not in (0, 1, 2) or not enough:
+        raise DataError(
+            f"{place}: 'annotation' holds {short_repr(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
+            "for each of three or more corners. Correct the row or fetch the table again."
+        )
+    return Shape(KINDS[int(kind)], tuple(points))

@@ -44,12 +44,12 @@ from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     Row,
     chosen_layout,
-    digits,
     find_optional,
     is_image,
-    noted,
+    parse_digits,
     read_dicom_header,
     read_rows,
+    record_source_file,
 )
 from cxrlab.data.views import classify_views
 
@@ -106,7 +106,15 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
             used_settings=("projections",),
         )
     if table is not None and layout != "xml":
-        rows = _rows(table)
+        rows, seen = [], set()
+        for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
+            row["uid"] = str(int(parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
+            if row["uid"] in seen:
+                raise DataError(f"{table}:{line}: uid {row['uid']} stands there twice; fetch the table again.")
+            seen.add(row["uid"])
+            rows.append(row)
+        if not rows:
+            raise DataError(f"{table} lists no report; fetch it again.")
         return ImportPlan(
             items=rows,
             study_id=_csv_id,
@@ -144,7 +152,10 @@ def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: Row) ->
             remarks.append(SPREADSHEET_ERROR)
         elif text not in _NOTHING:
             texts[section] = text
-    extra = {name: _codes(row[column]) for name, column in (("mesh", "MeSH"), ("problems", "Problems"))}
+    extra = {
+        name: [code.strip() for code in row[column].split(";") if code.strip()]
+        for name, column in (("mesh", "MeSH"), ("problems", "Problems"))
+    }
     listed = {
         image: f"images/images_normalized/{image.number}_{image.name}.dcm.png" for image in images.get(row["uid"], [])
     }
@@ -197,23 +208,6 @@ def _listed_images(source: Source) -> dict[str, list[ImageName]]:
     for image in sorted(source.places):
         images.setdefault(image.number, []).append(image)
     return images
-
-
-def _rows(table: Path) -> list[Row]:
-    rows, seen = [], set()
-    for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
-        row["uid"] = str(int(digits(row["uid"], f"{table}:{line}: 'uid'")))
-        if row["uid"] in seen:
-            raise DataError(f"{table}:{line}: uid {row['uid']} stands there twice; fetch the table again.")
-        seen.add(row["uid"])
-        rows.append(row)
-    if not rows:
-        raise DataError(f"{table} lists no report; fetch it again.")
-    return rows
-
-
-def _codes(cell: str) -> list[str]:
-    return [code.strip() for code in cell.split(";") if code.strip()]
 
 
 def _xml_id(file: XmlFile) -> str:
@@ -298,20 +292,24 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
     """
     if place.is_dir():
         paths = sorted(place.glob("*.xml"), key=lambda path: _order(path.stem))
-        return (XmlFile(path.stem, _content(path)) for path in paths), len(paths)
-    files = sorted(_members(noted(place)), key=lambda file: _order(file.number))
+        return (
+            XmlFile(
+                path.stem, b"" if path.is_file() and not path.stat().st_size else read_bounded(path, MAX_REPORT_BYTES)
+            )
+            for path in paths
+        ), len(paths)
+    files = sorted(_members(record_source_file(place)), key=lambda file: _order(file.number))
     return files, len(files)
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file; an empty one is left out later, as any that is no XML, and does not stop the rest."""
-    return b"" if path.is_file() and not path.stat().st_size else read_bounded(path, MAX_REPORT_BYTES)
 
 
 def _members(archive: Path) -> list[XmlFile]:
     files: dict[str, bytes] = {}
     try:
-        with _unpacked(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as members:
+        with archive.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"  # by content: both kinds are called .tgz somewhere
+        whole = cast(IO[bytes], gzip.open(archive) if packed else archive.open("rb"))
+        unpacked = Unpacked(whole, archive, max_unpacked_bytes(archive), MAX_REPORT_BYTES)
+        with unpacked as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as members:
             for member in members:
                 name = PurePosixPath(member.name)
                 if not member.isreg() or name.suffix.lower() != ".xml" or name.name.startswith("."):
@@ -331,14 +329,6 @@ def _members(archive: Path) -> list[XmlFile]:
     if not files:
         raise DataError(f"{archive} holds no report (*.xml); fetch it again.")
     return [XmlFile(name, data) for name, data in files.items()]
-
-
-def _unpacked(archive: Path) -> Unpacked:
-    """The archive as it is, or what gzip packed: asked by content, since both are called .tgz somewhere."""
-    with archive.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    unpacked = cast(IO[bytes], gzip.open(archive) if packed else archive.open("rb"))
-    return Unpacked(unpacked, archive, max_unpacked_bytes(archive), MAX_REPORT_BYTES)
 
 
 def _tree(data: bytes) -> Element:
@@ -396,7 +386,7 @@ def image_name(text: str) -> ImageName | None:
 
 def read_projections(config: ImportConfig) -> Projections | None:
     """The table of views: the one that the settings name, else that of the root; None where there is none."""
-    given = config.projections and noted(config.projections)
+    given = config.projections and record_source_file(config.projections)
     found = given or find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
     if found is None:
         return None

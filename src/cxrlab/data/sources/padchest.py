@@ -4,7 +4,7 @@ Counts: about 160,900 films in 109,931 studies of 67,625 patients. CXR-697K coun
     report.
 Views: PA, AP (also AP_horizontal, lying down), lateral (L); COSTAL, for the ribs, and EXCLUDE become 'other'.
 Labels: 193 of its own, 27 % by physicians and the rest by a trained model, as lists of what the report names; what a
-    list does not name is unknown. Each that the vocabulary can express is mapped to CheXpert's fourteen.
+    list does not name is unknown. Each that the vocabulary can express is mapped to CheXpert's label_vector.
 Language: Spanish ('es'), lower case, without accents, words partly stemmed; kept whole as the report, without
     sections.
 Licence: research use by agreement with BIMCV; no redistribution.
@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 
@@ -36,11 +37,10 @@ from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
-    OLDEST,
+    MAX_AGE,
     Age,
     Row,
-    StudyDate,
-    StudyImages,
+    SourceStudy,
     chosen_layout,
     find_file,
     image_path,
@@ -89,7 +89,7 @@ class SourceImage:
     report_id: str
 
 
-def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
@@ -107,8 +107,10 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
         # The report stands in every row of its study; held once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return ImportPlan(
-        items=studies_with_priors(studies, _visit),
-        study_id=StudyImages.id_of,
+        items=studies_with_priors(
+            studies, _why_not, lambda study, images: (images[0].patient or study, parse_date(images[0].date))
+        ),
+        study_id=attrgetter("id"),
         read=partial(read, config.root),
         total=len(studies),
         layout="csv",
@@ -116,33 +118,48 @@ def plan(config: ImportConfig) -> ImportPlan[StudyImages[SourceImage]]:
     )
 
 
-def read(root: Path, visited: StudyImages[SourceImage]) -> Imported | Dropped:
+def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study with its Spanish report and everything that its lists name."""
-    images = visited.images
+    images = source_study.images
     first = images[0]
     reason = _why_not(images)
     if reason is not None:
-        return Dropped(visited.id, reason)
+        return Dropped(source_study.id, reason)
     age, sex = _age(first), parse_sex(first.sex)
     lists = {image.labels: listed(image.labels) for image in images}
-    own = dict.fromkeys((_spelled(name) for names in lists.values() for name in names or ()), 1)
+    own = dict.fromkeys((_SPELLINGS.get(name.lower(), name) for names in lists.values() for name in names or ()), 1)
     labels = to_chexpert_labels("padchest", own)
     spoiled = "No Finding" in labels and any(_cancels_normal(name) for name in own)
     if spoiled:
         del labels["No Finding"]
     report = next((image.report for image in images if image.report), None)
+    files: list[ImageFile] = []
+    for image in images:
+        if image.name:
+            folders = [image.folder, "", "images", f"images/{image.folder}"] if image.folder else ["", "images"]
+            path = image_path(root, [f"{folder}/{image.name}".removeprefix("/") for folder in folders])
+            # A projection that is none of our views keeps its own name beside it.
+            own_name = {"projection": image.projection} if image.projection not in ("", "PA", "AP", "L") else {}
+            files.append(ImageFile(path, _VIEWS.get(image.projection.upper(), View.OTHER), own_name))
+    extra = {
+        "language": "es" if report else None,
+        "report_id": first.report_id,
+        "label_method": first.method,
+        "localizations": list(dict.fromkeys(word for image in images for word in listed(image.localizations) or ())),
+    }
     study = Study(
-        id=visited.id,
-        patient=first.patient or visited.id,
-        images=tuple(_image(root, image) for image in images if image.name),
+        id=source_study.id,
+        patient=first.patient or source_study.id,
+        images=tuple(files),
         report=report,
         age=age.years,
         sex=sex.letter,
-        prior=visited.prior,
+        prior=source_study.prior,
         labels=labels,
         own_labels=own,
-        extra=_extra(images),
+        extra={key: value for key, value in extra.items() if value},
     )
+    words = {image.projection.upper() for image in images}
     remarks = present_remarks(
         age.remark,
         sex.remark,
@@ -154,7 +171,13 @@ def read(root: Path, visited: StudyImages[SourceImage]) -> Imported | Dropped:
         ROWS_DIFFER if len({frozenset(names or ()) for names in lists.values()}) > 1 else None,
         UNMAPPED if any(name not in PADCHEST for name in own) else None,
         NORMAL_BESIDE if spoiled else None,
-        *_image_remarks(images),
+        *(
+            (
+                None if all(image.name for image in images) else NO_IMAGE,
+                EXCLUDED if "EXCLUDE" in words else None,
+                VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
+            )
+        ),
     )
     return Imported(study, remarks)
 
@@ -204,48 +227,12 @@ def _image_of_study(row: Row) -> SourceImage:
     )
 
 
-def _visit(study: str, images: Sequence[SourceImage]) -> StudyDate | None:
-    return (
-        StudyDate(study, images[0].patient or study, parse_date(images[0].date)) if _why_not(images) is None else None
-    )
-
-
 def _why_not(images: Sequence[SourceImage]) -> str | None:
     if not images[0].study:
         return NO_STUDY
     if not any(image.name for image in images):
         return NO_IMAGE
     return PATIENTS_DIFFER if len({image.patient for image in images}) > 1 else None
-
-
-def _image(root: Path, image: SourceImage) -> ImageFile:
-    """An image by where it lies; a projection that is none of our views keeps its own name beside it."""
-    folders = [image.folder, "", "images", f"images/{image.folder}"] if image.folder else ["", "images"]
-    path = image_path(root, [f"{folder}/{image.name}".removeprefix("/") for folder in folders])
-    view = _VIEWS.get(image.projection.upper(), View.OTHER)
-    told = {"projection": image.projection} if image.projection not in ("", "PA", "AP", "L") else {}
-    return ImageFile(path, view, told)
-
-
-def _image_remarks(images: Iterable[SourceImage]) -> Sequence[str | None]:
-    words = {image.projection.upper() for image in images}
-    return (
-        None if all(image.name for image in images) else NO_IMAGE,
-        EXCLUDED if "EXCLUDE" in words else None,
-        VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
-    )
-
-
-def _extra(images: Sequence[SourceImage]) -> Mapping[str, object]:
-    first = images[0]
-    localizations = dict.fromkeys(word for image in images for word in listed(image.localizations) or ())
-    told = {
-        "language": "es" if any(image.report for image in images) else None,
-        "report_id": first.report_id,
-        "label_method": first.method,
-        "localizations": list(localizations),
-    }
-    return {key: value for key, value in told.items() if value}
 
 
 def _age(image: SourceImage) -> Age:
@@ -256,12 +243,7 @@ def _age(image: SourceImage) -> Age:
     if not day or not re.fullmatch(r"\d{4}", birth):
         return Age(None, AGE_UNREADABLE)
     years = int(day[:4]) - int(birth)
-    return Age(years) if 0 <= years <= OLDEST else Age(None, AGE_OUT_OF_RANGE)
-
-
-def _spelled(name: str) -> str:
-    """A label as the map spells it, whatever its capitals; one that the map does not know stays as it is."""
-    return _SPELLINGS.get(name.lower(), name)
+    return Age(years) if 0 <= years <= MAX_AGE else Age(None, AGE_OUT_OF_RANGE)
 
 
 def _cancels_normal(name: str) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
+from types import MappingProxyType
 from typing import IO, Generic, NamedTuple, TextIO, TypeVar, cast
 
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
@@ -31,7 +32,7 @@ from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
 
 Row = dict[str, str]
 # Characters of a row. Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some.
-LONGEST_ROW = 1 << 24
+MAX_ROW_CHARS = 1 << 24
 # Folders of a root in which a file is looked for that the root itself does not hold.
 _MOST_FOLDERS = 100
 # What an importer found so far, in order; see `record_source_files`.
@@ -49,7 +50,7 @@ def record_source_files() -> Iterator[dict[Path, None]]:
         _found.reset(token)
 
 
-def noted(file: Path) -> Path:
+def record_source_file(file: Path) -> Path:
     """The file, remembered as one that the corpus is made from; `find_file` and `find_optional` do it themselves."""
     files = _found.get()
     if files is not None:
@@ -82,7 +83,7 @@ def find_optional(root: Path, *names: str) -> Path | None:
         matches = sorted(root.glob(name)) if "*" in name else [root / name]
         for match in matches:
             if match.is_file():
-                return noted(match)
+                return record_source_file(match)
     return None
 
 
@@ -100,7 +101,7 @@ def read_rows(
     path: Path,
     needed: Sequence[str],
     *,
-    rename: Callable[[list[str]], list[str]] | None = None,
+    rename: Mapping[str, str] | Callable[[list[str]], list[str]] = MappingProxyType({}),
     padded: bool = False,
 ) -> Iterator[tuple[int, Row]]:
     """Each row with its line number, by column name; cells are stripped of blanks at both ends.
@@ -108,10 +109,10 @@ def read_rows(
     Args:
         path: A `.csv` file, or the same packed by gzip, told by content.
         needed: Columns that must be there.
-        rename: Gives the header's names as they should have been, for files whose header is known to be broken.
+        rename: Old → new column name, or a function of the whole header, where a header is known to be broken.
         padded: Let a row be shorter than the header; the cells that it lacks are empty.
     """
-    limit = csv.field_size_limit(LONGEST_ROW)
+    limit = csv.field_size_limit(MAX_ROW_CHARS)
     try:
         with _open(path) as stream:
             yield from _rows(path, stream, needed, rename, padded)
@@ -131,14 +132,13 @@ def _rows(
     path: Path,
     stream: TextIO,
     needed: Sequence[str],
-    rename: Callable[[list[str]], list[str]] | None,
+    rename: Mapping[str, str] | Callable[[list[str]], list[str]],
     padded: bool,
 ) -> Iterator[tuple[int, Row]]:
     lines = _Lines(path, stream)
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader, [])]
-    if rename is not None:
-        header = rename(header)
+    header = rename(header) if callable(rename) else [rename.get(name, name) for name in header]
     missing = [name for name in needed if name not in header]
     if missing:
         hint = did_you_mean(missing[0], header)
@@ -170,11 +170,11 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._stream.readline(LONGEST_ROW + 1 - self.taken)
+        line = self._stream.readline(MAX_ROW_CHARS + 1 - self.taken)
         self.taken += len(line)
-        if self.taken > LONGEST_ROW:
+        if self.taken > MAX_ROW_CHARS:
             raise DataError(
-                f"{self._path} holds a row of more than {LONGEST_ROW:,} characters; a quote is not closed there, or it "
+                f"{self._path} holds a row of more than {MAX_ROW_CHARS:,} characters; a quote is not closed there, or it "
                 "is not this table. Fetch it again."
             )
         if not line:
@@ -194,8 +194,8 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-OLDEST = 120
-AGE_OUT_OF_RANGE = f"age outside 0 to {OLDEST} years, left out"
+MAX_AGE = 120
+AGE_OUT_OF_RANGE = f"age outside 0 to {MAX_AGE} years, left out"
 AGE_UNREADABLE = "age not readable, left out"
 SEX_UNREADABLE = "sex neither F nor M, left out"
 
@@ -233,7 +233,7 @@ def parse_age(cell: str) -> Age:
     if match is None:
         return Age(None, AGE_UNREADABLE)
     years = float(match[1]) * _YEARS[match[2].upper()]
-    if years > OLDEST:
+    if years > MAX_AGE:
         return Age(None, AGE_OUT_OF_RANGE)
     return Age(int(years) if years == int(years) else round(years, 3))
 
@@ -264,7 +264,7 @@ def parse_label(cell: str, place: str) -> int | None:
     return int(value)
 
 
-def digits(cell: str, place: str) -> str:
+def parse_digits(cell: str, place: str) -> str:
     """The digits of a whole number as a table writes it: an id, a count; other programs may have put ".0" behind it.
 
     Args:
@@ -283,20 +283,22 @@ def present_remarks(*remarks: str | None) -> tuple[str, ...]:
 
 
 # One value for each of CHEXPERT_14, in its order; None is unknown.
-Fourteen = tuple[int | None, ...]
+LabelVector = tuple[int | None, ...]
 # What a table of labels must have; that nothing was found may be left to be concluded.
-NEEDED = tuple(name for name in CHEXPERT_14 if name != "No Finding")
+LABEL_COLUMNS = tuple(name for name in CHEXPERT_14 if name != "No Finding")
 
 AIRSPACE_OPACITY = "Airspace Opacity"
+# Labels by radiologists call one observation by another name.
+STANDARD_LABEL_NAMES = MappingProxyType({AIRSPACE_OPACITY: "Lung Opacity"})
 # The usual spellings, which need no closer look.
 _USUAL = {"": None, "1.0": 1, "0.0": 0, "-1.0": -1, "1": 1, "0": 0, "-1": -1}
 
 
-def fourteen(row: Row, place: str) -> Fourteen:
-    """The labels of one row; a column that is not there (see `NEEDED`) is unknown.
+def label_vector(row: Row, place: str) -> LabelVector:
+    """The labels of one row; a column that is not there (see `LABEL_COLUMNS`) is unknown.
 
     Args:
-        row: Cells by column, under our names (see `standard_label_names`).
+        row: Cells by column, under our names (see `STANDARD_LABEL_NAMES`).
         place: File and line, for the error of a cell that is no label.
     """
     cells = [row.get(column, "") for column in CHEXPERT_14]
@@ -306,17 +308,12 @@ def fourteen(row: Row, place: str) -> Fourteen:
         return tuple(parse_label(row.get(column, ""), f"{place}: '{column}'") for column in CHEXPERT_14)
 
 
-def standard_label_names(header: list[str]) -> list[str]:
-    """A header under our names: labels by radiologists call one observation "Airspace Opacity"."""
-    return ["Lung Opacity" if name == AIRSPACE_OPACITY else name for name in header]
-
-
-def stated(values: Fourteen) -> dict[str, int]:
+def known_labels(values: LabelVector) -> dict[str, int]:
     """The labels that are known, by name, for `Study.labels`."""
     return {name: value for name, value in zip(CHEXPERT_14, values, strict=True) if value is not None}
 
 
-def stronger(first: Fourteen, second: Fourteen) -> Fourteen:
+def merge_labels(first: LabelVector, second: LabelVector) -> LabelVector:
     """What two rows on the same study say together: a presence outweighs a doubt, a doubt an absence."""
     pairs = zip(first, second, strict=True)
     return tuple(strongest([value for value in pair if value is not None]) for pair in pairs)
@@ -331,13 +328,13 @@ def strongest(values: Iterable[int]) -> int | None:
     return max(values, key=_RANK.__getitem__, default=None)
 
 
-def to_chexpert_labels(corpus: str, own: Mapping[str, int], told_absent: Collection[str] = ()) -> dict[str, int]:
+def to_chexpert_labels(corpus: str, own: Mapping[str, int], equivalent: Collection[str] = ()) -> dict[str, int]:
     """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
 
     Args:
         corpus: Name of its label map; a label without a row there states nothing.
         own: Own label → 1, 0 or -1.
-        told_absent: Own labels that are as wide as the CheXpert label they lead to, so that the absence of the one is
+        equivalent: Own labels that are as wide as the CheXpert label they lead to, so that the absence of the one is
             the absence of the other. No rib fracture is not no fracture.
 
     `No Finding` is never -1.
@@ -346,7 +343,7 @@ def to_chexpert_labels(corpus: str, own: Mapping[str, int], told_absent: Collect
     found: dict[str, list[int]] = {}
     for name, value in own.items():
         label = rows[name].label if name in rows else None
-        if label is not None and (value != 0 or name in told_absent) and (label, value) != ("No Finding", -1):
+        if label is not None and (value != 0 or name in equivalent) and (label, value) != ("No Finding", -1):
             found.setdefault(label, []).append(value)
     return {label: max(found[label], key=_RANK.__getitem__) for label in CHEXPERT_14 if label in found}
 
@@ -377,7 +374,7 @@ def is_image(root: Path, path: str) -> bool:
         return False
 
 
-def portable(path: str) -> str:
+def posix_path(path: str) -> str:
     """A path of a table with `/` between its parts, without `./` in front, however the table writes it."""
     return PureWindowsPath(path).as_posix() if "\\" in path else path.removeprefix("./")
 
@@ -402,30 +399,31 @@ class StudyDate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StudyImages(Generic[SourceImage]):
+class SourceStudy(Generic[SourceImage]):
     """One study: its images in the order of the table, and the id of the study before."""
 
     id: str
     images: tuple[SourceImage, ...]
     prior: str | None
 
-    @staticmethod
-    def id_of(visited: StudyImages[SourceImage]) -> str:
-        """The id, for `ImportPlan.study_id`."""
-        return visited.id
-
 
 def studies_with_priors(
-    studies: Mapping[str, Sequence[SourceImage]], visit: Callable[[str, Sequence[SourceImage]], StudyDate | None]
-) -> list[StudyImages[SourceImage]]:
+    studies: Mapping[str, Sequence[SourceImage]],
+    why_not: Callable[[Sequence[SourceImage]], str | None],
+    patient_and_date: Callable[[str, Sequence[SourceImage]], tuple[str, str]],
+) -> list[SourceStudy[SourceImage]]:
     """The studies of a table in its order, each with its prior.
 
     Args:
         studies: Study → its images.
-        visit: When a study was made; None for one that will be left out and so is nobody's prior.
+        why_not: Why a study will be left out; such a study is no prior of another.
+        patient_and_date: The patient of a study, and its date as text that sorts in time; empty when unknown.
     """
-    before = prior_studies(filter(None, (visit(key, images) for key, images in studies.items())))
-    return [StudyImages(key, tuple(images), before.get(key)) for key, images in studies.items()]
+    dates = [
+        StudyDate(key, *patient_and_date(key, images)) for key, images in studies.items() if why_not(images) is None
+    ]
+    before = prior_studies(dates)
+    return [SourceStudy(key, tuple(images), before.get(key)) for key, images in studies.items()]
 
 
 def prior_studies(visits: Iterable[StudyDate]) -> dict[str, str]:
@@ -484,6 +482,6 @@ def read_dicom_header(root: Path, image: str) -> tuple[DicomInfo | None, str | N
         return None, HEADER_UNREADABLE
     if info.age is None:
         return info, None
-    if info.age > OLDEST:
+    if info.age > MAX_AGE:
         return replace(info, age=None), AGE_OUT_OF_RANGE
     return replace(info, age=int(info.age) if info.age == int(info.age) else round(info.age, 3)), None

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.label_maps import VINDR_CXR
@@ -59,7 +60,7 @@ KAGGLE_FINDINGS = (
     "Pulmonary fibrosis",
 )  # fmt: skip
 # These are as wide as CheXpert's labels of the same name.
-_TOLD_ABSENT = (
+_EQUIVALENT = (
     "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pneumonia", "Pneumothorax", "Pleural effusion",
     "No finding",
 )  # fmt: skip
@@ -92,10 +93,10 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     layout = chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = "kaggle" if not _tables(config.root) and find_optional(config.root, "train.csv") else "physionet"
-    images = _kaggle(config.root) if layout == "kaggle" else _physionet(config.root)
+    images = list(_read_tables(config.root, layout).values())
     return ImportPlan(
         items=images,
-        study_id=_study_id,
+        study_id=attrgetter("id"),
         read=partial(read, config.root),
         total=len(images),
         layout=layout,
@@ -109,9 +110,17 @@ def read(root: Path, image: SourceImage) -> Imported:
     path = image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
     header, unreadable = read_dicom_header(root, path)
     age = header.age if header is not None else None
-    votes = _votes(image.answers)
-    own = {label: _verdict(yes, of) for label, (yes, of) in votes.items()}
-    told = image.split == "train" and bool(votes)
+    seen: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for answers in image.answers.values():
+        asked.update(answers.keys())
+        seen.update(answers)
+    # Own label → how many readers saw it, of how many who were asked.
+    votes = {label: (seen[label], asked[label]) for label in VINDR_CXR if asked[label]}
+    own = {label: (1 if 2 * yes > of else 0 if yes == 0 else -1) for label, (yes, of) in votes.items()}
+    extra: dict[str, Any] = {}
+    if image.split == "train" and votes:
+        extra = {"readers": len(image.answers), "votes": {label: yes for label, (yes, _) in votes.items() if yes}}
     study = Study(
         id=image.id,
         patient=image.id,
@@ -119,10 +128,10 @@ def read(root: Path, image: SourceImage) -> Imported:
         split=image.split,
         age=age or None,
         sex=header.sex if header is not None else None,
-        labels=to_chexpert_labels("vindr-cxr", own, _TOLD_ABSENT),
+        labels=to_chexpert_labels("vindr-cxr", own, _EQUIVALENT),
         own_labels=own,
         boxes=tuple(image.boxes) or None,
-        extra={"readers": len(image.answers), "votes": _seen(votes)} if told else {},
+        extra=extra,
     )
     remarks = present_remarks(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
     return Imported(study, remarks)
@@ -140,29 +149,42 @@ def _tables(root: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-def _physionet(root: Path) -> list[SourceImage]:
+def _read_tables(root: Path, layout: str) -> dict[str, SourceImage]:
+    """The images of all tables by their names."""
+    images: dict[str, SourceImage] = {}
+    if layout == "kaggle":
+        table = find_optional(root, "train.csv")
+        if table is None:
+            raise DataError(f"{root} does not hold train.csv, Kaggle's table of boxes; give the folder that holds it.")
+        _add_boxes(images, table, "train", KAGGLE_FINDINGS, None)
+        return images
     tables = _tables(root)
     if not tables:
         raise DataError(
             f"{root} does not hold annotations/image_labels_train.csv or one of its like, nor Kaggle's train.csv; "
             "give the folder that holds them."
         )
-    images: dict[str, SourceImage] = {}
     for split in ("train", "test"):
         if ("image_labels", split) in tables:
-            _add_labels(images, tables["image_labels", split], split)
+            table = tables["image_labels", split]
+            for line, row in read_rows(
+                table,
+                ("image_id", "No finding"),
+                rename=_spelled,
+            ):
+                image = _image(images, row, split, f"{table}:{line}")
+                cells = {name: parse_label(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
+                reader = row.get("rad_id") or CONSENSUS
+                if reader in image.answers:
+                    raise DataError(
+                        f"{table}:{line} lists image {image.id} a second time for the same reader; fetch it again."
+                    )
+                image.answers[reader] = {
+                    name: value for name, value in cells.items() if value is not None and value >= 0
+                }
         if ("annotations", split) in tables:
             _add_boxes(images, tables["annotations", split], split, FINDINGS, NO_LABELS)
-    return list(images.values())
-
-
-def _kaggle(root: Path) -> list[SourceImage]:
-    table = find_optional(root, "train.csv")
-    if table is None:
-        raise DataError(f"{root} does not hold train.csv, Kaggle's table of boxes; give the folder that holds it.")
-    images: dict[str, SourceImage] = {}
-    _add_boxes(images, table, "train", KAGGLE_FINDINGS, None)
-    return list(images.values())
+    return images
 
 
 def _image(images: dict[str, SourceImage], row: Row, split: str, place: str) -> SourceImage:
@@ -175,14 +197,8 @@ def _image(images: dict[str, SourceImage], row: Row, split: str, place: str) -> 
     return image
 
 
-def _add_labels(images: dict[str, SourceImage], table: Path, split: str) -> None:
-    for line, row in read_rows(table, ("image_id", "No finding"), rename=_spelled):
-        image = _image(images, row, split, f"{table}:{line}")
-        cells = {name: parse_label(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
-        reader = row.get("rad_id") or CONSENSUS
-        if reader in image.answers:
-            raise DataError(f"{table}:{line} lists image {image.id} a second time for the same reader; fetch it again.")
-        image.answers[reader] = {name: value for name, value in cells.items() if value is not None and value >= 0}
+def _spelled(header: list[str]) -> list[str]:
+    return [_SPELLINGS.get(name.lower(), name) for name in header]
 
 
 def _add_boxes(
@@ -193,7 +209,11 @@ def _add_boxes(
     named: dict[str, dict[str, set[str]]] = {}
     for line, row in read_rows(table, ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")):
         image = _image(images, row, split, f"{table}:{line}")
-        label = _known(row["class_name"], f"{table}:{line}")
+        word = row["class_name"]
+        label = _SPELLINGS.get(word.lower())
+        if label is None:
+            hint = did_you_mean(word, VINDR_CXR)
+            raise DataError(f"{table}:{line}: 'class_name' is {short_repr(word)}.{hint} VinDr-CXR lists 28 labels.")
         box = None if label == "No finding" else _box(row, label, f"{table}:{line}")
         if box is not None:
             image.boxes.append(box)
@@ -202,15 +222,13 @@ def _add_boxes(
         if image.id not in labelled:
             named.setdefault(image.id, {}).setdefault(row.get("rad_id") or CONSENSUS, set()).add(label)
     for name, readers in named.items():
-        images[name].answers = _answers(asked, readers)
+        # Reader → label → whether he named it, for what all are asked and for what any of them named.
+        labels = dict.fromkeys((*asked, "No finding", *sorted(set[str]().union(*readers.values()))))
+        images[name].answers = {
+            reader: {label: int(label in his) for label in labels} for reader, his in readers.items()
+        }
         if unlabelled is not None:
             images[name].remarks.append(unlabelled)
-
-
-def _answers(asked: tuple[str, ...], named: Mapping[str, set[str]]) -> dict[str, dict[str, int]]:
-    """Reader → label → whether he named it, for what all are asked and for what any of them named."""
-    labels = dict.fromkeys((*asked, "No finding", *sorted(set[str]().union(*named.values()))))
-    return {reader: {label: int(label in his) for label in labels} for reader, his in named.items()}
 
 
 def _box(row: Row, label: str, place: str) -> Box | None:
@@ -225,39 +243,3 @@ def _box(row: Row, label: str, place: str) -> Box | None:
     if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
         raise DataError(f"{place} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again.")
     return Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None)
-
-
-def _spelled(header: list[str]) -> list[str]:
-    return [_SPELLINGS.get(name.lower(), name) for name in header]
-
-
-def _known(word: str, place: str) -> str:
-    label = _SPELLINGS.get(word.lower())
-    if label is None:
-        raise DataError(
-            f"{place}: 'class_name' is {short_repr(word)}.{did_you_mean(word, VINDR_CXR)} VinDr-CXR lists 28 labels."
-        )
-    return label
-
-
-def _votes(answers: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, int]]:
-    """Own label → how many readers saw it, of how many who were asked."""
-    yes: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    for said in answers.values():
-        asked.update(said.keys())
-        yes.update(said)
-    return {label: (yes[label], asked[label]) for label in VINDR_CXR if asked[label]}
-
-
-def _verdict(yes: int, asked: int) -> int:
-    """1 where more than half saw it, 0 where nobody did, -1 between."""
-    return 1 if 2 * yes > asked else 0 if yes == 0 else -1
-
-
-def _seen(votes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    return {label: yes for label, (yes, _) in votes.items() if yes}
-
-
-def _study_id(image: SourceImage) -> str:
-    return image.id

@@ -234,7 +234,10 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
         answer: The translated sections.
     """
     things = [thing for thing in merged(reading_of(answer)) if thing.present]
-    promised = _promised(study, corpus)
+    # Positive labels and what they mean; the corpus's own where its map knows them, else CheXpert's.
+    rows = LABEL_MAPS.get(corpus, {})
+    own = {name: rows[name] for name, value in study.own_labels.items() if value == 1 and name in rows}
+    promised = own or {name: LabelMapping(chexpert=name) for name, value in study.labels.items() if value == 1}
     found = [f"{DISAPPEARS}: {name}" for name, row in promised.items() if not _told(row, things)]
     if any(row.label == NORMAL for row in promised.values()):
         if chexpert_labels(things, complete=False).get(NORMAL) != 1:
@@ -271,13 +274,6 @@ def translation_violations(text: str, language: str, answer: Report) -> tuple[st
 def has_labels(study: Study) -> bool:
     """Whether there is anything to check a translation against."""
     return bool(study.own_labels or study.labels)
-
-
-def _promised(study: Study, corpus: str) -> dict[str, LabelMapping]:
-    """Positive labels and what they mean; the corpus's own where its map knows them, else CheXpert's."""
-    rows = LABEL_MAPS.get(corpus, {})
-    own = {name: rows[name] for name, value in study.own_labels.items() if value == 1 and name in rows}
-    return own or {name: LabelMapping(chexpert=name) for name, value in study.labels.items() if value == 1}
 
 
 def _told(row: LabelMapping, things: Iterable[Finding]) -> bool:

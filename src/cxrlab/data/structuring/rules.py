@@ -129,7 +129,9 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
         return sentence
     if not reading.findings and not reading.unread and _of_no_image(body, reading):
         return None
-    state = _anonymous(body, reading)
+    # Without age and sex, where nothing else hangs on them.
+    bare = anonymous(body)
+    state = bare if bare != body and _same(reading, bare) else body
     compared = any(finding.change is not None for finding in reading)
     if compared or (HINT.search(state) and not ADVISES.search(state)):
         state = _rewritten(state, reading, compared)
@@ -145,12 +147,6 @@ def _of_no_image(body: str, reading: Reading) -> bool:
     if ONLY_COMPARES.fullmatch(body):
         return not ALSO_STATES.search(body)
     return not reading.normal and describes_patient(body)
-
-
-def _anonymous(body: str, reading: Reading) -> str:
-    """Without age and sex, where nothing else hangs on them."""
-    bare = anonymous(body)
-    return bare if bare != body and _same(reading, bare) else body
 
 
 def _rewritten(body: str, reading: Reading, compared: bool) -> str:
@@ -368,7 +364,13 @@ def _changes(reading: Reading) -> int:
 
 def _candidates(text: str) -> Iterator[str]:
     """Ways to take one phrase of change out, the best first."""
-    for kind, start, end in _phrases(text):
+    # Kind and characters [start, end) of every phrase of change; the last first, since it is most often an aside.
+    matcher = load_matcher()
+    tokens = tokenize(text, matcher.spelling)
+    phrases = [phrase for phrase in matcher.find(tokens) if phrase.kind in _WANTED]
+    for kind, start, end in [
+        (phrase.kind, tokens[phrase.first].start, tokens[phrase.last - 1].end) for phrase in reversed(phrases)
+    ]:
         before, after = text[:start], text[end:]
         rest = _CLAUSE.sub("", after, count=1)
         if kind is Kind.RESOLUTION:
@@ -387,14 +389,6 @@ def _candidates(text: str) -> Iterator[str]:
             yield tidy(f"{bare} {sized}")
             yield tidy(f"{before}present{rest}")
             yield tidy(bare + rest)
-
-
-def _phrases(text: str) -> list[tuple[Kind, int, int]]:
-    """Kind and characters [start, end) of every phrase of change; the last first, since it is most often an aside."""
-    matcher = load_matcher()
-    tokens = tokenize(text, matcher.spelling)
-    phrases = [phrase for phrase in matcher.find(tokens) if phrase.kind in _WANTED]
-    return [(phrase.kind, tokens[phrase.first].start, tokens[phrase.last - 1].end) for phrase in reversed(phrases)]
 
 
 def _lowered_erasing(text: str) -> str:

@@ -27,7 +27,7 @@ from cxrlab.core.llm import ANSWERS, REQUESTS
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track
-from cxrlab.data.card import CARD, Card, card_settings
+from cxrlab.data.card import CARD, card_settings
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
@@ -77,9 +77,21 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
     prompt = load_prompt(config.prompt) if model is not None else None
-    with CorpusWriter(out, _card(source, config, prompt)) as writer:
+    # The card of the source, with what was done to its text.
+    with source.file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    idle = _WITHOUT_EFFECT if prompt is not None else (*_WITHOUT_EFFECT, *_OF_A_MODEL)
+    settings = {key: value for key, value in card_settings(config).items() if key not in idle}
+    if prompt is not None:
+        settings["prompt"] = f"{prompt.version} {prompt.digest}"
+    made = {"form": FORM, **settings, "of": {"sha256": digest, **source.card.settings}}
+    with CorpusWriter(
+        out, dataclasses.replace(source.card, settings=made, counts={}, dropped={}, remarks={})
+    ) as writer:
         if not writer.complete:
-            for name in _images(source.path):
+            # What of a corpus folder its studies may point at: everything but its own files and hidden ones.
+            names = sorted(entry.name for entry in source.path.iterdir())
+            for name in [name for name in names if name not in _OWN and not name.startswith(".")]:
                 writer.link(name, source.path / name)
             _keep_leave(config, out)
             windows = _windows(source, config, writer)
@@ -88,7 +100,17 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
             else:
                 done = _by_model(windows, model, prompt, config, source.card.name)
             with closing(done):
-                _write(writer, done, out / OUTCOMES, source.card)
+                # Each study after its outcome; an outcome that an earlier run wrote is not written again.
+                file = out / OUTCOMES
+                each = (one for window in done for one in window)
+                with JsonlAppender(file) as lines:
+                    there = {str(record.get("id")) for _, record in read_jsonl(file)}
+                    for study, outcome in track(
+                        each, f"structuring {source.card.name}", total=source.card.counts.get("studies")
+                    ):
+                        if study.id not in there:
+                            lines.append(outcome)
+                        writer.add(study, remarks=outcome.counted)
     return writer.finish()
 
 
@@ -171,17 +193,6 @@ def _by_model(
         yield window.finished(structurer.structure(window.to_structure))
 
 
-def _write(writer: CorpusWriter, done: Iterable[_Finished], file: Path, card: Card) -> None:
-    """Each study after its outcome; an outcome that an earlier run wrote is not written again."""
-    each = (one for window in done for one in window)
-    with JsonlAppender(file) as lines:
-        there = {str(record.get("id")) for _, record in read_jsonl(file)}
-        for study, outcome in track(each, f"structuring {card.name}", total=card.counts.get("studies")):
-            if study.id not in there:
-                lines.append(outcome)
-            writer.add(study, remarks=outcome.counted)
-
-
 def _keep_leave(config: StructureConfig, out: Path) -> None:
     """Write down under whose leave reports are sent away; a corpus has no settings of a run that would tell."""
     said = config.llm.connection.egress_permission
@@ -191,21 +202,3 @@ def _keep_leave(config: StructureConfig, out: Path) -> None:
     with JsonlAppender(out / LEAVE) as lines:
         if told not in [record for _, record in read_jsonl(out / LEAVE)]:
             lines.append(told)
-
-
-def _images(folder: Path) -> list[str]:
-    """What of a corpus folder its studies may point at: everything but its own files and hidden ones."""
-    names = sorted(entry.name for entry in folder.iterdir())
-    return [name for name in names if name not in _OWN and not name.startswith(".")]
-
-
-def _card(source: Corpus, config: StructureConfig, prompt: Prompt | None) -> Card:
-    """The card of the source, with what was done to its text."""
-    with source.file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    idle = _WITHOUT_EFFECT if prompt is not None else (*_WITHOUT_EFFECT, *_OF_A_MODEL)
-    settings = {key: value for key, value in card_settings(config).items() if key not in idle}
-    if prompt is not None:
-        settings["prompt"] = f"{prompt.version} {prompt.digest}"
-    made = {"form": FORM, **settings, "of": {"sha256": digest, **source.card.settings}}
-    return dataclasses.replace(source.card, settings=made, counts={}, dropped={}, remarks={})
