@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,19 +92,15 @@ class _Layer:
 
 def _both_ways(grey: Grey) -> Iterator[_Line]:
     """Lines of letters brighter than what is behind them, level and upright."""
-    for layer in _layers(grey):
+    side, steps, noise = min(grey.shape), _steps(grey), _noise(grey)
+    for window in sorted({max(5, side // 64 | 1), max(9, side // 32 | 1)}):  # for thin and for thick strokes
+        hat = grey - _opened(grey, window)
+        mask = hat >= max(CONTRAST, CONTRAST_NOISE * noise)
+        layer = _Layer(mask, hat, steps, max(PEAK, PEAK_NOISE * noise))
         yield from _lines(layer)
         for line in _lines(layer.turned()):
             left, top, right, bottom = line.box
             yield replace(line, box=(top, left, bottom, right))
-
-
-def _layers(grey: Grey) -> Iterator[_Layer]:
-    """What stands out, for thin and for thick strokes."""
-    side, steps, noise = min(grey.shape), _steps(grey), _noise(grey)
-    for window in sorted({max(5, side // 64 | 1), max(9, side // 32 | 1)}):
-        hat = grey - _opened(grey, window)
-        yield _Layer(hat >= max(CONTRAST, CONTRAST_NOISE * noise), hat, steps, max(PEAK, PEAK_NOISE * noise))
 
 
 def _noise(grey: Grey) -> float:
@@ -157,7 +152,10 @@ def _lines(layer: _Layer) -> Iterator[_Line]:
     parts = parts.chosen(clear & sized & (parts.area > 0.1 * parts.height * parts.width))
     if len(parts) > MOST_PARTS:
         parts = parts.chosen(np.sort(np.argsort(-parts.peak, kind="stable")[:MOST_PARTS]))
-    for members in _groups(_neighbours(parts)):
+    one, other = np.nonzero(_neighbours(parts))
+    roots = _connected(one, other, len(parts))
+    for root in np.unique(roots):
+        members = np.flatnonzero(roots == root)
         line = parts.chosen(members[np.argsort(parts.left[members], kind="stable")])
         box = int(line.left.min()), int(line.top.min()), int(line.right.max()), int(line.bottom.max())
         # How many letters a line has; letters of small text touch, so a wide part that is crossed often is several.
@@ -186,19 +184,6 @@ def _neighbours(parts: Parts) -> NDArray[np.bool_]:
     slack = np.maximum(1.0, 0.2 * taller)
     level = (np.abs(b1 - b2) <= slack) | (np.abs(t1 - t2) <= slack)
     return np.asarray(near & alike & level)
-
-
-def _groups(linked: NDArray[np.bool_]) -> list[Ints]:
-    """Members of each set of parts that are linked with one another, directly or through others."""
-    root = np.arange(len(linked))
-    one, other = np.nonzero(linked)
-    while (root[one] != root[other]).any():
-        least = np.minimum(root[one], root[other])
-        np.minimum.at(root, root[one], least)
-        np.minimum.at(root, root[other], least)
-        while (root[root] != root).any():
-            root = root[root]
-    return [np.flatnonzero(root == first) for first in np.unique(root)]
 
 
 def _grown(box: Corners, shape: tuple[int, ...]) -> Corners:
@@ -248,6 +233,18 @@ def _touch(one: Corners, other: Corners) -> bool:
 
 
 Ints = NDArray[np.intp]
+
+
+def _connected(one: Ints, other: Ints, count: int) -> Ints:
+    """[count]: the first member of each item's connected component, by pairs of linked items."""
+    root = np.arange(count)
+    while (root[one] != root[other]).any():
+        least = np.minimum(root[one], root[other])
+        np.minimum.at(root, root[one], least)
+        np.minimum.at(root, root[other], least)
+        while (root[root] != root).any():
+            root = root[root]
+    return root
 
 
 @dataclass(frozen=True)
@@ -300,11 +297,24 @@ def parts_of(mask: NDArray[np.bool_], values: NDArray[np.uint8], steps: NDArray[
         values: The peak of each part is taken from here; same shape.
         steps: Difference of each pixel to its neighbours, for the edge of each part; same shape.
     """
-    rows, starts, ends = _runs(mask)
+    # Row, first column and column after the last of every unbroken stretch, row by row.
+    edges = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)
+    edges[:, 1:-1] = mask[:, 1:] != mask[:, :-1]
+    edges[:, 0], edges[:, -1] = mask[:, 0], mask[:, -1]
+    edge_rows, edge_columns = np.nonzero(edges)
+    rows, starts, ends = edge_rows[::2], edge_columns[::2], edge_columns[1::2]
     if not len(rows):
         none, nothing = np.zeros(0, np.intp), np.zeros(0)
         return Parts(none, none, none, none, none, none, nothing, nothing)
-    roots, part = np.unique(_joined(rows, starts, ends, mask.shape[1]), return_inverse=True)
+    # Stretches of neighbouring rows that touch, at a corner too: one below may start where this one has just ended.
+    stride = mask.shape[1] + 2
+    below = (rows + 1) * stride
+    first = np.searchsorted(rows * stride + ends, below + starts, "left")
+    after = np.searchsorted(rows * stride + starts, below + ends, "right")
+    many = np.maximum(after - first, 0)
+    upper = np.repeat(np.arange(len(rows)), many)
+    lower = np.arange(len(upper)) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
+    roots, part = np.unique(_connected(upper, lower, len(rows)), return_inverse=True)
     count = len(roots)
     left, top = np.full(count, mask.shape[1]), np.full(count, mask.shape[0])
     right, bottom, area, peak = (np.zeros(count, np.intp) for _ in range(4))
@@ -325,37 +335,6 @@ def parts_of(mask: NDArray[np.bool_], values: NDArray[np.uint8], steps: NDArray[
     np.add.at(total, part, np.add.reduceat(steps[mask] * rim, stretches, dtype=np.intp))
     strokes = np.bincount(part, minlength=count) / (bottom - top)
     return Parts(left, top, right, bottom, area, peak, total / rims, strokes)
-
-
-def _runs(mask: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-    """Row, first column and column after the last of every unbroken stretch, row by row."""
-    edges = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)
-    edges[:, 1:-1] = mask[:, 1:] != mask[:, :-1]
-    edges[:, 0], edges[:, -1] = mask[:, 0], mask[:, -1]
-    rows, columns = np.nonzero(edges)
-    return rows[::2], columns[::2], columns[1::2]
-
-
-def _joined(rows: Ints, starts: Ints, ends: Ints, width: int) -> Ints:
-    """For each run the number of the first run of its part."""
-    stride = width + 2
-    below = (rows + 1) * stride
-    # Touching at a corner counts, so a run below may start where this one has just ended.
-    first = np.searchsorted(rows * stride + ends, below + starts, "left")
-    after = np.searchsorted(rows * stride + starts, below + ends, "right")
-    many = np.maximum(after - first, 0)
-    upper = np.repeat(np.arange(len(rows)), many)
-    lower = np.arange(len(upper)) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
-    root = np.arange(len(rows))
-    while True:
-        one, other = root[upper], root[lower]
-        if (one == other).all():
-            return root
-        least = np.minimum(one, other)
-        np.minimum.at(root, one, least)
-        np.minimum.at(root, other, least)
-        while (root[root] != root).any():
-            root = root[root]
 
 
 Shape = NDArray[np.float64]
@@ -388,24 +367,27 @@ _GRID = (7, 5)
 _WAYS = 8
 _PLACES = {name: place for place, name in enumerate(_LETTERS)}
 ALIKE = 0.7
+# [35, patterns]: every drawing of every letter, of mean 0 and spread 1.
+_DRAWN = np.array([[float(bit) for bit in one.replace(" ", "")] for drawn in _LETTERS.values() for one in drawn])
+_PATTERNS = ((_DRAWN - _DRAWN.mean(axis=1, keepdims=True)) / _DRAWN.std(axis=1, keepdims=True)).T
 
 
 def is_marker(letters: list[NDArray[np.bool_]]) -> bool:
     """Whether masks of letters, in reading order, spell a side marker, upright, turned or mirrored."""
     if not 1 <= len(letters) <= len(WORDS[-1]):
         return False
-    likeness = [_likeness(letter) for letter in letters]
+    similarity = [_similarity(letter) for letter in letters]
     words = [word for word in WORDS if len(word) == len(letters)]
     # An image that is turned or mirrored has all its letters turned or mirrored alike, and maybe read backwards.
     return any(
         all(one[way, place] >= ALIKE for one, place in zip(order, (_PLACES[name] for name in word), strict=True))
         for word in words
         for way in range(_WAYS)
-        for order in (likeness, likeness[::-1])
+        for order in (similarity, similarity[::-1])
     )
 
 
-def _likeness(letter: NDArray[np.bool_]) -> Shape:
+def _similarity(letter: NDArray[np.bool_]) -> Shape:
     """[8, letters]: the best correlation, -1 to 1, with each letter in each way to turn and mirror it."""
     found = np.full((_WAYS, len(_LETTERS)), -1.0)
     for first, seen in ((0, letter), (4, np.rot90(letter))):
@@ -417,7 +399,7 @@ def _likeness(letter: NDArray[np.bool_]) -> Shape:
             views = np.stack([grid, grid[::-1], grid[:, ::-1], grid[::-1, ::-1]]).reshape(4, -1)
             spread = views.std(axis=1, keepdims=True)
             centred = (views - views.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9)
-            alike = centred @ _patterns() / views.shape[1]
+            alike = centred @ _PATTERNS / views.shape[1]
             found[first : first + 4] = alike.reshape(4, len(_LETTERS), -1).max(axis=2)
     return found
 
@@ -427,12 +409,3 @@ def _weights(side: int, cells: int) -> Shape:
     edges, pixels = np.linspace(0, side, cells + 1), np.arange(side)
     over = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
     return np.asarray(np.maximum(over, 0.0) * cells / side)
-
-
-@cache
-def _patterns() -> Shape:
-    """[35, patterns]: every drawing of every letter, of mean 0 and spread 1."""
-    rows = [[float(bit) for bit in drawn.replace(" ", "")] for drawings in _LETTERS.values() for drawn in drawings]
-    grids = np.array(rows)
-    centred = (grids - grids.mean(axis=1, keepdims=True)) / grids.std(axis=1, keepdims=True)
-    return np.asarray(centred.T)

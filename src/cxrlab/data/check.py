@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from cxrlab.core.jsonl import parse_line, read_line
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.core.vocabulary import View
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.config import CheckConfig, SheetConfig
 from cxrlab.data.contact_sheet import contact_sheet
@@ -120,7 +120,7 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
     """
     folder = corpus_folder(path)
     file = folder / STUDIES
-    tally = _Findings(folder, duplicates=duplicates)
+    tally = _CorpusCheck(folder, duplicates=duplicates)
     inspect = partial(_inspect, folder, duplicates)
     total = sum(1 for _ in _lines(file))
     for line in track(ordered_map(inspect, _lines(file), workers), f"checking {folder.name}", total=total):
@@ -151,7 +151,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
         raise unreadable(error, file) from error
 
 
-def _inspect(folder: Path, likeness: bool, numbered: tuple[int, bytes]) -> _Inspected:
+def _inspect(folder: Path, hashed: bool, numbered: tuple[int, bytes]) -> _Inspected:
     number, line = numbered
     place = f"{folder / STUDIES}:{number}"
     try:
@@ -164,7 +164,11 @@ def _inspect(folder: Path, likeness: bool, numbered: tuple[int, bytes]) -> _Insp
     images: list[ImageFacts | None] = []
     for k, image in enumerate(study.images):
         picture = _read(folder / image.path, f"{place}, image {k}", "image", problems)
-        images.append(None if picture is None else _facts(picture, image.view, likeness=likeness))
+        if picture is None:
+            images.append(None)
+            continue
+        facts = image_facts(picture, image.view)
+        images.append(replace(facts, perceptual_hash=perceptual_hash(grey_image(picture))) if hashed else facts)
     if not study.images and not study.absent_images:
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
     shape = (images[0].height, images[0].width) if images and images[0] is not None else None
@@ -186,11 +190,6 @@ def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture
         return None
 
 
-def _facts(picture: Picture, view: View | None, *, likeness: bool) -> ImageFacts:
-    facts = image_facts(picture, view)
-    return replace(facts, likeness=perceptual_hash(grey_image(picture))) if likeness else facts
-
-
 def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
     known = {str(index) for index in range(len(study.findings or ()))}
     for key, path in study.masks.items():
@@ -205,7 +204,7 @@ def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...
 
 
 @dataclass
-class _Findings:
+class _CorpusCheck:
     """Everything that can only be told from many studies together."""
 
     folder: Path
@@ -215,7 +214,7 @@ class _Findings:
     places: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     priors: list[tuple[str, str, str]] = field(default_factory=list)
     pictures: dict[bytes, tuple[str | None, str]] = field(default_factory=dict)
-    likenesses: list[tuple[str, bytes, int]] = field(default_factory=list)
+    hashes: list[tuple[str, bytes, int]] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     absent: Counter[str] = field(default_factory=Counter)
     lacking: dict[str, list[str]] = field(default_factory=dict)
@@ -246,8 +245,8 @@ class _Findings:
                 self._take_image(image, study, k, line.place)
 
     def _take_image(self, image: ImageFacts, study: Study, k: int, place: str) -> None:
-        if image.likeness is not None:
-            self.likenesses.append((f"{study.id}#{k}", image.digest, image.likeness))
+        if image.perceptual_hash is not None:
+            self.hashes.append((f"{study.id}#{k}", image.digest, image.perceptual_hash))
         if study.split is None:
             return
         split, first = self.pictures.setdefault(image.digest, (study.split, place))
@@ -313,7 +312,7 @@ class _Findings:
         self.look_across()
         card = self.card()
         self.look_for_absent(card)
-        found = Duplicates(report_groups(self._texts()), image_groups(self.likenesses)) if self.duplicates else None
+        found = Duplicates(report_groups(self._texts()), image_groups(self.hashes)) if self.duplicates else None
         near = near_repeats(found, self._split_of) if found is not None else {}
         dropped, remarks = (card.dropped, card.remarks) if card is not None else ({}, {})
         statistics = self.tally.statistics(dropped, remarks, near)
@@ -381,7 +380,9 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
         if found.duplicates is not None:
             run.write(DUPLICATES, found.duplicates)
         if found.images:
-            _draw_sheet(corpus, config, run)
+            sheet = SheetConfig(n=config.images, columns=6, seed=config.seed, size=200)
+            with suppress(DataError):  # a corpus that cannot be opened has no sheet; the check reports why
+                contact_sheet(load_corpus(corpus), sheet, run.path(SHEET))
         # What a page says first: the card and the counts.
         counts = {"studies": found.studies, "patients": found.patients, "images": found.images}
         try:
@@ -398,12 +399,3 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
             }
         run.write(SUMMARY, {"corpus": {**about, "counts": {**counts, **found.splits}}, "check": found.to_json()})
     return found
-
-
-def _draw_sheet(corpus: Path, config: CheckConfig, run: Run) -> None:
-    """A sheet of images for the page; a corpus that cannot be opened has none, and the check has said why."""
-    sheet = SheetConfig(n=config.images, columns=6, seed=config.seed, size=200)
-    try:
-        contact_sheet(load_corpus(corpus), sheet, run.path(SHEET))
-    except DataError:
-        return

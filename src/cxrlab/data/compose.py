@@ -70,7 +70,18 @@ def plan(config: ComposeConfig) -> Composition:
         hint = "" if len(missing) == len(members) else ", or compose the others with --allow-missing"
         raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{told}")
     corpora = {name: load_corpus(member.corpus) for name, member in members.items() if name not in missing}
-    notes = [*_check_external(config, corpora), *_unknown(corpora)]
+    notes: list[str] = []
+    for path in config.external_to:
+        if config.allow_missing and not (path / CARD).is_file():
+            notes.append(f"not checked whether this is external to {path}: no complete corpus there")
+            continue
+        for name, corpus in corpora.items():
+            check_external(load_corpus(path).card, dataclasses.replace(corpus.card, name=name))
+    notes += [
+        f"not checked whether patients of '{name}' are in other members too: its card names no collection"
+        for name, corpus in corpora.items()
+        if len(corpora) > 1 and UNKNOWN in known_collections(corpus.card)
+    ]
     tree = Merge({name: member_branch(corpus, members[name]) for name, corpus in corpora.items()})
     here = {name: members[name] for name in corpora}
     seen = survey(tree, here, _collection_keys(corpora))
@@ -84,7 +95,10 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     folder inside a member, which the links of the new corpus would lead back into.
     """
     for name, corpus in composition.corpora.items():
-        if _stands_in(Path(out), corpus):
+        # Neither in the corpus nor in a folder of images that it links to.
+        homes = [home.resolve() for home in (corpus.path, *filter(Path.is_symlink, corpus.path.iterdir()))]
+        folder = Path(out).resolve()
+        if any(folder.is_relative_to(home) and folder != home for home in homes):
             raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its images; choose another --out.")
     for name, taken in composition.seen.taken.items():
         if not taken.studies:
@@ -104,12 +118,6 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     return build_corpus(out, _card(composition), recipe, workers=1)
 
 
-def _stands_in(out: Path, corpus: Corpus) -> bool:
-    """Whether a folder would be made in a corpus, or in a folder of images that it links to."""
-    homes = [corpus.path, *(entry for entry in corpus.path.iterdir() if entry.is_symlink())]
-    return any(out.resolve().is_relative_to(home.resolve()) and not out.resolve() == home.resolve() for home in homes)
-
-
 def _how_to_get(name: str, member: Member) -> str:
     data_set = member.data_set or name
     if data_set in IMPORTERS:
@@ -119,28 +127,6 @@ def _how_to_get(name: str, member: Member) -> str:
     return f"there is no corpus in {member.corpus}"
 
 
-def _check_external(config: ComposeConfig, corpora: Mapping[str, Corpus]) -> list[str]:
-    """Refuse members of a collection that was learnt from; returns a sentence for each corpus that is not there."""
-    notes: list[str] = []
-    for path in config.external_to:
-        if config.allow_missing and not (path / CARD).is_file():
-            notes.append(f"nobody checked whether this is external to {path}, which is not there")
-            continue
-        seen = load_corpus(path).card
-        for name, corpus in corpora.items():
-            check_external(seen, dataclasses.replace(corpus.card, name=name))
-    return notes
-
-
-def _unknown(corpora: Mapping[str, Corpus]) -> list[str]:
-    """A sentence for each member of which nobody knows whether its patients are those of another."""
-    return [
-        f"nobody checked whether patients of '{name}' are in other members too: its card names no collection"
-        for name, corpus in corpora.items()
-        if len(corpora) > 1 and UNKNOWN in known_collections(corpus.card)
-    ]
-
-
 def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
     """Member → a text that is the same for members of one collection; one without a collection is its own."""
     keys: dict[str, tuple[str, ...]] = {}
@@ -148,7 +134,7 @@ def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
         given = tuple(sorted(corpus.card.collections)) or (f"{corpus.path.resolve()}",)
         for other, theirs in keys.items():
             common = set(given) & set(theirs)
-            if common and (given != theirs or not _names_alike(corpus, corpora[other])):
+            if common and (given != theirs or not _same_patient_ids(corpus, corpora[other])):
                 raise DataError(
                     f"the members '{other}' and '{name}' share the collection {min(common)}, and a composition gives "
                     "patients other names, so that nobody can tell which are the same; take the corpora that it was "
@@ -158,9 +144,9 @@ def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
     return {name: ", ".join(given) for name, given in keys.items()}
 
 
-def _names_alike(one: Corpus, other: Corpus) -> bool:
-    """Whether the same patient has the same name in two corpora of one collection; only a composition changes names."""
-    # Its studies tell, also when they were structured or scrubbed since.
+def _same_patient_ids(one: Corpus, other: Corpus) -> bool:
+    """Whether a patient has the same id in two corpora of one collection; only a composition changes ids."""
+    # Its studies show it, also where they were structured or scrubbed since.
     composed = any(MEMBER in study.extra for corpus in (one, other) for study in islice(corpus.studies(), 1))
     return not composed or one.path.resolve() == other.path.resolve()
 
@@ -208,6 +194,11 @@ def _card(composition: Composition) -> Card:
         asked = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
         settings[name] = {"studies_sha256": sha256_of(corpus.file), **asked}
     found = [name for card in cards.values() for name in known_collections(card)]
+    table: list[Any] = []
+    for row in composition.rows:  # without what depends on the machine, and without unknown counts
+        values = {**to_dict(row), "note": NOT_THERE if row.note else None}
+        values["paper"] = {key: value for key, value in values.pop("paper").items() if value is not None}
+        table.append(plain({key: value for key, value in values.items() if value not in (None, {})}))
     return Card(
         name=composition.config.name,
         source=gathered("source"),
@@ -217,16 +208,8 @@ def _card(composition: Composition) -> Card:
         synthetic=all(card.synthetic for card in cards.values()),
         collections=tuple(dict.fromkeys(found)),
         absent=None if all(card.absent is None for card in cards.values()) else {},
-        extra={"table": [plain(_told(row)) for row in composition.rows]},
+        extra={"table": table},
     )
-
-
-def _told(row: Row) -> dict[str, Any]:
-    """A row of the table without what depends on the machine, and without what nobody knows."""
-    values = {**to_dict(row), "note": NOT_THERE if row.note else None}
-    paper = {key: value for key, value in values.pop("paper").items() if value is not None}
-    values = {**values, "paper": paper}
-    return {key: value for key, value in values.items() if value not in (None, {})}
 
 
 # On every study of a composition: the member that it comes from.
@@ -412,20 +395,35 @@ TEXTS_KEY = "texts"
 
 
 def member_branch(corpus: Corpus, member: Member) -> Node:
-    """The corpus, then what the member asks for, each as a node."""
+    """The corpus, then each setting of the member as a node."""
+
+    def of_splits(study: Study) -> Study | None:
+        return study if (study.split or "none") in member.splits else None
+
+    def of_views(study: Study) -> Study | None:
+        kept = [number for number, image in enumerate(study.images) if not member.views or image.view in member.views]
+        return with_images(study, kept) if kept else None
+
+    def with_texts(study: Study) -> Study | None:
+        kinds = [one.kind for one in pair_texts(study, member)]
+        keep = kinds or not member.needs_text
+        return dataclasses.replace(study, extra={**study.extra, TEXTS_KEY: kinds}) if keep else None
+
+    def into_split(study: Study) -> Study:
+        # Text that is not the source's is an error in a test split.
+        structured = {} if member.as_split == "test" else study.structured
+        return dataclasses.replace(study, split=member.as_split, structured=structured)
+
     node: Node = Source(corpus)
-    node = Filter(node, f"filter: split {', '.join(member.splits)}", partial(_of_splits, member))
-    if member.views:
-        node = Filter(node, f"filter: images {', '.join(member.views)}", partial(_of_views, member))
-    else:
-        node = Filter(node, "filter: any image", _with_images)
+    node = Filter(node, f"filter: split {', '.join(member.splits)}", of_splits)
+    node = Filter(node, f"filter: images {', '.join(member.views)}" if member.views else "filter: any image", of_views)
     wanted = f"{' then ' if member.pair == 'first' else ' and '}".join(member.texts)
     need = "filter: text" if member.needs_text else "text, if any:"
-    node = Filter(node, f"{need} {wanted} ({member.section})", partial(_with_texts, member))
+    node = Filter(node, f"{need} {wanted} ({member.section})", with_texts)
     if member.n is not None:
         node = Subset(node, member.n, member.seed)
     if member.as_split is not None:
-        node = Filter(node, f"into split {member.as_split}", partial(_into_split, member.as_split))
+        node = Filter(node, f"into split {member.as_split}", into_split)
     return node
 
 
@@ -445,31 +443,6 @@ def with_images(study: Study, kept: list[int]) -> Study:
     )
 
 
-def _of_splits(member: Member, study: Study) -> Study | None:
-    return study if (study.split or "none") in member.splits else None
-
-
-def _of_views(member: Member, study: Study) -> Study | None:
-    kept = [number for number, image in enumerate(study.images) if image.view and image.view.value in member.views]
-    return with_images(study, kept) if kept else None
-
-
-def _with_images(study: Study) -> Study | None:
-    return study if study.images else None
-
-
-def _with_texts(member: Member, study: Study) -> Study | None:
-    kinds = [one.kind for one in pair_texts(study, member)]
-    if member.needs_text and not kinds:
-        return None
-    return dataclasses.replace(study, extra={**study.extra, TEXTS_KEY: kinds})
-
-
-def _into_split(split: str, study: Study) -> Study:
-    # Text that is not the source's is an error in a test split.
-    return dataclasses.replace(study, split=split, structured={} if split == "test" else study.structured)
-
-
 @dataclass(frozen=True)
 class PairText:
     """A text that is paired with the images of its study.
@@ -485,27 +458,19 @@ class PairText:
 
 def pair_texts(study: Study, member: Member) -> list[PairText]:
     """The texts of a study that a member pairs with its images, in the order of `member.texts`; blank ones are none."""
-    found: dict[str, PairText] = {}
+    found: dict[str, str | None] = {}
     for choice in member.texts:
-        for one in _texts(study, choice, member.section):
-            if one.text.strip():
-                found.setdefault(one.kind, one)
-    texts = list(found.values())
+        if choice == "sections":
+            found[choice] = study.sections.section(member.section) if study.sections is not None else None
+        elif choice == "report":
+            found[choice] = study.report
+        else:
+            maker = choice.partition(":")[2]
+            for name, sections in study.structured.items():
+                if maker in ("", name):
+                    found.setdefault(f"structured:{name}", sections.get(member.section))
+    texts = [PairText(kind, text) for kind, text in found.items() if text and text.strip()]
     return texts[:1] if member.pair == "first" else texts
-
-
-def _texts(study: Study, choice: str, section: str) -> Sequence[PairText]:
-    if choice == "sections":
-        text = study.sections.section(section) if study.sections is not None else None
-        return [PairText(choice, text)] if text is not None else []
-    if choice == "report":
-        return [PairText(choice, study.report)] if study.report is not None else []
-    maker = choice.partition(":")[2]
-    return [
-        PairText(f"structured:{name}", sections[section])
-        for name, sections in study.structured.items()
-        if maker in ("", name) and section in sections
-    ]
 
 
 _BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerate((*SPLITS, None))}
@@ -604,7 +569,11 @@ class _Watch(Tally):
         super().__init__()
         self.tree = tree
         self.branches = {name: _Branch(member, collections[name]) for name, member in members.items()}
-        self._sources = {_leaf(node): self.branches[name] for name, node in tree.children.items()}
+        self._sources: dict[Node, _Branch] = {}
+        for name, node in tree.children.items():
+            while not isinstance(node, Source):
+                node = next(iter(node.children.values()))
+            self._sources[node] = self.branches[name]
         counts = Counter(collections[name] for name in members)
         self._shared = {collection for collection, count in counts.items() if count > 1}
         self._entered: dict[tuple[str, str], str] = {}
@@ -653,12 +622,6 @@ class _Watch(Tally):
                 f"study '{own_id}' enters twice, through the members '{other}' and '{name}'; take it from one of them, "
                 "or choose the members of one stage with --stage."
             )
-
-
-def _leaf(node: Node) -> Source:
-    while not isinstance(node, Source):
-        node = next(iter(node.children.values()))
-    return node
 
 
 def _leak(patients: Mapping[str, int], where: str) -> DataError:

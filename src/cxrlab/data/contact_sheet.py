@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -109,14 +109,24 @@ def _page(corpus: Corpus, studies: list[Study], config: SheetConfig, title: str)
         picture, whole = _picture(corpus, study, config)
         unreadable += not whole
         page.paste(picture, (left, top))
-        _write(draw, captions[place], (left, top + size + leading // 3), font, leading)
+        top += size + leading // 3
+        # Lines without a mark line up with those that have one.
+        indent = round(leading * 0.75) if any(line.mark for line in captions[place]) else 0
+        for line in captions[place]:
+            if line.mark is not None:
+                draw.rectangle((left, top + leading * 0.25, left + leading * 0.5, top + leading * 0.75), fill=line.mark)
+            draw.text((left + indent if line.ink is INK else left, top), line.text, line.ink, font)
+            top += leading
     return page, unreadable
 
 
 def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> list[_Line]:
     """The lines under an image; what does not fit into a dozen is cut with an ellipsis."""
     colours = _outline_colours(study) if config.masks else {}
-    lines = [_Line(text, QUIET) for text in islice(_wrapped(_heading(study), font, config.size), _HEADING)]
+    view = (study.images[0].view or "view unknown") if study.images else None
+    demographics = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
+    heading = " · ".join(part for part in (study.id, study.split, view, demographics) if part)
+    lines = [_Line(text, QUIET) for text in islice(_wrapped(heading, font, config.size), _HEADING)]
     most = len(lines) + _LINES
     for index, statement in _statements(study):
         # One line more than there is room for tells that something was cut.
@@ -125,27 +135,16 @@ def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> lis
     return lines if len(lines) <= most else [*lines[: most - 1], _Line("…", QUIET)]
 
 
-def _write(draw: ImageDraw.ImageDraw, lines: list[_Line], where: tuple[int, int], font: Font, leading: int) -> None:
-    left, top = where
-    # Lines without a mark line up with those that have one.
-    indent = round(leading * 0.75) if any(line.mark for line in lines) else 0
-    for line in lines:
-        if line.mark is not None:
-            draw.rectangle((left, top + leading * 0.25, left + leading * 0.5, top + leading * 0.75), fill=line.mark)
-        draw.text((left + indent if line.ink is INK else left, top), line.text, line.ink, font)
-        top += leading
-
-
 def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.Image, bool]:
     """The first image with its outlines, and whether all of it could be read; what could not is said on it."""
     blank = Image.new("RGB", (config.size, config.size), BLANK)
     if not study.images:
-        _say(blank, "no image", config.size // 2, QUIET)
+        _draw_note(blank, "no image", config.size // 2, QUIET)
         return blank, True
     try:
         array = to_uint8(corpus.rgb(study, 0, config.size))
     except DataError:
-        _say(blank, "cannot be read", config.size // 2)
+        _draw_note(blank, "cannot be read", config.size // 2)
         return blank, False
     whole = True
     for index, colour in (_outline_colours(study) if config.masks else {}).items():
@@ -159,11 +158,11 @@ def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.I
     picture = Image.fromarray(array)
     if not whole:
         picture.paste(BLANK, (0, config.size - config.size // 10, config.size, config.size))
-        _say(picture, "mask cannot be read", config.size - config.size // 20)
+        _draw_note(picture, "mask cannot be read", config.size - config.size // 20)
     return picture, whole
 
 
-def _say(picture: Image.Image, words: str, middle: int, ink: Colour = ALARM) -> None:
+def _draw_note(picture: Image.Image, words: str, middle: int, ink: Colour = ALARM) -> None:
     where = (picture.width / 2, middle)
     ImageDraw.Draw(picture).text(where, words, ink, _font(max(6, picture.width // 13)), anchor="mm")
 
@@ -180,12 +179,6 @@ def _outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _outline_colours(study: Study) -> dict[int, Colour]:
     drawn = sorted(int(key) for key in study.masks if key.isdigit())
     return {index: OUTLINES[place % len(OUTLINES)] for place, index in enumerate(drawn)}
-
-
-def _heading(study: Study) -> str:
-    view = (study.images[0].view or "view unknown") if study.images else None
-    person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
-    return " · ".join(part for part in (study.id, study.split, view, person) if part)
 
 
 def _statements(study: Study) -> list[tuple[int, str]]:
@@ -231,7 +224,9 @@ def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
         if line:
             yield line
         while not fits(word) and len(word) > 1:
-            piece = _longest(word[:width], fits)
+            # Characters of the longest beginning that fits, by halving; at least one.
+            start = word[:width]
+            piece = 1 + bisect_left(range(2, len(start) + 1), True, key=lambda length: not fits(start[:length]))
             yield word[:piece]
             word = word[piece:]
         line = word
@@ -242,11 +237,6 @@ def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
 def drawable(text: str) -> str:
     """The text in letters that the font has: it knows no accents, so é is drawn as e."""
     return "".join(mark for mark in unicodedata.normalize("NFKD", text) if not unicodedata.combining(mark))
-
-
-def _longest(word: str, fits: Callable[[str], bool]) -> int:
-    """Characters of the longest beginning that fits, by halving; at least one."""
-    return 1 + bisect_left(range(2, len(word) + 1), True, key=lambda length: not fits(word[:length]))
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,14 +61,14 @@ def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
 
     Reads once; keeps about 250 bytes for each different text, and the names.
     """
-    desk = _Desk()
+    grouper = _Grouper()
     rows: list[bytes] = []
     for name, text in texts:
-        if (found := words(text)) and desk.take(name, hashlib.blake2b(" ".join(found).encode(), digest_size=16)):
+        if (found := words(text)) and grouper.take(name, hashlib.blake2b(" ".join(found).encode(), digest_size=16)):
             rows.append(signature(found).tobytes())
     signatures = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), HASHES)
 
-    return desk.groups(
+    return grouper.groups(
         _sampled_bytes(signatures), lambda one, other: share(signatures[one], signatures[other]) >= NEAR_SHARE
     )
 
@@ -81,13 +81,17 @@ def image_groups(pictures: Iterable[tuple[str, bytes, int]]) -> Groups:
 
     Reads once; keeps about 250 bytes for each different picture, and the names.
     """
-    desk = _Desk()
+    grouper = _Grouper()
     hashes: list[int] = []
     for name, digest, value in pictures:
-        if desk.take(name, digest):
+        if grouper.take(name, digest):
             hashes.append(value)
     rows = hash_rows(hashes)
-    return desk.groups(_sampled_bits(rows), partial(_few_bits, rows))
+
+    def close(one: Rows, other: Rows) -> NDArray[np.bool_]:
+        return np.asarray(_ONES[rows[one] ^ rows[other]].sum(axis=1, dtype=np.int64) <= NEAR_BITS)
+
+    return grouper.groups(_sampled_bits(rows), close)
 
 
 def study_text(study: Study) -> str | None:
@@ -99,7 +103,7 @@ def study_text(study: Study) -> str | None:
     return study.report if study.report and study.report.strip() else None
 
 
-class _Desk:
+class _Grouper:
     """Sorts names by what they stand for: the first of each different thing, and those that repeat it."""
 
     def __init__(self) -> None:
@@ -149,10 +153,6 @@ def _sampled_bits(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint32]]:
         yield key
 
 
-def _few_bits(rows: NDArray[np.uint8], one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
-    return np.asarray(_ONES[rows[one] ^ rows[other]].sum(axis=1, dtype=np.int64) <= NEAR_BITS)
-
-
 Rows = NDArray[np.intp]
 Close = Callable[[Rows, Rows], NDArray[np.bool_]]
 
@@ -185,8 +185,11 @@ def linked(keys: Iterable[NDArray[Any]], close: Close, count: int) -> list[list[
                 first, second = sorted((_root(roots, a), _root(roots, b)))
                 roots[second] = first
             if alike.any():
-                roots = _settled(roots)
-    return _groups(roots)
+                while not np.array_equal(roots, settled := roots[roots]):  # every row leads to the first of its group
+                    roots = settled
+    order = np.argsort(roots, kind="stable")
+    starts = np.flatnonzero(np.diff(roots[order], prepend=-1))
+    return [part.tolist() for part in np.split(order, starts[1:]) if len(part) > 1]
 
 
 def _root(roots: Rows, row: int) -> int:
@@ -194,19 +197,6 @@ def _root(roots: Rows, row: int) -> int:
         roots[row] = roots[roots[row]]
         row = int(roots[row])
     return row
-
-
-def _settled(roots: Rows) -> Rows:
-    """Every row led straight to the first of its group."""
-    while not np.array_equal(roots, settled := roots[roots]):
-        roots = settled
-    return roots
-
-
-def _groups(roots: Rows) -> list[list[int]]:
-    order = np.argsort(roots, kind="stable")
-    starts = np.flatnonzero(np.diff(roots[order], prepend=-1))
-    return [part.tolist() for part in np.split(order, starts[1:]) if len(part) > 1]
 
 
 HASHES = 128

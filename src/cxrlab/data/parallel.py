@@ -126,7 +126,10 @@ class _Team(Generic[Item, Result]):
                     handed += 1
             if turn in answers:
                 turn += 1
-                yield _opened(answers.pop(turn - 1))
+                done, value, trace = answers.pop(turn - 1)
+                if not done:
+                    raise value from _InWorker(f"\n{trace}")
+                yield value
             elif self._busy:
                 answers.update(self._collected())
             else:
@@ -181,22 +184,9 @@ class _InWorker(Exception):
     """The traceback of an error in a worker, shown above it by `--debug`."""
 
 
-def _opened(answer: tuple[bool, Any, str]) -> Any:
-    done, value, trace = answer
-    if done:
-        return value
-    raise value from _InWorker(f"\n{trace}")
-
-
 def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection) -> None:
     """A worker's life: an item in, an answer out, until the pipe closes."""
-    # One thread for each worker's linear algebra.
-    follow_parent()
-    for name in _THREAD_VARIABLES:
-        os.environ[name] = "1"
-    _pin_loaded_blas()
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
+    _start_worker()
     parents.close()
     with suppress(EOFError, OSError):
         while True:
@@ -204,18 +194,13 @@ def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection)
             try:
                 answer = pickle.dumps((True, function(item), ""))
             except BaseException as error:  # whatever it is, it is the parent's to raise
-                answer = _packed(error)
+                trace = traceback.format_exc()
+                try:
+                    answer = pickle.dumps((False, error, trace))
+                    pickle.loads(answer)  # some errors can be packed and not be unpacked
+                except Exception:
+                    answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}"), trace))
             pipe.send_bytes(answer)
-
-
-def _packed(error: BaseException) -> bytes:
-    trace = traceback.format_exc()
-    try:
-        answer = pickle.dumps((False, error, trace))
-        pickle.loads(answer)  # some errors can be packed and not be unpacked
-    except Exception:
-        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}"), trace))
-    return answer
 
 
 def follow_parent() -> None:
@@ -224,14 +209,24 @@ def follow_parent() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
+def _start_worker() -> None:
+    """Use one thread for the linear algebra of each worker."""
+    follow_parent()
+    for name in _THREAD_VARIABLES:
+        os.environ[name] = "1"
+    _pin_loaded_blas()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
+
+
 def _pin_loaded_blas() -> None:
-    """A forked worker inherits a library that has already read its environment: ask it directly."""
+    """Set the threads of a forked library itself: it read its environment before the fork."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
     # Five columns stand before the path, which may hold spaces.
     for path in {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if "openblas" in line}:
-        # A library that was replaced on disk since it was loaded cannot be asked; it keeps its threads.
+        # A library that was replaced on disk since it was loaded cannot be opened; it keeps its threads.
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path)
             for name in _THREAD_SETTERS:

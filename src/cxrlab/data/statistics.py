@@ -159,8 +159,8 @@ class Tally:
         self._masked: Counter[str] = Counter()
         self._plain: Counter[str] = Counter()
         self._images = _ImageTally()
-        self.reports = Marks()
-        self.pictures = Marks()
+        self.reports = RepeatCounter()
+        self.pictures = RepeatCounter()
 
     def take(self, study: Study, images: Sequence[ImageFacts]) -> None:
         """Count one study and those of its images that could be read."""
@@ -202,7 +202,7 @@ class Tally:
             ages=self._by_split("age", (*(name for _, name in AGE_BANDS), UNKNOWN)),
             labels=self._label_counts("labels"),
             own_labels=self._label_counts("own_labels"),
-            texts={kind: quartiles(self._words[kind]) for kind in sorted(self._words, key=_text_place)},
+            texts={kind: quartiles(self._words[kind]) for kind in sorted(self._words, key=_text_order)},
             masked=dict(self._masked),
             with_text=self._plain["with_text"],
             with_prior=self._plain["with_prior"],
@@ -246,7 +246,7 @@ def usable(study: Study) -> str:
     return USABLE if study.split is not None else NO_SPLIT
 
 
-class Marks:
+class RepeatCounter:
     """Which things come more than once, by marks of sixteen bytes that stand for them."""
 
     def __init__(self) -> None:
@@ -329,7 +329,7 @@ def text_digest(text: str) -> bytes:
     return hashlib.blake2b(" ".join(words(text)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _text_place(kind: str) -> tuple[int, str]:
+def _text_order(kind: str) -> tuple[int, str]:
     return (SECTIONS.index(kind), kind) if kind in SECTIONS else (len(SECTIONS), kind)
 
 
@@ -358,7 +358,7 @@ class ImageFacts:
         high: Grey that 1 % of the pixels exceed.
         inverted: It looks as if bone were dark; only a frontal image is asked.
         digest: Mark of what it shows: the same image saved in another way has the same one.
-        likeness: Perceptual hash; None where nobody asked for one.
+        perceptual_hash: Perceptual hash; None where nobody asked for one.
     """
 
     width: int
@@ -371,7 +371,7 @@ class ImageFacts:
     high: float
     inverted: bool
     digest: bytes
-    likeness: int | None = None
+    perceptual_hash: int | None = None
 
 
 def image_facts(picture: Picture, view: View | None) -> ImageFacts:
