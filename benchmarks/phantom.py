@@ -25,26 +25,26 @@ from PIL import Image
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map, worker_count
-from cxrlab.data.phantom.corpus import Order, make_phantom, orders
+from cxrlab.data.phantom.corpus import PatientVisits, make_phantom, patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
 FLOOR = 100.0  # studies a second on two cores that the project promises
 
 
-def draw(config: PhantomConfig, order: Order) -> int:
+def draw(config: PhantomConfig, order: PatientVisits) -> int:
     """Render one patient's images and masks and keep nothing."""
     case = draw_patient(config.seed, order.patient)
     for visit in case.visits[: order.visits]:
-        sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
-        render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+        phantom_patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
+        render(phantom_patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
     return order.visits
 
 
 def drawing_rate(config: PhantomConfig) -> float:
     """Studies a second, images and masks, all cores."""
     start = time.perf_counter()
-    count = sum(ordered_map(partial(draw, config), orders(config), config.workers, ahead=64))
+    count = sum(ordered_map(partial(draw, config), patients_with_visits(config), config.workers, ahead=64))
     return count / (time.perf_counter() - start)
 
 

@@ -21,7 +21,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.duplicates import NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.images import load_image
-from cxrlab.data.phantom.corpus import orders
+from cxrlab.data.phantom.corpus import patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
@@ -86,11 +86,11 @@ def phantoms(count: int) -> list[ImageArray]:
     """One image each of `count` phantoms."""
     config = PhantomConfig(n=4 * count, size=192, seed=7)
     images: list[ImageArray] = []
-    for order in orders(config):
+    for order in patients_with_visits(config):
         case = draw_patient(config.seed, order.patient)
         visit = case.visits[0]
-        sitter = PhantomPatient(config.seed, case.patient, visit.sex, visit.age)
-        images.append(render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image)
+        phantom_patient = PhantomPatient(config.seed, case.patient, visit.sex, visit.age)
+        images.append(render(phantom_patient, visit.number, visit.view, visit.findings, config.size, masks=False).image)
         if len(images) == count:
             break
     return images

@@ -38,8 +38,8 @@ def images(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray
     case = draw_patient(7, patient, CaseConfig(faint=0.0))
     all_images, truth = [], []
     for visit in case.visits:
-        sitter = PhantomPatient(7, patient, visit.sex, case.visits[0].age)
-        image = render(sitter, visit.number, visit.view, visit.findings, size, preset, masks=False)
+        phantom_patient = PhantomPatient(7, patient, visit.sex, case.visits[0].age)
+        image = render(phantom_patient, visit.number, visit.view, visit.findings, size, preset, masks=False)
         all_images.append(np.rint(image.image * 255).astype(np.uint8))
         there = [f for f in visit.findings if f.present]
         truth.append(

@@ -17,7 +17,7 @@ import numpy as np
 from cxrlab.core.randomness import generator, uniform
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.phantom.corpus import Order, orders
+from cxrlab.data.phantom.corpus import PatientVisits, patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 from cxrlab.models import baselines
@@ -25,13 +25,13 @@ from cxrlab.models import baselines
 ImageArray = tuple[int, np.ndarray, frozenset]
 
 
-def images(config: PhantomConfig, order: Order) -> list[ImageArray]:
+def images(config: PhantomConfig, order: PatientVisits) -> list[ImageArray]:
     """Fold, image and its (finding, side) pairs for each visit of one patient."""
     case = draw_patient(config.seed, order.patient)
     out = []
     for visit in case.visits[: order.visits]:
-        sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
-        image = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
+        phantom_patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
+        image = render(phantom_patient, visit.number, visit.view, visit.findings, config.size, masks=False).image
         pairs = frozenset((f.observation, f.side) for f in visit.present)
         out.append((int(5 * uniform(config.seed, "fold", order.patient)), image, pairs))
     return out
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=2400)
     args = parser.parse_args()
     config = PhantomConfig(n=args.n, size=96, seed=7)
-    drawn = [image for some in ordered_map(partial(images, config), orders(config)) for image in some]
+    drawn = [image for some in ordered_map(partial(images, config), patients_with_visits(config)) for image in some]
     folds, pairs = np.array([fold for fold, _, _ in drawn]), [pair for _, _, pair in drawn]
     order = generator(7, "random neighbour").permutation(len(pairs))
     print(f"random neighbour                  {shared_f1(pairs, [pairs[k] for k in order]):.3f}")

@@ -10,14 +10,14 @@ from PIL import Image
 
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.phantom.corpus import draw_studies, orders
+from cxrlab.data.phantom.corpus import draw_studies, patients_with_visits
 
 
 @cache
 def frontal_images(n: int = 8, size: int = 128, preset: str = "standard") -> tuple[np.ndarray, ...]:
     """Phantoms, [size, size] in [0, 1]."""
     config = PhantomConfig(n=n, size=size, seed=5, preset=preset)
-    drawn = [one for order in orders(config) for one in draw_studies(config, order)]
+    drawn = [one for order in patients_with_visits(config) for one in draw_studies(config, order)]
     pictures = [Image.open(io.BytesIO(one.files[one.study.images[0].path])) for one in drawn]
     return tuple(np.asarray(picture, np.float32) / np.float32(255) for picture in pictures)
 

@@ -9,14 +9,14 @@ import numpy as np
 from PIL import Image
 
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.phantom.corpus import DRAWING, draw_studies, orders
+from cxrlab.data.phantom.corpus import DRAWING, draw_studies, patients_with_visits
 
 CONFIG = PhantomConfig(n=12, size=64, seed=5)
 
 
 def fingerprint() -> dict[str, object]:
     """The drawing number, mean grey of each image's quarters in hundredths, and a digest of truth and words."""
-    drawn = [one for order in orders(CONFIG) for one in draw_studies(CONFIG, order)]
+    drawn = [one for order in patients_with_visits(CONFIG) for one in draw_studies(CONFIG, order)]
     greys = []
     for one in drawn:
         image = np.asarray(Image.open(io.BytesIO(one.files[one.study.images[0].path]))) / 255

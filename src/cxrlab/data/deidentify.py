@@ -9,6 +9,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,19 +270,15 @@ def identifying_tags(header: Dataset) -> tuple[str, ...]:
     Values are looked at for being empty, never returned. A private element is counted by
     `private_tags`; what a sequence holds is not listed apart from it.
     """
-    strange = {name for name, kept, given in _kept_values(header) if len(kept) < given}
-    found = _names(header, {*_STAYS - strange, *_own_names(header)})
+    unusual = {name for name, kept, given in _kept_values(header) if len(kept) < given}
+    own = set()  # elements that an earlier cleaning wrote, as far as they have the form that it gives them
+    if str(header.get("DeidentificationMethod") or "") == METHOD:
+        own = {name for name, form in _PSEUDONYM.items() if form.fullmatch(str(header.get(name) or ""))}
+        own.add("DeidentificationMethod")
+    found = _names(header, {*_STAYS - unusual, *own})
     meta = _names(header.file_meta, _META)
     preamble = ["FilePreamble"] if any(header.preamble or b"") else []
     return tuple(dict.fromkeys([*preamble, *meta, *found]))
-
-
-def _own_names(header: Dataset) -> list[str]:
-    """Elements that an earlier cleaning put there, as far as they have the form that it gives them."""
-    if str(header.get("DeidentificationMethod") or "") != METHOD:
-        return []
-    fitting = [name for name, form in _PSEUDONYM.items() if form.fullmatch(str(header.get(name) or ""))]
-    return ["DeidentificationMethod", *fitting]
 
 
 def private_tags(header: Dataset) -> int:
@@ -315,7 +312,10 @@ def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
     for name in _TABLES:
         if header.get(name):
             setattr(clean, name, [_kept(item, New(), little=little) for item in header[name].value])
-    clean.SOPClassUID = _sop_class(header)
+    kind = str(header.get("SOPClassUID") or "")
+    # One that no standard defines could be anything, and becomes a secondary capture.
+    standard = re.fullmatch(r"1\.2\.840\.10008(\.\d+)+", kind)
+    clean.SOPClassUID = kind if standard else "1.2.840.10008.5.1.4.1.1.7"
     for name in _UIDS:
         value = str(header.get(name) or "")
         if not value and name == "SOPInstanceUID":  # every file must have one; old ones do not
@@ -368,21 +368,12 @@ def _kept_values(header: Dataset) -> Iterator[tuple[str, list[int | str], int]]:
     for names, read in forms:
         for name in names:
             if name in header and not _empty(header[name].value):
-                given = _several(header[name].value)
-                yield name, list(_readable(given, read)), len(given)
-
-
-def _several(value: Any) -> list[Any]:
-    return list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
-
-
-def _readable(values: list[Any], read: Callable[[Any], int | str]) -> Iterator[int | str]:
-    """The values up to the first that is not of its form."""
-    for value in values:
-        try:
-            yield read(value)
-        except (ValueError, TypeError, OverflowError):
-            return
+                value = header[name].value
+                given = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+                kept: list[int | str] = []
+                with suppress(ValueError, TypeError, OverflowError):  # up to the first that is not of its form
+                    kept.extend(map(read, given))
+                yield name, kept, len(given)
 
 
 def _whole(value: Any) -> int:
@@ -411,13 +402,9 @@ def _table(value: Any, *, little: bool) -> bytes:
     if isinstance(value, bytes):
         even = value + b"\0" * (len(value) % 2)
         return even if little else np.frombuffer(even, ">u2").astype("<u2").tobytes()
-    return np.array([int(entry) & 0xFFFF for entry in _several(value)], "<u2").tobytes()
-
-
-def _sop_class(header: Dataset) -> str:
-    """The kind of image; one that no standard defines could be anything, and becomes a secondary capture."""
-    value = str(header.get("SOPClassUID") or "")
-    return value if re.fullmatch(r"1\.2\.840\.10008(\.\d+)+", value) else "1.2.840.10008.5.1.4.1.1.7"
+    return np.array(
+        [int(entry) & 0xFFFF for entry in (value if hasattr(value, "__iter__") else [value])], "<u2"
+    ).tobytes()
 
 
 def _age(text: str) -> str:
@@ -443,13 +430,21 @@ def is_picture(data: bytes) -> bool:
 
 def identifying_parts(data: bytes, name: str) -> tuple[str, ...]:
     """Names of what a file carries beside its pixels: PNG chunks of text and time, JPEG notes, bytes after its end."""
+    found: list[str] = []
     if data.startswith(PNG_START):
         chunks = list(_chunks(data))
-        found = [kind for kind, _ in chunks if kind not in _PNG_NEEDS]
+        found += [kind for kind, _ in chunks if kind not in _PNG_NEEDS]
         after = bool(chunks) and chunks[-1][1] < len(data)
     else:
         segments = list(_segments(data, name))
-        found = [_segment_name(mark, part) for mark, part, _ in segments if not _needed(mark, part)]
+        for mark, part, _ in segments:
+            jfif = mark == _APP0 and part[4:9] == b"JFIF\0" and len(part) == len(_JFIF)
+            adobe = mark == _APP14 and part[4:9] == b"Adobe" and len(part) == 16
+            if mark == _COMMENT:
+                found.append("comment")
+            elif 0xE0 <= mark <= 0xEF and not jfif and not adobe:
+                exif = part[4:10] == b"Exif\0\0"
+                found.append("EXIF" if exif else "thumbnail" if mark == _APP0 else f"APP{mark - 0xE0}")
         after = segments[-1][2] < len(data)
     return tuple(dict.fromkeys([*found, *(["bytes after the end"] if after else [])]))
 
@@ -511,22 +506,6 @@ def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:
     raise DataError(f"{name} is damaged or cut short; download or write it again.")
 
 
-def _needed(mark: int, part: bytes) -> bool:
-    if mark == _APP0:
-        return part[4:9] == b"JFIF\0" and len(part) == len(_JFIF)
-    if mark == _APP14:
-        return part[4:9] == b"Adobe" and len(part) == 16
-    return not (0xE0 <= mark <= 0xEF or mark == _COMMENT)
-
-
-def _segment_name(mark: int, part: bytes) -> str:
-    if mark == _COMMENT:
-        return "comment"
-    if part[4:10] == b"Exif\0\0":
-        return "EXIF"
-    return "thumbnail" if mark == _APP0 else f"APP{mark - 0xE0}"
-
-
 KEY = "pseudonyms.key"
 _BYTES = 32
 # Short values occur in paths by chance: a patient called 1 does not name every folder with a 1 in it, and one called
@@ -556,17 +535,15 @@ class Pseudonyms:
         ordered = sorted({one for one in identifiers if len(one) >= SHORTEST}, key=lambda one: (-len(one), one))
         if not ordered:
             return path
-        either = "|".join(map(_pattern, ordered))
+        patterns = [
+            re.escape(one) if len(one) >= ANYWHERE else rf"(?<![^\W_]){re.escape(one)}(?![^\W_])" for one in ordered
+        ]
+        either = "|".join(patterns)
         return re.sub(either, lambda found: self._mark("name", found[0], 8).hex(), path, flags=re.IGNORECASE)
 
     def _mark(self, kind: str, value: str, size: int) -> bytes:
         text = f"{kind}\0{value}".encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, key=self.key, digest_size=size).digest()
-
-
-def _pattern(value: str) -> str:
-    whole = re.escape(value)
-    return whole if len(value) >= ANYWHERE else rf"(?<![^\W_]){whole}(?![^\W_])"
 
 
 def pseudonyms_in(folder: Path) -> Pseudonyms:

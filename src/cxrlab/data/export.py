@@ -98,7 +98,11 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
             for _ in track(copied, f"exporting to {name}", total=len(layout.images)):
                 pass
         for path, rows in layout.tables.items():
-            write_bytes(folder / path, _csv(rows, packed=path.endswith(".gz")))
+            text_stream = io.StringIO(newline="")
+            csv.writer(text_stream, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
+            data = text_stream.getvalue().encode()
+            # Without the time of packing, which would make equal tables differ.
+            write_bytes(folder / path, gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
         (folder / _UNFINISHED).unlink()
     finally:
         lock.release()
@@ -119,14 +123,6 @@ def _copy(corpus: Corpus, folder: Path, image: ImageCopy) -> None:
     else:
         raise DataError(f"an image cannot be written as {image.path}; use .png or .jpg.")
     write_bytes(folder / image.path, data, durable=False)
-
-
-def _csv(rows: Iterable[Sequence[Any]], *, packed: bool) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
-    data = text.getvalue().encode()
-    # Without the time of packing, which would make equal tables differ.
-    return gzip.compress(data, mtime=0) if packed else data
 
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
@@ -196,22 +192,33 @@ def mimic_cxr_layout(corpus: Corpus) -> Layout:
     chosen = [one for one in numbered(corpus.studies()) if one.study.images]
     firsts = [one for one in chosen if one.visit == 0]
     ages = {one.patient: one.study.age for one in firsts}
-    images = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
+    images: list[tuple[Numbered, int, str]] = []
+    for one in chosen:
+        for k in range(len(one.study.images)):
+            # Forty hexadecimal digits in five groups, as the data set names its images.
+            digits = hashlib.sha1(f"{one.study.id}#{k}".encode(), usedforsecurity=False).hexdigest()
+            images.append((one, k, "-".join(digits[at : at + 8] for at in range(0, 40, 8))))
+    patients: list[Sequence[Any]] = [_PATIENTS]
+    for one in firsts:
+        age = "" if one.study.age is None else int(one.study.age)
+        patients.append((_subject(one), one.study.sex or "", age, _FIRST_YEAR, "", ""))
+    labels: list[Sequence[Any]] = [("subject_id", "study_id", *_LABELS)]
+    for one in chosen:
+        given = one.study.labels
+        cells = (f"{given[name]:.1f}" if name in given else "" for name in _LABELS)
+        labels.append((_subject(one), _study(one), *cells))
+    splits: list[Sequence[Any]] = [("dicom_id", "study_id", "subject_id", "split")]
+    for one, _, name in images:  # an image of a study without a split is not listed
+        if split := _SPLITS.get(one.study.split or ""):
+            splits.append((name, _study(one), _subject(one), split))
     texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
     return Layout(
         images=[ImageCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in images],
         texts=texts,
         tables={
-            "mimic-cxr-2.0.0-chexpert.csv.gz": [("subject_id", "study_id", *_LABELS), *map(_labels, chosen)],
-            "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
-            "mimic-cxr-2.0.0-split.csv.gz": [
-                ("dicom_id", "study_id", "subject_id", "split"),
-                *(
-                    (name, _study(one), _subject(one), split)
-                    for one, _, name in images
-                    if (split := _SPLITS.get(one.study.split or ""))
-                ),
-            ],
+            "mimic-cxr-2.0.0-chexpert.csv.gz": labels,
+            "patients.csv.gz": patients,
+            "mimic-cxr-2.0.0-split.csv.gz": splits,
             IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
             "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_image(one, k, name, ages) for one, k, name in images)],
         },
@@ -237,22 +244,6 @@ def _image(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -
     meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
     done = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
     return (name, _subject(one), _study(one), done, position, "", "", date, "120000.000", done, meaning, "Erect")
-
-
-def _patient(one: Numbered) -> Sequence[Any]:
-    age = "" if one.study.age is None else int(one.study.age)
-    return (_subject(one), one.study.sex or "", age, _FIRST_YEAR, "", "")
-
-
-def _labels(one: Numbered) -> Sequence[Any]:
-    given = one.study.labels
-    return (_subject(one), _study(one), *(f"{given[name]:.1f}" if name in given else "" for name in _LABELS))
-
-
-def _dicom_id(one: Numbered, k: int) -> str:
-    """Forty hexadecimal digits in five groups, as the data set names its images."""
-    digits = hashlib.sha1(f"{one.study.id}#{k}".encode(), usedforsecurity=False).hexdigest()
-    return "-".join(digits[at : at + 8] for at in range(0, 40, 8))
 
 
 def _folder(one: Numbered) -> str:

@@ -71,16 +71,18 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
         synthetic=True,
     )
     draw = partial(_draw_study, config.seed, config.size)
-    recipe = Recipe(items=range(config.n), ids=_study_ids, draw=draw, label="drawing scenes", total=config.n)
+    recipe = Recipe(
+        items=range(config.n),
+        ids=lambda number: (_study_id(number),),
+        draw=draw,
+        label="drawing scenes",
+        total=config.n,
+    )
     return build_corpus(out, card, recipe, config.workers)
 
 
 def _study_id(number: int) -> str:
     return f"scene{number:06d}"
-
-
-def _study_ids(number: int) -> tuple[str, ...]:
-    return (_study_id(number),)
 
 
 def _draw_study(seed: int, size: int, number: int) -> tuple[NewStudy, ...]:
@@ -161,10 +163,6 @@ def _star(u: Field, v: Field) -> Field:
     return np.asarray((along - tip) * normal[0] + across * normal[1], np.float32)
 
 
-def _crescent(u: Field, v: Field) -> Field:
-    return np.asarray(np.maximum(np.hypot(u, v) - 1.0, 0.85 - np.hypot(u - 0.5, v)))
-
-
 # Signed distance to the outline, negative inside, for an object of radius 1.
 SHAPES: Mapping[str, Callable[[Field, Field], Field]] = MappingProxyType(
     {
@@ -177,7 +175,7 @@ SHAPES: Mapping[str, Callable[[Field, Field], Field]] = MappingProxyType(
             np.maximum(np.abs(u) - 0.3, np.abs(v) - 1.0), np.maximum(np.abs(u) - 1.0, np.abs(v) - 0.3)
         ),
         "bar": lambda u, v: np.maximum(np.abs(u) - 1.1, np.abs(v) - 0.33),
-        "crescent": _crescent,
+        "crescent": lambda u, v: np.maximum(np.hypot(u, v) - 1.0, 0.85 - np.hypot(u - 0.5, v)),
     }
 )
 
@@ -305,15 +303,12 @@ def _describe(rng: np.random.Generator, one: SceneObject) -> str:
     thing = f"{brightness} {colour} {shape}"
     thing = f"{size} {thing}" if rng.random() < 0.7 else f"{thing}, {size} in size,"
     place = f"{height} {side}" if rng.random() < 0.5 else f"{side}, {height}"
-    return f"{_article(thing)} {thing} {place}"
+    article = "an" if thing[0] in "aeiou" else "a"
+    return f"{article} {thing} {place}"
 
 
 def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
     return words[int(rng.integers(len(words)))]
-
-
-def _article(phrase: str) -> str:
-    return "an" if phrase[0] in "aeiou" else "a"
 
 
 def _sentence(text: str) -> str:
@@ -382,7 +377,7 @@ def texture(rng: np.random.Generator, size: int) -> Field:
     return coloured(level, tones(rng)) + hue
 
 
-def leaves(rng: np.random.Generator, size: int) -> Field:
+def overlapping_patches(rng: np.random.Generator, size: int) -> Field:
     """Dead leaves: opaque patches of power-law sizes that cover each other."""
     picture = np.empty((size, size, 3), np.float32)
     picture[:] = tones(rng)[1]
@@ -452,7 +447,7 @@ def haze(rng: np.random.Generator, size: int) -> Field:
 
 
 GROUNDS: Mapping[str, Callable[[np.random.Generator, int], Field]] = MappingProxyType(
-    {"texture": texture, "leaves": leaves, "landscape": landscape, "haze": haze}
+    {"texture": texture, "leaves": overlapping_patches, "landscape": landscape, "haze": haze}
 )
 
 

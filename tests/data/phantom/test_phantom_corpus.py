@@ -16,7 +16,7 @@ from cxrlab.data.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
-from cxrlab.data.phantom.corpus import make_phantom, orders, study_id
+from cxrlab.data.phantom.corpus import make_phantom, patients_with_visits, study_id
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
@@ -45,7 +45,7 @@ def test_exactly_n_studies_and_a_longer_corpus_begins_with_the_shorter(tmp_path:
     long = make_phantom(PhantomConfig(n=40, size=48, seed=3, workers=1), tmp_path / "long")
     assert (len(short), len(long)) == (24, 40)
     assert [s.to_json() for s in short] == [s.to_json() for s in long][:24]
-    assert sum(order.visits for order in orders(PhantomConfig(n=997))) == 997
+    assert sum(order.visits for order in patients_with_visits(PhantomConfig(n=997))) == 997
 
 
 def test_the_corpus_passes_its_own_check(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_labels_masks_and_spans_agree_with_the_findings(tmp_path: Path) -> None:
 def test_stored_images_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
     """Every image within half a grey level, every mask bit for bit, in their own orientation."""
     corpus = make_phantom(SMALL, tmp_path / "c")
-    for order in orders(SMALL):
+    for order in patients_with_visits(SMALL):
         case = draw_patient(SMALL.seed, order.patient)
-        sitter = PhantomPatient(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
+        phantom_patient = PhantomPatient(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
         for visit in case.visits[: order.visits]:
             study = corpus[study_id(order.patient, visit.number)]
-            image = render(sitter, visit.number, visit.view, visit.findings, SMALL.size)
+            image = render(phantom_patient, visit.number, visit.view, visit.findings, SMALL.size)
             assert np.abs(corpus.image(study) - image.image).max() <= 0.51 / 255
             assert set(study.masks) == {str(index) for index in image.masks}
             for index, mask in image.masks.items():
@@ -95,7 +95,7 @@ def test_stored_images_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
 def test_who_and_when_agree_with_the_case(tmp_path: Path) -> None:
     """Age, sex, view and prior of each study are those of the visit."""
     corpus = make_phantom(SMALL, tmp_path / "c")
-    for order in orders(SMALL):
+    for order in patients_with_visits(SMALL):
         before = None
         for visit in draw_patient(SMALL.seed, order.patient).visits[: order.visits]:
             study = corpus[study_id(order.patient, visit.number)]
@@ -148,9 +148,11 @@ def test_a_finished_corpus_is_left_alone_and_other_settings_are_refused(tmp_path
 def test_shares_of_normal_and_faint_follow_the_settings() -> None:
     """All normal, or none; faint findings are possible ones."""
     normal = PhantomConfig(n=60, size=32, normal=1.0)
-    assert all(not drawn.study.masks for order in orders(normal) for drawn in phantom.draw_studies(normal, order))
+    assert all(
+        not drawn.study.masks for order in patients_with_visits(normal) for drawn in phantom.draw_studies(normal, order)
+    )
     faint = PhantomConfig(n=40, size=32, normal=0.0, faint=1.0)
-    studies = [drawn.study for order in orders(faint) for drawn in phantom.draw_studies(faint, order)]
+    studies = [drawn.study for order in patients_with_visits(faint) for drawn in phantom.draw_studies(faint, order)]
     assert all(study.masks for study in studies)
     assert any(-1 in study.labels.values() for study in studies)
 

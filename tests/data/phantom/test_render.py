@@ -18,8 +18,8 @@ from cxrlab.data.phantom.render import PhantomPatient, RenderedImage, render
 
 def image(findings: list[Finding], turn: int = 0, size: int = 160, **how: object) -> RenderedImage:
     """An image of patient number `turn`."""
-    sitter = PhantomPatient(11, f"p{turn}", "FM"[turn % 2], 30.0 + 5 * turn)
-    return render(sitter, 1, View.AP if turn % 2 else View.PA, findings, size, **how)  # type: ignore[arg-type]
+    phantom_patient = PhantomPatient(11, f"p{turn}", "FM"[turn % 2], 30.0 + 5 * turn)
+    return render(phantom_patient, 1, View.AP if turn % 2 else View.PA, findings, size, **how)  # type: ignore[arg-type]
 
 
 def test_the_table_of_appearances_is_the_list_of_drawn_observations() -> None:
@@ -115,10 +115,10 @@ def test_images_are_reproducible_and_differ_by_patient_visit_and_preset() -> Non
     """Same arguments, same pixels; another patient, visit or machine, other pixels."""
     base = image([]).image
     assert np.array_equal(base, image([]).image)
-    sitter = PhantomPatient(11, "p0", "F", 30.0)
+    phantom_patient = PhantomPatient(11, "p0", "F", 30.0)
     others = [
         image([], 1).image,
-        render(sitter, 2, View.PA, [], 160).image,
+        render(phantom_patient, 2, View.PA, [], 160).image,
         image([], preset="shifted").image,
         render(PhantomPatient(12, "p0", "F", 30.0), 1, View.PA, [], 160).image,
     ]
@@ -128,8 +128,8 @@ def test_images_are_reproducible_and_differ_by_patient_visit_and_preset() -> Non
 def test_a_lesion_stays_in_its_place_from_visit_to_visit() -> None:
     """The same nodule at the next visit is at most a breath and a shift of position away."""
     nodule = Finding("nodule", side=Side.LEFT, location="mid zone", size_mm=20.0)
-    sitter = PhantomPatient(5, "p9", "M", 60.0)
-    first, second = (render(sitter, visit, View.PA, [nodule], 224).masks[0] for visit in (1, 2))
+    phantom_patient = PhantomPatient(5, "p9", "M", 60.0)
+    first, second = (render(phantom_patient, visit, View.PA, [nodule], 224).masks[0] for visit in (1, 2))
     centres = [np.array([axis.mean() for axis in np.nonzero(mask)]) for mask in (first, second)]
     assert np.abs(centres[0] - centres[1]).max() < 20
 

@@ -27,7 +27,7 @@ DRAWING = 2
 MISTAKEN, LEARNT = "mistaken", "train"
 
 
-class Order(NamedTuple):
+class PatientVisits(NamedTuple):
     """A patient to draw, and how many of the visits the corpus still has room for."""
 
     patient: str
@@ -52,8 +52,10 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
         synthetic=True,
     )
     recipe = Recipe(
-        items=orders(config),
-        ids=_study_ids,
+        items=patients_with_visits(config),
+        ids=lambda patient_visits: [
+            study_id(patient_visits.patient, number) for number in range(1, patient_visits.visits + 1)
+        ],
         draw=partial(draw_studies, config),
         label="drawing phantoms",
         total=config.n,
@@ -61,25 +63,21 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     return build_corpus(out, card, recipe, config.workers)
 
 
-def orders(config: PhantomConfig) -> Iterator[Order]:
-    """The patients of a corpus of `config.n` studies, in order."""
+def patients_with_visits(config: PhantomConfig) -> Iterator[PatientVisits]:
+    """The patients of a corpus of `config.n` studies, in patient_visits."""
     left, number = config.n, 0
     while left > 0:
         patient = f"p{number:06d}"
         visits = min(visit_count(config.seed, patient), left)
-        yield Order(patient, visits)
+        yield PatientVisits(patient, visits)
         left -= visits
         number += 1
 
 
-def draw_studies(config: PhantomConfig, order: Order) -> list[NewStudy]:
+def draw_studies(config: PhantomConfig, patient_visits: PatientVisits) -> list[NewStudy]:
     """All studies of one patient with the bytes of their images and masks."""
-    case = draw_patient(config.seed, order.patient, CaseConfig(normal=config.normal, faint=config.faint))
-    return [_draw_study(config, case, visit) for visit in case.visits[: order.visits]]
-
-
-def _study_ids(order: Order) -> list[str]:
-    return [study_id(order.patient, number) for number in range(1, order.visits + 1)]
+    case = draw_patient(config.seed, patient_visits.patient, CaseConfig(normal=config.normal, faint=config.faint))
+    return [_draw_study(config, case, visit) for visit in case.visits[: patient_visits.visits]]
 
 
 def study_id(patient: str, number: int) -> str:
@@ -90,8 +88,8 @@ def study_id(patient: str, number: int) -> str:
 def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> NewStudy:
     name = study_id(case.patient, visit.number)
     # The first visit's age, so that the body stays the same while the patient grows older.
-    sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
-    image = render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+    patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
+    image = render(patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
     told = narrate(visit, config.seed, name, config.lexicon)
     path = f"images/{name}.png"
     files = {path: encode_png(to_uint8(image.image))}

@@ -56,7 +56,7 @@ class RenderedImage:
 
 
 def render(
-    sitter: PhantomPatient,
+    patient: PhantomPatient,
     visit: int,
     view: View,
     findings: Sequence[Finding],
@@ -67,7 +67,7 @@ def render(
     """Draw one image.
 
     Args:
-        sitter: The patient.
+        patient: The patient.
         visit: Number of the visit; another breath, position and exposure for each.
         view: PA or AP.
         findings: What is on the image; absent ones are skipped.
@@ -76,25 +76,25 @@ def render(
         masks: Whether to work the masks out (a fifth of the time).
     """
     machine = preset_named(preset)
-    seed, patient = sitter.seed, sitter.patient
-    healthy = draw_anatomy(generator(seed, "anatomy", patient), sitter.sex, sitter.age, machine)
-    healthy = at_visit(healthy, generator(seed, "breath", patient, visit), view)
-    exposure = draw_exposure(generator(seed, "exposure", patient, visit), machine, view)
+    seed, name = patient.seed, patient.patient
+    healthy = draw_anatomy(generator(seed, "anatomy", name), patient.sex, patient.age, machine)
+    healthy = at_visit(healthy, generator(seed, "breath", name, visit), view)
+    exposure = draw_exposure(generator(seed, "exposure", name, visit), machine, view)
     frame = Frame(size, exposure.turn, exposure.shift, exposure.zoom)
     anatomy = reshape(healthy, findings)
     thorax = Thorax(frame, anatomy)
-    thorax.vessels = draw_vessels(thorax, generator(seed, "vessels", patient))
+    thorax.vessels = draw_vessels(thorax, generator(seed, "vessels", name))
     thorax.shoulders = draw_shoulders(thorax)
     mu = project(thorax)
     radiograph = _Layers(mu, masks)
     for index, finding in enumerate(findings):
         draw = APPEARANCE[finding.observation].draw
         if finding.present and draw is not None:
-            rng = generator(seed, "finding", patient, finding.observation, str(finding.side), str(finding.location))
+            rng = generator(seed, "finding", name, finding.observation, str(finding.side), str(finding.location))
             radiograph.add(index, finding, draw(thorax, finding, rng))
     if masks:
         _mask_reshaped(radiograph, healthy, findings, thorax, mu)
-    image = develop(radiograph.mu, exposure, frame, generator(seed, "noise", patient, visit))
+    image = develop(radiograph.mu, exposure, frame, generator(seed, "noise", name, visit))
     return RenderedImage(image, radiograph.masks, radiograph.contrast)
 
 
@@ -227,7 +227,16 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
         rows = step(at - np.float32(top), 0.004) * step(np.float32(1 - bottom) - at, 0.004)
         cols = step(at - np.float32(left), 0.004) * step(np.float32(1 - right) - at, 0.004)
         image *= rows[:, None] * cols[None, :]
-    _stamp(image, exposure)
+    # The side marker: its first letter names the side that it stands on.
+    scale = max(1, round(size / 128))
+    row = int(exposure.marker_at[1] * size)
+    col = int(exposure.marker_at[0] * size) - 3 * scale * len(exposure.marker)
+    for letter in exposure.marker:
+        glyph = np.array([[bit == "1" for bit in line] for line in LETTERS[letter]]).repeat(scale, 0).repeat(scale, 1)
+        r, c = min(row, size - glyph.shape[0]), min(max(col, 0), size - glyph.shape[1])
+        area = image[r : r + glyph.shape[0], c : c + glyph.shape[1]]
+        area[glyph] = np.maximum(area[glyph], 0.93)
+        col += 6 * scale
     return np.clip(image, 0.0, 1.0)
 
 
@@ -251,17 +260,3 @@ def _spread(image: Array, exposure: Exposure, frame: Frame) -> Array:
     )
     out: Array = np.fft.irfft2(np.fft.rfft2(image) * transfer, s=(size, size)).astype(np.float32)
     return out
-
-
-def _stamp(image: Array, exposure: Exposure) -> None:
-    """Burn the marker in: the first letter names the side that it stands on."""
-    size = image.shape[0]
-    scale = max(1, round(size / 128))
-    row = int(exposure.marker_at[1] * size)
-    col = int(exposure.marker_at[0] * size) - 3 * scale * len(exposure.marker)
-    for letter in exposure.marker:
-        glyph = np.array([[bit == "1" for bit in line] for line in LETTERS[letter]]).repeat(scale, 0).repeat(scale, 1)
-        r, c = min(row, size - glyph.shape[0]), min(max(col, 0), size - glyph.shape[1])
-        area = image[r : r + glyph.shape[0], c : c + glyph.shape[1]]
-        area[glyph] = np.maximum(area[glyph], 0.93)
-        col += 6 * scale

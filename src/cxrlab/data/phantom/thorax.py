@@ -193,7 +193,12 @@ def project(thorax: Thorax) -> Array:
     mu += thorax.shoulders * body
     if a.breast:
         for side in (Side.LEFT, Side.RIGHT):
-            _breast(thorax, side, mu)
+            s = SIGN[side]
+            at = (s * 0.62 * a.cage, a.widest + 8.0)
+            box = thorax.region(*at, 64.0, 60.0)
+            lower = box.along_y(np.clip((CURVE_Y - at[1] + 52.0) / 64.0, 0.0, 1.0))
+            shape = dome(ellipse_distance(box.x, box.y, at, (62.0, 52.0), s * -12.0))
+            mu[box.rows, box.cols] += np.float32(0.26 * a.breast) * shape * lower
     return np.maximum(mu, np.float32(0.01), out=mu)
 
 
@@ -337,23 +342,21 @@ def draw_shoulders(thorax: Thorax) -> Array:
         box = thorax.region(s * 172.0, high + 30.0, 30.0, 32.0)
         head = ellipse_distance(box.x, box.y, (s * 172.0, high + 30.0), (25.0, 27.0))
         out[box.rows, box.cols] += np.float32(0.26) * solid(head, 0.22)
-        _scapula(thorax, s, high, out)
+        # The shoulder blade: its two borders, then its plate.
+        inner = 150.0 - 42.0 * a.scapula
+        border = [(10, 24), (-2, 60), (4, 105), (22, 138)]
+        outer = [(22, 138), (34, 90), (44, 45)]
+        for points, width, density in ((border, 3.5, 0.13), (outer, 4.5, 0.15)):
+            line = stroke(thorax.frame, smooth_path([(s * (inner + x), high + y) for x, y in points]), width)
+            out[line.rows, line.cols] += np.float32(density) * line.delta
+        box = thorax.region(s * (inner + 23.0), high + 79.0, 26.0, 62.0)
+        t = np.clip((CURVE_Y - high - 20.0) / 118.0, 0.0, 1.0)
+        alive = ((CURVE_Y > high + 20) & (CURVE_Y < high + 138)).astype(np.float64)
+        out_x = box.x * np.float32(s)
+        plate = step(out_x - box.along_y(inner + 22.0 * t**2), 2.0)
+        plate = plate * step(box.along_y(inner + 46.0 - 24.0 * t) - out_x, 3.0)
+        out[box.rows, box.cols] += plate * box.along_y(0.085 * alive)
     return out
-
-
-def _scapula(thorax: Thorax, s: float, high: float, out: Array) -> None:
-    inner = 150.0 - 42.0 * thorax.anatomy.scapula
-    border = [(10, 24), (-2, 60), (4, 105), (22, 138)]
-    outer = [(22, 138), (34, 90), (44, 45)]
-    for points, width, density in ((border, 3.5, 0.13), (outer, 4.5, 0.15)):
-        line = stroke(thorax.frame, smooth_path([(s * (inner + x), high + y) for x, y in points]), width)
-        out[line.rows, line.cols] += np.float32(density) * line.delta
-    box = thorax.region(s * (inner + 23.0), high + 79.0, 26.0, 62.0)
-    t = np.clip((CURVE_Y - high - 20.0) / 118.0, 0.0, 1.0)
-    alive = ((CURVE_Y > high + 20) & (CURVE_Y < high + 138)).astype(np.float64)
-    x = box.x * np.float32(s)
-    plate = step(x - box.along_y(inner + 22.0 * t**2), 2.0) * step(box.along_y(inner + 46.0 - 24.0 * t) - x, 3.0)
-    out[box.rows, box.cols] += plate * box.along_y(0.085 * alive)
 
 
 def _abdomen(thorax: Thorax, mu: Array) -> None:
@@ -370,16 +373,6 @@ def _abdomen(thorax: Thorax, mu: Array) -> None:
     at = (0.47 * a.cage, a.dome_left + 26.0)
     box = thorax.region(*at, 32.0, 20.0)
     mu[box.rows, box.cols] -= np.float32(0.62) * solid(ellipse_distance(box.x, box.y, at, (27.0, 13.0), -8.0), 0.2)
-
-
-def _breast(thorax: Thorax, side: Side, mu: Array) -> None:
-    a, s = thorax.anatomy, SIGN[side]
-    at = (s * 0.62 * a.cage, a.widest + 8.0)
-    box = thorax.region(*at, 64.0, 60.0)
-    lower = box.along_y(np.clip((CURVE_Y - at[1] + 52.0) / 64.0, 0.0, 1.0))
-    mu[box.rows, box.cols] += (
-        np.float32(0.26 * a.breast) * dome(ellipse_distance(box.x, box.y, at, (62.0, 52.0), s * -12.0)) * lower
-    )
 
 
 _STEPS = 34  # points of one vessel
