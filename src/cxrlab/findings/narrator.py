@@ -91,10 +91,11 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     text, spans = _written(sentences, style, words)
     stated = [replace(finding, span=spans.stated[index]) for index, finding in enumerate(visit.findings)]
     denied = [Finding(name, presence=Presence.ABSENT, span=span) for name, span in spans.denied]
+    examination = words.pick(words.lexicon.examinations[visit.view.value])
     person = {"F": "woman", "M": "man"}[visit.sex]
     template = words.pick(words.lexicon.indications[visit.context])
     report = Report(
-        examination=words.pick(words.lexicon.examinations[visit.view.value]),
+        examination=examination,
         indication=capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + ".",
         comparison=_comparison(visit, words),
         findings=text,
