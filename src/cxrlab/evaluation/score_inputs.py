@@ -1,4 +1,4 @@
-"""References and predictions brought together, id by id: no report is dropped, doubled or paired with a stranger's."""
+"""Read references and predictions and match them by id; no report is dropped, doubled or paired with another's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from cxrlab.core.endpoints import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.protocols import CAUTIONS
-from cxrlab.core.records import SECTIONS, Finding, Report, Study
+from cxrlab.core.records import SECTIONS, Finding, Report
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
@@ -48,25 +48,21 @@ from cxrlab.evaluation.report_files import (
 )
 from cxrlab.metrics.pairs import Context, Pair
 
+Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
+Unit = Literal["auto", "study", "image"]
+JOIN = "+"  # --section findings+impression
+DEFAULT_SECTIONS = ("findings",)
+_LONGEST_NAME = 255  # characters of a file name
+
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a pair is sliced by; None where it is not known.
-
-    Args:
-        view: View of the image that was read, such as PA.
-        sex: F or M.
-        age: Years.
-        device: Whether the reference names a device that is in place.
-    """
+    """What slices are made by; None where unknown. The view is that of the image that was read."""
 
     view: str | None = None
     sex: str | None = None
     age: float | None = None
     device: bool | None = None
-
-
-Unit = Literal["auto", "study", "image"]
 
 
 @dataclass(frozen=True)
@@ -77,10 +73,10 @@ class Inputs:
         pairs: In the order of the references.
         attributes: Of each pair's patient and image; whether a device is there is not known yet.
         digest: SHA-256 of every id and text, by which a finished run is recognised.
-        control_reports: Kind of wrong image → id → report, where the run of predictions has such a control.
+        control_reports: Control image → id → report, where the run of predictions has such a control.
         egress_data: Both sides, for the check before anything is sent to a model elsewhere.
         matching: How the rows of both sides were matched, for `scores.json`.
-        cautions: Those of the run that wrote the predictions.
+        cautions: Those of the run that generated the predictions.
     """
 
     pairs: tuple[Pair, ...]
@@ -90,214 +86,6 @@ class Inputs:
     egress_data: tuple[EgressData, ...] = field(default=(EgressData("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
     cautions: tuple[str, ...] = ()
-
-
-def load_inputs(
-    references: Texts,
-    predictions: Texts | None = None,
-    *,
-    section: str = "findings",
-    split: str | None = None,
-    unit: Unit = "auto",
-    allow_missing: bool = False,
-    columns: Iterable[str] = (),
-    by_row: bool = False,
-) -> Inputs:
-    """Read both sides and match them.
-
-    Args:
-        references: Corpus folder, file, list of reports, or mapping of id to report.
-        predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
-        section: Of the reference report, where it has sections; several joined with `+`.
-        split: Of the corpus; left out, every split that holds a predicted study.
-        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
-        allow_missing: Score a missing prediction as an empty report instead of refusing; a run of `generate` that was
-            allowed to finish without some studies needs no further permission for these.
-        columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
-        by_row: Match two files row by row, whatever ids they have.
-
-    A prediction without a reference is refused always: nobody can say what it should have been.
-    """
-    if unit not in typing.get_args(Unit):
-        raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
-    told, said = read_sources(references, predictions, section, columns, by_row=by_row)
-    _check_ids_comparable(told, said)
-    homes = _homes(told, said, unit)
-    wanted = _wanted(told, said, homes, split)
-    _check_matched(told, said, homes, wanted, allow_missing)
-    images: dict[str, list[tuple[str, int | None]]] = {}
-    for key, (study, image) in homes.items():
-        images.setdefault(study, []).append((key, image))
-    pairs, attributes = [], []
-    for study in wanted:
-        reference = told.items[study]
-        # Order of the references, and within a study that of its images: the order of the predictions never matters.
-        for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
-            pairs.append(_pair(key, reference, said.items.get(key)))
-            attributes.append(
-                Attributes(find_report_view(reference, image), reference.sex, reference.context.age, None)
-            )
-    digest = inputs_digest(pairs, attributes)
-    if said.control_reports:
-        digest = hashlib.sha256(f"{digest} {said.control_reports!r}".encode("utf-8", "surrogatepass")).hexdigest()
-    there = sum(pair.id in said.items for pair in pairs)
-    return Inputs(
-        tuple(pairs),
-        tuple(attributes),
-        digest,
-        said.control_reports,
-        _egress_data(told, said, predictions),
-        _matching(told, said, there, len(pairs) - there),
-        said.cautions,
-    )
-
-
-def _matching(told: Source, said: Source, matched: int, missing: int) -> dict[str, Any]:
-    """How the rows were matched and how many, with the columns that were read."""
-    same = said.name == told.name
-    sides = {"references": told, "predictions": said}
-    return {
-        "by": "file" if same else "row" if told.numbered else "id",
-        **{
-            name: {"rows": len(side.items), "id": side.column, "report": list(side.reports)}
-            for name, side in sides.items()
-        },
-        "matched": matched,
-        "missing": missing,
-    }
-
-
-def _egress_data(told: Source, said: Source, predictions: Texts | None) -> tuple[EgressData, ...]:
-    """Both sides, once each; texts in memory are taken for a patient's, as those of a plain file are."""
-    about = EgressData(told.name, told.synthetic)
-    if said.name == told.name:
-        return (about,)
-    if isinstance(predictions, (str, os.PathLike)):
-        return about, describe_reports(Path(predictions), about)
-    return about, EgressData(said.name, synthetic=False)
-
-
-def inputs_digest(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
-    """SHA-256 of ids, patients, texts, exact findings and what the slices are made by, in order."""
-    found = hashlib.sha256()
-    for pair, known in zip(pairs, attributes, strict=True):
-        told = (pair.id, pair.patient, pair.reference, pair.candidate, pair.findings, pair.context, known)
-        found.update(repr(told).encode())
-    return found.hexdigest()
-
-
-def _pair(key: str, reference: Reference, candidate: str | None) -> Pair:
-    return Pair(key, reference.text, candidate, reference.patient, reference.findings, reference.context)
-
-
-def _check_ids_comparable(told: Source, said: Source) -> None:
-    if not told.items:
-        raise DataError(f"there is nothing to score: {told.name} hold no report.")
-    if told.numbered and said.numbered and len(told.items) != len(said.items):
-        raise DataError(
-            f"there are {len(told.items)} reports in {told.name} and {len(said.items)} in {said.name}; row by row the "
-            "first belongs to the first and so on, so both need equally many."
-        )
-    if told.numbered != said.numbered:
-        bare, named = (told, said) if told.numbered else (said, told)
-        column = f" (column '{named.column}')" if named.column else ""
-        raise DataError(
-            f"reports have ids in {named.name}{column} and none in {bare.name}; give both ids, name the column that "
-            "holds them with --columns id=NAME, or match two files of equal length row by row with --by-row."
-        )
-
-
-def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
-    """Prediction id → (study, image); an id that fits nothing is its own study, and refused later."""
-    homes: dict[str, tuple[str, int | None]] = {}
-    for key in said.items:
-        study, image = split_image_id(key)
-        exact = key in told.items and unit != "image"
-        homes[key] = (
-            (key, None) if exact or unit == "study" or image is None or study not in told.items else (study, image)
-        )
-    whole = [key for key, (_, image) in homes.items() if image is None and key in told.items]
-    if whole and unit == "image":
-        raise DataError(
-            f"'{whole[0]}' in {said.name} is a whole study; --unit image scores single images, named study#0, study#1, …"
-        )
-    single = [key for key, (_, image) in homes.items() if image is not None]
-    if whole and single:
-        raise DataError(
-            f"{said.name} has predictions for whole studies ('{whole[0]}') and for single images ('{single[0]}'); "
-            "keep to one kind, or choose with --unit."
-        )
-    for key in single:
-        study, image = homes[key]
-        views = told.items[study].views
-        if views is not None and image is not None and image >= len(views):
-            raise DataError(
-                f"'{key}' in {said.name} is image {image} of study '{study}', which has {len(views)} (from 0)."
-            )
-    return homes
-
-
-def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | None]], split: str | None) -> list[str]:
-    """Studies that must have a prediction, in the order of the references."""
-    studies: Mapping[str, Reference] = told.items
-    if split is not None:
-        chosen = [key for key, item in studies.items() if item.split == split]
-        if not chosen:
-            held = sorted({item.split or "none" for item in studies.values()})
-            raise DataError(f"{told.name} has no study in the split '{split}' (splits there: {', '.join(held)}).")
-        return chosen
-    if said.expected is not None:
-        asked = {split_image_id(key)[0] if key not in studies else key for key in said.expected}
-        return [key for key in studies if key in asked]
-    splits = {studies[study].split for study, _ in homes.values() if study in studies}
-    return [key for key, item in studies.items() if item.split in splits]
-
-
-def _check_matched(
-    told: Source,
-    said: Source,
-    homes: Mapping[str, tuple[str, int | None]],
-    wanted: list[str],
-    allow_missing: bool,
-) -> None:
-    places = set(wanted)
-    extra = [key for key, (study, _) in homes.items() if study not in places]
-    if len(extra) == len(homes):
-        raise DataError(
-            f"no prediction of {said.name} belongs to a reference of {told.name} "
-            f"(predictions{_column(said)}: {_examples(extra)}; references{_column(told)}: "
-            f"{_examples(wanted or list(told.items))}); check the ids, or name their column with --columns id=NAME."
-        )
-    there = {study for study, _ in homes.values()}
-    missing = [key for key in wanted if key not in there]
-    problems = []
-    if extra:
-        problems.append(
-            f"{len(extra)} of {len(homes)} predictions have no reference (for example {_examples(extra)}); "
-            "take them out, or name the references they belong to"
-        )
-    missing = [key for key in missing if key not in said.lost]
-    if missing and not allow_missing:
-        problems.append(
-            f"{len(missing)} of {len(wanted)} references have no prediction (for example {_examples(missing)}); "
-            "add them, or score them as empty reports with --allow-missing"
-        )
-    if problems:
-        raise DataError(f"{told.name} and {said.name} do not match: {'; '.join(problems)}.")
-
-
-def _column(side: Source) -> str:
-    return f", column '{side.column}'" if side.column else ""
-
-
-def _examples(keys: list[str], most: int = 3) -> str:
-    return ", ".join(f"'{key}'" for key in keys[:most])
-
-
-Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
-JOIN = "+"  # --section findings+impression
-DEFAULT_SECTIONS = ("findings",)
-_LONGEST = 255  # characters of a file name
 
 
 @dataclass(frozen=True)
@@ -330,16 +118,16 @@ class Source:
     """References or predictions, in order.
 
     Args:
-        name: What to call it in a message.
+        name: The source in messages.
         items: Id → reference, or id → prediction text.
-        numbered: Whether the ids are places, because the source gives none.
-        expected: Ids that a finished run was asked for; None when nobody knows.
-        control_reports: Kind of wrong image → id → report, of a run that answered some studies with wrong images.
-        synthetic: Whether no patient is behind it: only the card of a corpus says so.
-        column: Column of a file in which the ids stand.
-        reports: Columns of a file in which the reports stand.
-        lost: Ids without a prediction with which the run was allowed to finish.
-        cautions: Those of the run that wrote the predictions.
+        numbered: Whether the ids are row numbers, because the source gives none.
+        expected: Ids that a finished run was asked for; None when unknown.
+        control_reports: Control image → id → report, of a run that generated some reports from control images.
+        synthetic: True only where the card of a corpus says that no patient is behind it.
+        column: Column of a file that holds the ids.
+        reports: Columns of a file that hold the reports.
+        missing: Ids without a prediction with which the run was allowed to finish.
+        cautions: Those of the run that generated the predictions.
     """
 
     name: str
@@ -350,31 +138,181 @@ class Source:
     synthetic: bool = False
     column: str | None = None
     reports: tuple[str, ...] = ()
-    lost: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     cautions: tuple[str, ...] = ()
+
+
+def load_inputs(
+    references: Texts,
+    predictions: Texts | None = None,
+    *,
+    section: str = "findings",
+    split: str | None = None,
+    unit: Unit = "auto",
+    allow_missing: bool = False,
+    columns: Iterable[str] = (),
+    by_row: bool = False,
+) -> Inputs:
+    """Read both sides and match them; a prediction without a reference is always an error.
+
+    Args:
+        references: Corpus folder, file, list of reports, or mapping of id to report.
+        predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
+        section: Of the reference report, where it has sections; several joined with `+`.
+        split: Of the corpus; left out, every split that holds a predicted study.
+        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
+        allow_missing: Score a missing prediction as an empty report instead of raising; a run of `generate` that was
+            allowed to finish without some studies needs no further permission for these.
+        columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
+        by_row: Match two files row by row, whatever ids they have.
+    """
+    if unit not in typing.get_args(Unit):
+        raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
+    left, right = read_sources(references, predictions, section, columns, by_row=by_row)
+    places = _place_predictions(left, right, unit)
+    images: dict[str, list[tuple[str, int | None]]] = {}
+    for key, (study, image) in places.items():
+        images.setdefault(study, []).append((key, image))
+    pairs, attributes = [], []
+    for study in _select_studies(left, right, places, split, allow_missing):
+        reference: Reference = left.items[study]
+        # Order of the references, and within a study that of its images: the order of the predictions never matters.
+        for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
+            candidate = right.items.get(key)
+            pairs.append(Pair(key, reference.text, candidate, reference.patient, reference.findings, reference.context))
+            view = find_report_view(reference, image)
+            attributes.append(Attributes(view, reference.sex, reference.context.age, None))
+    digest = inputs_digest(pairs, attributes)
+    if right.control_reports:
+        digest = hashlib.sha256(f"{digest} {right.control_reports!r}".encode("utf-8", "surrogatepass")).hexdigest()
+    one_file = right.name == left.name
+    # Texts in memory and in a plain file are taken for a patient's.
+    egress = [EgressData(left.name, left.synthetic)]
+    if not one_file and isinstance(predictions, (str, os.PathLike)):
+        egress.append(describe_reports(Path(predictions), egress[0]))
+    elif not one_file:
+        egress.append(EgressData(right.name, synthetic=False))
+    sides = {
+        name: {"rows": len(side.items), "id": side.column, "report": list(side.reports)}
+        for name, side in {"references": left, "predictions": right}.items()
+    }
+    matched = sum(pair.id in right.items for pair in pairs)
+    by = "file" if one_file else "row" if left.numbered else "id"
+    matching = {"by": by, **sides, "matched": matched, "missing": len(pairs) - matched}
+    return Inputs(
+        tuple(pairs), tuple(attributes), digest, right.control_reports, tuple(egress), matching, right.cautions
+    )
+
+
+def inputs_digest(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
+    """SHA-256 of ids, patients, texts, exact findings and what the slices are made by, in order."""
+    digest = hashlib.sha256()
+    for pair, known in zip(pairs, attributes, strict=True):
+        row = (pair.id, pair.patient, pair.reference, pair.candidate, pair.findings, pair.context, known)
+        digest.update(repr(row).encode())
+    return digest.hexdigest()
+
+
+def _place_predictions(left: Source, right: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
+    """Prediction id → (study, image); an id that fits nothing is its own study, and an error later."""
+    if not left.items:
+        raise DataError(f"there is nothing to score: {left.name} hold no report.")
+    if left.numbered and right.numbered and len(left.items) != len(right.items):
+        raise DataError(
+            f"there are {len(left.items)} reports in {left.name} and {len(right.items)} in {right.name}; row by row "
+            "the first belongs to the first and so on, so both need equally many."
+        )
+    if left.numbered != right.numbered:
+        bare, named = (left, right) if left.numbered else (right, left)
+        column = f" (column '{named.column}')" if named.column else ""
+        raise DataError(
+            f"reports have ids in {named.name}{column} and none in {bare.name}; give both ids, name the column that "
+            "holds them with --columns id=NAME, or match two files of equal length row by row with --by-row."
+        )
+    places: dict[str, tuple[str, int | None]] = {}
+    for key in right.items:
+        study, image = split_image_id(key)
+        whole_study = unit == "study" or image is None or (key in left.items and unit != "image")
+        places[key] = (key, None) if whole_study or study not in left.items else (study, image)
+    whole = [key for key, (_, image) in places.items() if image is None and key in left.items]
+    single = [key for key, (_, image) in places.items() if image is not None]
+    if whole and unit == "image":
+        raise DataError(
+            f"'{whole[0]}' in {right.name} is a whole study; --unit image scores single images, named study#0, "
+            "study#1, …"
+        )
+    if whole and single:
+        raise DataError(
+            f"{right.name} has predictions for whole studies ('{whole[0]}') and for single images ('{single[0]}'); "
+            "keep to one kind, or choose with --unit."
+        )
+    for key in single:
+        study, image = places[key]
+        views = left.items[study].views
+        if views is not None and image is not None and image >= len(views):
+            raise DataError(
+                f"'{key}' in {right.name} is image {image} of study '{study}', which has {len(views)} (from 0)."
+            )
+    return places
+
+
+def _select_studies(
+    left: Source, right: Source, places: Mapping[str, tuple[str, int | None]], split: str | None, allow_missing: bool
+) -> list[str]:
+    """Studies to score, in the order of the references; unmatched predictions and studies raise `DataError`."""
+    studies: Mapping[str, Reference] = left.items
+    predicted = {study for study, _ in places.values()}
+    if split is not None:
+        selected = [key for key, item in studies.items() if item.split == split]
+        if not selected:
+            held = sorted({item.split or "none" for item in studies.values()})
+            raise DataError(f"{left.name} has no study in the split '{split}' (splits there: {', '.join(held)}).")
+    elif right.expected is not None:
+        expected = {split_image_id(key)[0] if key not in studies else key for key in right.expected}
+        selected = [key for key in studies if key in expected]
+    else:
+        splits = {studies[study].split for study in predicted if study in studies}
+        selected = [key for key, item in studies.items() if item.split in splits]
+    extra = [key for key, (study, _) in places.items() if study not in set(selected)]
+    missing = [key for key in selected if key not in predicted and key not in right.missing]
+    if len(extra) == len(places):
+        left_column, right_column = (f", column '{side.column}'" if side.column else "" for side in (left, right))
+        raise DataError(
+            f"no prediction of {right.name} belongs to a reference of {left.name} "
+            f"(predictions{right_column}: {_examples(extra)}; references{left_column}: "
+            f"{_examples(selected or list(studies))}); check the ids, or name their column with --columns id=NAME."
+        )
+    problems = []
+    if extra:
+        problems.append(
+            f"{len(extra)} of {len(places)} predictions have no reference (for example {_examples(extra)}); "
+            "take them out, or name the references they belong to"
+        )
+    if missing and not allow_missing:
+        problems.append(
+            f"{len(missing)} of {len(selected)} references have no prediction (for example {_examples(missing)}); "
+            "add them, or score them as empty reports with --allow-missing"
+        )
+    if problems:
+        raise DataError(f"{left.name} and {right.name} do not match: {'; '.join(problems)}.")
+    return selected
+
+
+def _examples(keys: Sequence[str]) -> str:
+    return ", ".join(f"'{key}'" for key in keys[:3])
 
 
 def read_references(source: Texts, section: str = "findings") -> Source:
     """References from a corpus folder, a file, a run with predictions, a list or a mapping."""
     sections = parse_sections(section)
-    path = _path(source)
-    if path is None:
-        return _in_memory(source, "references", lambda key, text: Reference(key, text, key))
-    if _is_corpus(path):
-        corpus = load_corpus(path)
-        items = {study.id: _of_study(study, sections) for study in corpus.studies()}
-        return Source(str(path), items, synthetic=corpus.card.synthetic)
-    file = _open(path)
-    return _references(file, assign_ids(file.path, file.rows), sections, {})
+    side = _open_source(source, "references", sections)
+    return side if isinstance(side, Source) else _references(side, assign_ids(side.path, side.rows), sections, {})
 
 
 def read_predictions(source: Texts) -> Source:
     """Predictions from a run folder, a file, a list or a mapping."""
-    path = _path(source)
-    if path is None:
-        return _in_memory(source, "predictions", lambda _, text: text)
-    file = _open(path)
-    return _predictions(file, assign_ids(file.path, file.rows), {})
+    side = _open_source(source, "predictions")
+    return side if isinstance(side, Source) else _predictions(side, assign_ids(side.path, side.rows), {})
 
 
 def read_sources(
@@ -385,38 +323,32 @@ def read_sources(
     *,
     by_row: bool = False,
 ) -> tuple[Source, Source]:
-    """Both sides, with ids by which they can be matched.
-
-    Args:
-        references: Corpus folder, file, list or mapping.
-        predictions: Run folder, file, list or mapping; None when the references' file holds both.
-        section: Of the reference report; several joined with `+`.
-        columns: `ROLE=NAME`, for files with columns of other names.
-        by_row: Match two files row by row, whatever ids they have.
-    """
+    """Both sides, with ids by which they can be matched; see `load_inputs`."""
     sections, called = parse_sections(section), parse_columns(columns)
-    told = _side(references, lambda: read_references(references, section), corpus=True)
-    same = isinstance(told, _File) and str(predictions) == told.name
-    if predictions is None or (same and isinstance(told, _File) and ("candidate" in called or _beside(told))):
-        return _of_one_file(told, sections, called, by_row)
-    said = _side(predictions, lambda: read_predictions(predictions))
-    left, right = _id_pair(told, said, called, by_row)
-    if isinstance(told, _File):
-        told = _references(told, assign_ids(told.path, told.rows, left, by_row=left is None), sections, called)
-    if isinstance(said, _File):
-        said = _predictions(said, assign_ids(said.path, said.rows, right, by_row=right is None), called)
-    return told, said
+    left = _open_source(references, "references", sections)
+    same = isinstance(left, _File) and str(predictions) == left.name
+    if predictions is None or (same and isinstance(left, _File) and ("candidate" in called or _beside(left))):
+        if isinstance(left, Source):
+            raise DataError(f"{left.name} holds references and no generated reports; give --predictions.")
+        _check_id_column([left], called)
+        column = find_column(list_columns(left.rows), called["id"]) if "id" in called else None
+        file = assign_ids(left.path, left.rows, column, by_row=by_row)
+        candidate = _candidate_column(left, called, inline=True)
+        items = {row.id: row.text(candidate) for row in file.rows}
+        inline = Source(left.name, items, file.numbered, column=file.column, reports=(candidate,))
+        return _references(left, file, sections, called, candidate), inline
+    right = _open_source(predictions, "predictions")
+    one, two = _match_id_columns(left, right, called, by_row)
+    if isinstance(left, _File):
+        left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, called)
+    if isinstance(right, _File):
+        right = _predictions(right, assign_ids(right.path, right.rows, two, by_row=two is None), called)
+    return left, right
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file of reports whose id column is not chosen yet.
-
-    Args:
-        name: What the user named: the file, or its run folder.
-        path: The file.
-        rows: As `read_rows` gives them.
-    """
+    """A file of reports whose id column is not chosen yet; its name is what the user named: it, or its run folder."""
 
     name: str
     path: Path
@@ -428,131 +360,191 @@ class _File:
         return self.name != str(self.path)
 
 
-def _open(path: Path) -> _File:
-    file = _file_of(path)
+def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> _File | Source:
+    """A file with its rows; a corpus (for references alone) and texts in memory as the source that they are."""
+    if not isinstance(source, (str, os.PathLike)):
+        return _in_memory(source, role)
+    # A report in the place of a path; the system itself refuses names that are too long, with another error.
+    is_text = isinstance(source, str) and (
+        any(c.isspace() for c in source) or not source or len(source) > _LONGEST_NAME
+    )
+    if is_text and not (source and os.path.exists(source)):
+        raise DataError(
+            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+        )
+    path = Path(source)
+    if not path.is_dir():
+        return _File(str(path), path, tuple(row for _, row in read_rows(path)))
+    if role == "references" and (path / STUDIES).is_file():
+        corpus = load_corpus(path)
+        references = {}
+        for study in corpus.studies():
+            report = study.sections or Report()
+            references[study.id] = Reference(
+                id=study.id,
+                text=_join([report.section(name) for name in sections]),
+                patient=study.patient,
+                # The exact findings are the image's truth: an impression repeats only some and is not measured by them.
+                findings=study.findings if "findings" in sections else None,
+                context=Context(None if study.age is None else float(study.age), report.indication),
+                sex=study.sex,
+                views=tuple(image.view and image.view.value for image in study.images),
+                split=study.split,
+            )
+        return Source(str(path), references, synthetic=corpus.card.synthetic)
+    file = path / PREDICTIONS
+    if not file.is_file() and (path / STUDIES).is_file():
+        raise DataError(f"{path} is a corpus, not predictions; name a file or a run with {PREDICTIONS}.")
+    if not file.is_file():
+        raise DataError(
+            f"{path} is neither a corpus ({STUDIES}) nor a run with {PREDICTIONS}; name a file or one of these."
+        )
+    if state(path) in ("running", "interrupted"):
+        raise DataError(
+            f"{path} is a run that has not finished, so its predictions are not complete; "
+            f"{explain_how_to_finish(path)}, or name {file} itself."
+        )
     return _File(str(path), file, tuple(row for _, row in read_rows(file)))
 
 
-def _side(source: Texts, whole: Callable[[], Source], *, corpus: bool = False) -> _File | Source:
-    """A file with its rows; anything else as the source that it is."""
-    path = _path(source)
-    return whole() if path is None or (corpus and _is_corpus(path)) else _open(path)
-
-
-def _is_corpus(path: Path) -> bool:
-    return path.is_dir() and (path / STUDIES).is_file()
-
-
-def _of_one_file(
-    side: _File | Source, sections: tuple[str, ...], called: Mapping[str, str], by_row: bool
-) -> tuple[Source, Source]:
-    """Both sides from one file, where each row holds both reports."""
-    if isinstance(side, Source):
-        raise DataError(f"{side.name} holds references and no generated reports; give --predictions.")
-    _check_called([side], called)
-    column = find_column(list_columns(side.rows), called["id"]) if "id" in called else None
-    file = assign_ids(side.path, side.rows, column, by_row=by_row)
-    candidate = _candidate_column(side, called, inline=True)
-    told = _references(side, file, sections, called, candidate)
-    items = {row.id: row.text(candidate) for row in file.rows}
-    return told, Source(side.name, items, file.numbered, column=file.column, reports=(candidate,))
-
-
-def _id_pair(
-    told: _File | Source, said: _File | Source, called: Mapping[str, str], by_row: bool
-) -> tuple[str | None, str | None]:
-    """The columns of both sides in which the ids stand; None and None where rows are matched by their order."""
-    if by_row:
-        for side in (told, said):
-            if side.is_run if isinstance(side, _File) else not side.numbered:
-                raise ConfigError(
-                    f"--by-row matches two files row by row, and {side.name} has ids; leave --by-row out."
-                )
-        return None, None
-    _check_called([side for side in (told, said) if isinstance(side, _File)], called)
-    left, right = _ids(told, called.get("id")), _ids(said, called.get("id"))
-    same = [(one, two) for one in left for two in right if normalise_name(one) == normalise_name(two)]
-    pairs = [*same, *((one, two) for one in left for two in right if (one, two) not in same)]
-    for one, two in pairs:
-        if _distinct(left[one]) and _distinct(right[two]) and _shared(left[one], right[two]):
-            if "id" not in called and _numbers_rows(left[one]) and _numbers_rows(right[two]):
-                more = _with_telling(told, said, left, right)
-                # What differs from row to row by chance, such as seconds, does not recur as a whole.
-                same += [pair for pair in more if _shared(left[pair[0]], right[pair[1]]) == len(right[pair[1]])]
-            _check_agreement(told, said, (left, right), (one, two), same)
-            return one, two
-    if not left and not right and isinstance(told, _File) and isinstance(said, _File):
-        return _other_pair(told, said)
-    # With repeats, of other studies, or on one side alone: refused where they are read and matched.
-    return pairs[0] if pairs else (next(iter(left), None), next(iter(right), None))
+def _in_memory(source: Any, role: str) -> Source:
+    numbered = not isinstance(source, Mapping)
+    if isinstance(source, Set) or not isinstance(source, Iterable):
+        raise DataError(
+            f"the {role} are {short_repr(source)}; give a list of reports, a mapping of id to report, or a path."
+        )
+    if numbered and not isinstance(source, Sequence):
+        source = list(source)  # a column of a data frame, an array, a generator
+    pairs = [(str(place), text) for place, text in enumerate(source, 1)] if numbered else list(source.items())
+    keys = [parse_id(key, role) for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        raise DataError(f"the {role} use the id '{next(k for k in keys if keys.count(k) > 1)}' twice.")
+    place = f"{role}, report" if numbered else f"{role}, id"
+    texts = {key: parse_report(text, f"{place} {key}") for key, (_, text) in zip(keys, pairs, strict=True)}
+    if role == "predictions":
+        return Source(f"the {role}", texts, numbered)
+    return Source(f"the {role}", {key: Reference(key, text, key) for key, text in texts.items()}, numbered)
 
 
 _Ids = dict[str, tuple[str | None, ...]]  # column → the id of each row
 
 
-def _ids(side: _File | Source, called: str | None) -> _Ids:
-    if isinstance(side, Source):
-        return {} if side.numbered else {ID: tuple(side.items)}
-    name = None if called is None else find_column(list_columns(side.rows), called)
-    return find_id_columns(side.rows) if name is None else {name: tuple(read_id(row, name) for row in side.rows)}
+def _match_id_columns(
+    left: _File | Source, right: _File | Source, called: Mapping[str, str], by_row: bool
+) -> tuple[str | None, str | None]:
+    """The id columns of both sides; None and None where rows are matched by their order."""
+    if by_row:
+        for side in (left, right):
+            if side.is_run if isinstance(side, _File) else not side.numbered:
+                raise ConfigError(
+                    f"--by-row matches two files row by row, and {side.name} has ids; leave --by-row out."
+                )
+        return None, None
+    _check_id_column([side for side in (left, right) if isinstance(side, _File)], called)
+    ids: list[_Ids] = []
+    for side in (left, right):
+        if isinstance(side, Source):
+            ids.append({} if side.numbered else {ID: tuple(side.items)})
+        elif "id" in called and (name := find_column(list_columns(side.rows), called["id"])) is not None:
+            ids.append({name: tuple(read_id(row, name) for row in side.rows)})
+        else:
+            ids.append(find_id_columns(side.rows))
+    ones, twos = ids
+    same = _same_columns(ones, twos)
+    pairs = [*same, *((one, two) for one in ones for two in twos if (one, two) not in same)]
+    for one, two in pairs:
+        if _distinct(ones[one]) and _distinct(twos[two]) and _count_shared(ones[one], twos[two]):
+            if "id" not in called and _numbers_rows(ones[one]) and _numbers_rows(twos[two]):
+                _add_distinct_columns(left, ones)
+                _add_distinct_columns(right, twos)
+                # What differs from row to row by chance, such as seconds, does not recur as a whole.
+                same += [
+                    (a, b) for a, b in _same_columns(ones, twos) if _count_shared(ones[a], twos[b]) == len(twos[b])
+                ]
+            _check_agreement(left, right, (ones, twos), (one, two), same)
+            return one, two
+    if not ones and not twos and isinstance(left, _File) and isinstance(right, _File):
+        return _match_other_columns(left, right)
+    # With repeats, of other studies, or on one side alone: an error where they are read and matched.
+    return pairs[0] if pairs else (next(iter(ones), None), next(iter(twos), None))
 
 
 def _check_agreement(
-    told: _File | Source,
-    said: _File | Source,
+    left: _File | Source,
+    right: _File | Source,
     ids: tuple[_Ids, _Ids],
     chosen: tuple[str, str],
     same: Iterable[tuple[str, str]],
 ) -> None:
     """Refuse two columns of ids by which different rows belong together: one of them is only the rows' number."""
-    left, right = ids
-    rows = {key: place for place, key in enumerate(left[chosen[0]])}
+    ones, twos = ids
+    rows = {key: place for place, key in enumerate(ones[chosen[0]])}
     for one, two in same:
-        if (one, two) == chosen or not _shared(left[one], right[two]):
+        if (one, two) == chosen or not _count_shared(ones[one], twos[two]):
             continue
-        for place, key in enumerate(right[chosen[1]]):
+        for place, key in enumerate(twos[chosen[1]]):
             row = rows.get(key, rows.get(split_image_id(key or "")[0]))
-            if row is not None and left[one][row] not in (
-                right[two][place],
-                split_image_id(right[two][place] or "")[0],
-            ):
+            other = twos[two][place]
+            if row is not None and ones[one][row] not in (other, split_image_id(other or "")[0]):
                 raise DataError(
-                    f"{told.name} and {said.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
+                    f"{left.name} and {right.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
                     f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
                 )
 
 
-def _other_pair(told: _File, said: _File) -> tuple[str | None, str | None]:
-    """The column that both files have whose values differ from row to row and recur in the other; None without one.
+def _match_other_columns(left: _File, right: _File) -> tuple[str | None, str | None]:
+    """The column of both files whose values differ from row to row and recur in the other; None without one.
 
-    One that numbers the rows of both files says no more than their order.
+    A column that numbers the rows of both files adds nothing to their order. Without a column to match by, files
+    whose rows are visibly in another order are refused.
     """
-    left: _Ids = {}
-    right: _Ids = {}
-    found = {
-        (one, two): _shared(left[one], right[two])
-        for one, two in _with_telling(told, said, left, right)
-        if not (_numbers_rows(left[one]) and _numbers_rows(right[two]))
+    ones: _Ids = {}
+    twos: _Ids = {}
+    _add_distinct_columns(left, ones)
+    _add_distinct_columns(right, twos)
+    shared = {
+        (one, two): _count_shared(ones[one], twos[two])
+        for one, two in _same_columns(ones, twos)
+        if not (_numbers_rows(ones[one]) and _numbers_rows(twos[two]))
     }
-    best = max(found, key=lambda pair: found[pair], default=None)
-    if best is None or not found[best]:
-        _check_order(told, said)
-        return None, None
-    _check_agreement(told, said, (left, right), best, [pair for pair in found if found[pair] == found[best]])
-    return best
+    best = max(shared, key=lambda pair: shared[pair], default=None)
+    if best is not None and shared[best]:
+        equal = [pair for pair in shared if shared[pair] == shared[best]]
+        _check_agreement(left, right, (ones, twos), best, equal)
+        return best
+    names = {normalise_name(name): name for name in list_columns(left.rows)}
+    for two in list_columns(right.rows):
+        one = names.get(normalise_name(two))
+        if one is None or classify_column(two) in (*_REPORT_NAMES, *DEFAULT_SECTIONS):
+            continue
+        values = [[str(row.values.get(name)) for row in side.rows] for side, name in ((left, one), (right, two))]
+        if values[0] != values[1] and sorted(values[0]) == sorted(values[1]):
+            raise DataError(
+                f"{left.name} and {right.name} have no column of ids, and their rows are not in the same order: "
+                f"'{one}' has the same values in another order; name the column that identifies the studies with "
+                "--columns id=NAME, or match row by row nevertheless with --by-row."
+            )
+    return None, None
 
 
-def _with_telling(
-    told: _File | Source,
-    said: _File | Source,
-    left: _Ids,
-    right: _Ids,
-) -> list[tuple[str, str]]:
-    """The columns of the same name on both sides, with those that are told by their values put among the others."""
-    for side, ids in ((told, left), (said, right)):
-        if isinstance(side, _File):
-            ids |= {name: tuple(read_id(row, name) for row in side.rows) for name in _telling(side.rows)}
-    return [(one, two) for one in left for two in right if normalise_name(one) == normalise_name(two)]
+_REPORT_NAMES = (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report")
+_NO_IDS = (*_REPORT_NAMES, *SECTIONS, "age", "sex", "view", "split", "score", "confidence")
+_FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def _add_distinct_columns(side: _File | Source, ids: _Ids) -> None:
+    """Add columns with a word or whole number of its own in each row, neither a report nor about the patient."""
+    rows = side.rows if isinstance(side, _File) else ()
+    for name in list_columns(rows):
+        values = tuple(read_id(row, name) for row in rows)
+        if classify_column(name) not in _NO_IDS and _distinct(values):
+            if not any(" " in (key or "") or _FRACTION.fullmatch(key or "") for key in values):
+                ids[name] = values
+
+
+def _same_columns(ones: _Ids, twos: _Ids) -> list[tuple[str, str]]:
+    """Columns of the same name on both sides."""
+    return [(one, two) for one in ones for two in twos if normalise_name(one) == normalise_name(two)]
 
 
 def _numbers_rows(ids: Sequence[str | None]) -> bool:
@@ -560,46 +552,14 @@ def _numbers_rows(ids: Sequence[str | None]) -> bool:
     return any(all(key == str(number) for number, key in enumerate(ids, first)) for first in (0, 1))
 
 
-def _check_order(told: _File, said: _File) -> None:
-    """Refuse to match by position where a column of both files has the same values in another order."""
-    names = {normalise_name(name): name for name in list_columns(told.rows)}
-    for two in list_columns(said.rows):
-        one = names.get(normalise_name(two))
-        if one is None or classify_column(two) in (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report", *DEFAULT_SECTIONS):
-            continue
-        left, right = ([str(row.values.get(name)) for row in side.rows] for side, name in ((told, one), (said, two)))
-        if left != right and sorted(left) == sorted(right):
-            raise DataError(
-                f"{told.name} and {said.name} have no column of ids, and their rows are not in the same order: '{one}' "
-                "has the same values in another order; name the column that identifies the studies with --columns "
-                "id=NAME, or match row by row nevertheless with --by-row."
-            )
-
-
-def _telling(rows: Sequence[Row]) -> Iterator[str]:
-    """Columns with a word or a whole number of its own in each row, which is neither a report nor about the patient."""
-    for name in list_columns(rows):
-        ids = tuple(read_id(row, name) for row in rows)
-        known = classify_column(name) in (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report", *_NO_IDS)
-        if not known and _distinct(ids) and not any(" " in (key or "") or _is_fraction(key or "") for key in ids):
-            yield name
-
-
-_NO_IDS = (*SECTIONS, "age", "sex", "view", "split", "score", "confidence")
-
-
-def _is_fraction(text: str) -> bool:
-    return re.fullmatch(r"[-+]?\d*\.\d+(e[-+]?\d+)?", text, re.IGNORECASE) is not None
-
-
 def _distinct(ids: Sequence[str | None]) -> bool:
     return None not in ids and len(set(ids)) == len(ids)
 
 
-def _shared(told: Iterable[str | None], said: Iterable[str | None]) -> int:
+def _count_shared(references: Iterable[str | None], predictions: Iterable[str | None]) -> int:
     """How many predictions have an id of the references; `s1#2` counts where `s1` is one."""
-    there = set(told)
-    return sum(key is not None and (key in there or split_image_id(key)[0] in there) for key in said)
+    known = set(references)
+    return sum(key is not None and (key in known or split_image_id(key)[0] in known) for key in predictions)
 
 
 def split_image_id(key: str) -> tuple[str, int | None]:
@@ -610,7 +570,7 @@ def split_image_id(key: str) -> tuple[str, int | None]:
     return (study, int(number)) if single else (key, None)
 
 
-def _check_called(sides: Sequence[_File], called: Mapping[str, str]) -> None:
+def _check_id_column(sides: Sequence[_File], called: Mapping[str, str]) -> None:
     """Refuse a column of --columns id=NAME that no file has."""
     if "id" in called and not any(find_column(list_columns(side.rows), called["id"]) for side in sides):
         columns = "; ".join(", ".join(list_columns(side.rows)) for side in sides) or "none"
@@ -621,7 +581,7 @@ def _references(
     side: _File, file: ReportFile, sections: tuple[str, ...], called: Mapping[str, str], candidate: str | None = None
 ) -> Source:
     columns = _reference_columns(side, sections, called, candidate)
-    items = {row.id: _of_row(row, sections, columns) for row in file.rows}
+    items = {row.id: _reference_of_row(row, sections, columns) for row in file.rows}
     return Source(side.name, items, file.numbered, column=file.column, reports=columns)
 
 
@@ -631,20 +591,24 @@ def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> So
     if not side.is_run:
         return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
     run = side.path.parent
-    files = {control: run / control_file(control) for control in CONTROL_IMAGES}
-    wrong = {control: read_predictions(file).items for control, file in files.items() if _holds_text(file)}
-    lost = _lost(run)
-    expected = None if lost is None else frozenset(items) | lost
+    controls = {control: run / control_file(control) for control in CONTROL_IMAGES}
+    missing = read_missing_studies(run) if state(run) == "finished" else None
+    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else {}
+    cautions = summary.get(CAUTIONS) if isinstance(summary, dict) else None
     return Source(
         side.name,
         items,
         file.numbered,
-        expected,
-        wrong,
+        expected=None if missing is None else frozenset(items) | missing,
+        control_reports={
+            control: read_predictions(path).items
+            for control, path in controls.items()
+            if path.is_file() and path.stat().st_size > 0
+        },
         column=file.column,
         reports=(column,),
-        lost=lost or frozenset(),
-        cautions=_cautions(run),
+        missing=missing or frozenset(),
+        cautions=tuple(map(str, cautions)) if isinstance(cautions, list) else (),
     )
 
 
@@ -665,8 +629,8 @@ def _reference_columns(
         raise _ambiguous(side, [", ".join(option) for option in options], "reference")
     if not options and not all(isinstance(row.values.get("sections"), Mapping) for row in side.rows):
         raise DataError(
-            f"{side.path}: Columns found: {_listed(side)}. No column of reference reports: name one `reference` or "
-            "pass --columns reference=NAME."
+            f"{side.path}: Columns found: {_list_names(side)}. No column of reference reports: name one `reference` "
+            "or pass --columns reference=NAME."
         )
     return options[0] if options else ()
 
@@ -690,7 +654,7 @@ def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = 
                 f"{side.path} holds one report per line and no generated reports beside; give --predictions."
             )
         remedy = "name one `candidate` or pass --columns candidate=NAME" + (", or give --predictions" if inline else "")
-        raise DataError(f"{side.path}: Columns found: {_listed(side)}. No column of generated reports: {remedy}.")
+        raise DataError(f"{side.path}: Columns found: {_list_names(side)}. No column of generated reports: {remedy}.")
     return found[0]
 
 
@@ -709,7 +673,8 @@ def _called_column(side: _File, called: Mapping[str, str], role: str) -> str:
     """The column that --columns names for a role."""
     if (column := find_column(list_columns(side.rows), called[role])) is None:
         raise DataError(
-            f"{side.path}: Columns found: {_listed(side)}. No column '{called[role]}': correct --columns {role}=NAME."
+            f"{side.path}: Columns found: {_list_names(side)}. No column '{called[role]}': correct --columns "
+            f"{role}=NAME."
         )
     return column
 
@@ -717,12 +682,12 @@ def _called_column(side: _File, called: Mapping[str, str], role: str) -> str:
 def _ambiguous(side: _File, options: Sequence[str], role: str) -> DataError:
     several = " and ".join(f"'{option}'" for option in options)
     return DataError(
-        f"{side.path}: Columns found: {_listed(side)}. {several} may each hold the {role} reports: choose one with "
+        f"{side.path}: Columns found: {_list_names(side)}. {several} may each hold the {role} reports: choose one with "
         f"--columns {role}=NAME."
     )
 
 
-def _listed(side: _File) -> str:
+def _list_names(side: _File) -> str:
     return ", ".join(name or "(without a name)" for name in list_columns(side.rows))
 
 
@@ -738,86 +703,7 @@ def parse_sections(section: str) -> tuple[str, ...]:
     return names
 
 
-def _path(source: Texts) -> Path | None:
-    """The path that is meant; None for texts in memory. A report in the place of a path is refused as such."""
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    # A text longer than any path may be, too, would be an error of the system further on.
-    is_text = isinstance(source, str) and (any(c.isspace() for c in source) or not source or len(source) > _LONGEST)
-    if is_text and not (source and os.path.exists(source)):
-        raise DataError(
-            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
-        )
-    return Path(source)
-
-
-def _in_memory(source: Any, name: str, make: Any) -> Source:
-    numbered = not isinstance(source, Mapping)
-    if isinstance(source, Set) or not isinstance(source, Iterable):
-        raise DataError(
-            f"the {name} are {short_repr(source)}; give a list of reports, a mapping of id to report, or a path."
-        )
-    if numbered and not isinstance(source, Sequence):
-        source = list(source)  # a column of a data frame, an array, a generator
-    pairs = [(str(place), text) for place, text in enumerate(source, 1)] if numbered else list(source.items())
-    keys = [parse_id(key, name) for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        raise DataError(f"the {name} use the id '{next(k for k in keys if keys.count(k) > 1)}' twice.")
-    place = f"{name}, report" if numbered else f"{name}, id"
-    texts = [parse_report(text, f"{place} {key}") for key, (_, text) in zip(keys, pairs, strict=True)]
-    return Source(f"the {name}", {key: make(key, text) for key, text in zip(keys, texts, strict=True)}, numbered)
-
-
-def _file_of(path: Path) -> Path:
-    """The file to read: of a run folder its predictions."""
-    if not path.is_dir():
-        return path
-    if not (path / PREDICTIONS).is_file():
-        if (path / STUDIES).is_file():
-            raise DataError(f"{path} is a corpus, not predictions; name a file or a run with {PREDICTIONS}.")
-        raise DataError(
-            f"{path} is neither a corpus ({STUDIES}) nor a run with {PREDICTIONS}; name a file or one of these."
-        )
-    if state(path) in ("running", "interrupted"):
-        raise DataError(
-            f"{path} is a run that has not finished, so its predictions are not complete; {explain_how_to_finish(path)}, or "
-            f"name {path / PREDICTIONS} itself."
-        )
-    return path / PREDICTIONS
-
-
-def _lost(run: Path) -> frozenset[str] | None:
-    """Studies without a prediction with which `generate --allow-missing` finished; None when the run tells nothing."""
-    return read_missing_studies(run) if state(run) == "finished" else None
-
-
-def _cautions(run: Path) -> tuple[str, ...]:
-    """What the summary of a run of `generate` cautions about."""
-    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else {}
-    told = summary.get(CAUTIONS) if isinstance(summary, dict) else None
-    return tuple(map(str, told)) if isinstance(told, list) else ()
-
-
-def _holds_text(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size > 0
-
-
-def _of_study(study: Study, sections: tuple[str, ...]) -> Reference:
-    report = study.sections or Report()
-    return Reference(
-        id=study.id,
-        text=_joined(report, sections),
-        patient=study.patient,
-        # The exact findings are the image's truth: an impression, which repeats only some, is not measured by them.
-        findings=study.findings if "findings" in sections else None,
-        context=Context(None if study.age is None else float(study.age), report.indication),
-        sex=study.sex,
-        views=tuple(image.view and image.view.value for image in study.images),
-        split=study.split,
-    )
-
-
-def _of_row(row: Row, sections: tuple[str, ...], columns: Sequence[str]) -> Reference:
+def _reference_of_row(row: Row, sections: tuple[str, ...], columns: Sequence[str]) -> Reference:
     values = row.values
     try:
         exact = values.get("findings")
@@ -826,40 +712,32 @@ def _of_row(row: Row, sections: tuple[str, ...], columns: Sequence[str]) -> Refe
     except DataError as error:
         raise DataError(f"{row.place}: {error}") from None
     if report is not None:
-        text, indication = _joined(report, sections), report.indication
+        text, indication = _join([report.section(name) for name in sections]), report.indication
     else:
-        text, indication = _joined_cells(row, columns or ("report",)), values.get("indication")
+        text, indication = _join([row.text(name) for name in columns or ("report",)]), values.get("indication")
     column = next((name for kind in PATIENT_NAMES for name in values if normalise_name(name) == kind), "patient")
     patient = values.get(column)
-    without = is_missing(patient) or (isinstance(patient, str) and not patient.strip())
+    unknown = is_missing(patient) or (isinstance(patient, str) and not patient.strip())
+    views: tuple[str | None, ...] | None = None
+    if isinstance(images := values.get("images"), list):
+        views = tuple(parse_view(image.get("view")) for image in images if isinstance(image, dict))
+    elif view := parse_view(values.get("view")):
+        views = (view,)
     return Reference(
         id=row.id,
         text=text,
-        patient=row.id if without else read_id(row, column) or parse_id(patient, f"{row.place}, {column}"),
+        patient=row.id if unknown else read_id(row, column) or parse_id(patient, f"{row.place}, {column}"),
         findings=findings,
         context=Context(parse_age(values.get("age"), row.place), indication if isinstance(indication, str) else None),
         sex=parse_sex(values.get("sex")),
-        views=_views(values),
+        views=views,
         split=str(values["split"]) if values.get("split") else None,
     )
 
 
-def _joined_cells(row: Row, columns: Sequence[str]) -> str | None:
-    parts = [text for name in columns if (text := row.text(name)) is not None]
-    return " ".join(parts) if parts else None
-
-
-def _views(values: Mapping[str, Any]) -> tuple[str | None, ...] | None:
-    images = values.get("images")
-    if isinstance(images, list):
-        return tuple(parse_view(image.get("view")) for image in images if isinstance(image, dict))
-    word = parse_view(values.get("view"))
-    return (word,) if word else None
-
-
-def _joined(report: Report, sections: tuple[str, ...]) -> str | None:
-    parts = [text for name in sections if (text := report.section(name)) is not None]
-    return " ".join(parts) if parts else None
+def _join(parts: Iterable[str | None]) -> str | None:
+    known = [part for part in parts if part is not None]
+    return " ".join(known) if known else None
 
 
 def find_report_view(reference: Reference, image: int | None) -> str | None:
@@ -874,24 +752,15 @@ _RETRIEVAL = "retrieval:"
 
 
 def describe_reports(source: Path, about: EgressData) -> EgressData:
-    """Reports that a model wrote.
+    """Generated reports: in a run folder synthetic as their corpus is, unless copied from real ones.
 
-    In a run folder they are what its corpus is, unless they were copied from another one; a file may hold anything.
-
-    Args:
-        source: Run folder or file.
-        about: The corpus that they were written about.
+    A file may hold anything, and a run without a summary too.
     """
-    return EgressData(str(source), about.synthetic and source.is_dir() and _copied_from_none(source))
-
-
-def _copied_from_none(run: Path) -> bool:
-    """Whether a run says which model wrote its reports, and none was looked up among those of patients."""
     try:
-        summary = read_json(run / SUMMARY)
+        summary = read_json(source / SUMMARY) if about.synthetic and source.is_dir() else None
         model = str(summary.get("model") or "") if isinstance(summary, dict) else ""
-        if model.startswith(_RETRIEVAL):
-            return load_corpus(model.removeprefix(_RETRIEVAL)).card.synthetic
-    except DataError:  # there is no summary, or the corpus is gone: nobody can say
-        return False
-    return bool(model)
+        copied = model.startswith(_RETRIEVAL)
+        synthetic = load_corpus(model.removeprefix(_RETRIEVAL)).card.synthetic if copied else bool(model)
+    except DataError:  # there is no summary, or the corpus is gone
+        synthetic = False
+    return EgressData(str(source), synthetic)
