@@ -1,8 +1,4 @@
-"""Candidates that nobody should be pleased with: what a metric gives them is the floor of every score beside it.
-
-A control knows the references' texts and lengths at most, never an image. A metric under which a
-control comes near a model does not measure what the model is for.
-"""
+"""Whether a model uses the image: its reports of right images against those of control images."""
 
 from __future__ import annotations
 
@@ -19,19 +15,13 @@ from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.intervals import Estimate
-from cxrlab.metrics.tally import Tally
 
 
 def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:
-    """For each study the place of one of another patient, each used once; None when one patient has more than half.
+    """For each study the index of one of another patient, each used once; None when one patient has more than half.
 
-    Patients are put in random order with their studies side by side, and every study takes the one that stands as
-    many places further on as the largest patient has studies: never one of the same patient.
-
-    Args:
-        patients: Of each study.
-        ids: Of each study, all different.
-        rng: Decides the order of the patients.
+    Patients are put in random order with their studies side by side. Every study takes the one that follows it by
+    as many places as the largest patient has studies, which is never one of the same patient.
     """
     sizes = Counter(patients)
     step = max(sizes.values(), default=0)
@@ -55,7 +45,7 @@ Verdict = Literal["looks", "blind", "unclear"]
 
 @dataclass(frozen=True)
 class ControlResult:
-    """One kind of wrong image.
+    """One kind of control image.
 
     Args:
         metrics: Name → value with this image on the same studies.
@@ -70,21 +60,21 @@ class ControlResult:
 
     @property
     def beaten(self) -> bool | None:
-        """Whether the right image is better; None when it cannot be told."""
+        """Whether the right image is better; None when there is no interval."""
         return None if math.isnan(self.difference.low) else self.difference.low > 0
 
 
 @dataclass(frozen=True)
 class ImageDependence:
-    """Right against wrong images.
+    """Right against control images.
 
     Args:
-        n: Studies answered with the right image and with every kind of wrong one.
+        n: Studies with a report for the right image and for every control image.
         patients: Of these studies.
         right: Metric → (value, low, high) with the right image.
-        wrong: Kind of wrong image → what became of it.
+        wrong: Control image → its result.
         verdict: looks, blind or unclear.
-        sentence: The verdict for a person.
+        sentence: The verdict in words.
     """
 
     n: int
@@ -95,7 +85,7 @@ class ImageDependence:
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
-        """What stands in `scores.json` under `controls.image_dependence`."""
+        """`controls.image_dependence` of `scores.json`."""
         keys = ("value", "low", "high")
         return {
             "n": self.n,
@@ -117,73 +107,55 @@ class ImageDependence:
 
 def measure_image_dependence(
     batch: Batch,
-    answers: Mapping[str, Mapping[str, str | None]],
+    control_reports: Mapping[str, Mapping[str, str | None]],
     metrics: Sequence[str],
     *,
     trials: int = 1000,
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> ImageDependence | None:
-    """Score right and wrong images on the studies that have both; None when no study has.
+    """Score right and control images on the studies that have both; None when no study has.
 
-    Args:
-        batch: Pairs with the right images' reports.
-        answers: Kind of wrong image → id → report.
-        metrics: Names of the metrics that were chosen; the first ones among them are scored, and the deciding one.
-        trials: Bootstrap resamples.
-        level: Of the intervals.
-        rng: Source of the resamples.
+    Of the chosen metrics, the headline metrics are scored, and always the deciding one.
     """
-    told = {kind: texts for kind, texts in answers.items() if texts}
+    controls = {kind: texts for kind, texts in control_reports.items() if texts}
     kept = [
         pair
         for pair in batch.pairs
-        if pair.candidate is not None and all(texts.get(pair.id) is not None for texts in told.values())
+        if pair.candidate is not None and all(texts.get(pair.id) is not None for texts in controls.values())
     ]
-    if not told or not kept:
+    if not controls or not kept:
         return None
     right = Batch(kept)
-    batches = {kind: right.with_candidates([str(texts[pair.id]) for pair in kept]) for kind, texts in told.items()}
+    batches = {kind: right.with_candidates([str(texts[pair.id]) for pair in kept]) for kind, texts in controls.items()}
     names = list(dict.fromkeys([METRIC, *(name for name in HEADLINES if name in metrics)]))
-    tallies = {kind: _tallies(one, names) for kind, one in {"": right, **batches}.items()}
+    tallies = {
+        kind: {tally.metric.name: tally for family in families(names) for tally in family.tallies(one)}
+        for kind, one in {"": right, **batches}.items()
+    }
     resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
     ends = resamples.estimates([tallies[""][name] for name in names], level)
-    wrong = {
-        kind: ControlResult(
-            metrics={name: tally.value for name, tally in tallies[kind].items()},
-            difference=_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
-            unchanged=_unchanged(right, one),
-        )
-        for kind, one in batches.items()
-    }
-    values = {name: (end.value, end.low, end.high) for name, end in zip(names, ends, strict=True)}
-    found = ImageDependence(len(kept), resamples.clusters.count, values, wrong, "unclear", "")
-    verdict, sentence = _judged(found)
-    return replace(found, verdict=verdict, sentence=sentence)
+    wrong = {}
+    for kind, control in batches.items():
+        with_right, with_control = resamples.resample([tallies[""][METRIC], tallies[kind][METRIC]])
+        higher = tallies[""][METRIC].metric.direction == "higher"
+        gain = with_right.minus(with_control) if higher else with_control.minus(with_right)
+        same = [a.split() == b.split() for a, b in zip(right.candidates, control.candidates, strict=True)]
+        values = {name: tallies[kind][name].value for name in names}
+        wrong[kind] = ControlResult(values, gain.estimate(level), sum(same) / len(same))
+    intervals = {name: (end.value, end.low, end.high) for name, end in zip(names, ends, strict=True)}
+    result = ImageDependence(len(kept), resamples.clusters.count, intervals, wrong, "unclear", "")
+    verdict, sentence = _decide(result)
+    return replace(result, verdict=verdict, sentence=sentence)
 
 
-def _tallies(batch: Batch, names: Sequence[str]) -> dict[str, Tally]:
-    found = {tally.metric.name: tally for family in families(names) for tally in family.tallies(batch)}
-    return {name: found[name] for name in names}
-
-
-def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> Estimate:
-    one, other = resamples.resample([right, wrong])
-    gain = one.minus(other) if right.metric.direction == "higher" else other.minus(one)
-    return gain.estimate(level)
-
-
-def _unchanged(right: Batch, wrong: Batch) -> float:
-    same = [a.split() == b.split() for a, b in zip(right.candidates, wrong.candidates, strict=True)]
-    return sum(same) / len(same)
-
-
-def _judged(found: ImageDependence) -> tuple[Verdict, str]:
-    """The verdict, by the swapped image where it was shown, else by all kinds together."""
+def _decide(found: ImageDependence) -> tuple[Verdict, str]:
+    """The verdict and its sentence, by the swapped image where there is one, else by all kinds together."""
     kinds = _listed(list(found.wrong))
-    where = f"{_counted(found.n, 'study', 'studies')} of {_counted(found.patients, 'patient', 'patients')}"
+    where = f"{found.n:,} {'study' if found.n == 1 else 'studies'} of "
+    where += f"{found.patients:,} {'patient' if found.patients == 1 else 'patients'}"
     few = f" There are few patients ({found.patients})." if found.patients < MINIMUM_PATIENTS else ""
-    # One patient whose report does not change may be a normal one, which a model that looks writes for noise too.
+    # With one patient an unchanged report may be a normal one, which a model that looks generates for noise too.
     if found.patients > 1 and all(image.unchanged == 1 for image in found.wrong.values()):
         return "blind", (
             f"This model does not look at the image: on {where} every report stays word for word the same with "
@@ -208,10 +180,6 @@ def _judged(found: ImageDependence) -> tuple[Verdict, str]:
     return "blind", (
         f"This model does not look at the image, as far as {where} can tell: {right}, no better than {wrong}."
     )
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,10 +1,10 @@
-"""The counts behind a score, kept in its run folder, so that two runs are compared without scoring again.
+"""Write the counts behind a score and read them again, so that runs are compared without scoring again.
 
     tallies.json   ids, patients, a digest of the references; for each metric its card, value and function
     tallies.npz    the rows of counts, one array for all metrics that share them; no pickled objects
 
-The function from sums to a value is written down by name. It is looked up among the metrics alone, and
-what it gives must equal the value in the file: counts that mean something else today are refused.
+The function from sums to a value is stored by name. Only functions of `cxrlab.metrics` are loaded, and the value
+that one computes must equal the stored value: counts that mean something else today raise an error.
 """
 
 from __future__ import annotations
@@ -42,16 +42,7 @@ _FUNCTION = re.compile(r"cxrlab\.metrics(\.\w+)+:\w+")
 
 @dataclass(frozen=True, eq=False)
 class ScoredRun:
-    """What a scored run keeps for comparison.
-
-    Args:
-        folder: Where it came from.
-        ids: Pairs in the order of the rows.
-        patients: Patient of each pair.
-        references: Digest of ids, reference texts and exact findings.
-        tallies: By metric name.
-        signatures: By metric name, as they were when the run was scored.
-    """
+    """The tallies of a scored run, by metric name; `references` is the digest of `hash_references`."""
 
     folder: Path
     ids: tuple[str, ...]
@@ -62,7 +53,7 @@ class ScoredRun:
 
 
 def hash_references(batch: Batch) -> str:
-    """SHA-256 of what was scored against: ids, texts and exact findings, whatever their order."""
+    """SHA-256 of ids, reference texts and exact findings, whatever their order."""
     digest = hashlib.sha256()
     for pair in sorted(batch.pairs, key=lambda pair: pair.id):
         digest.update(dumps([pair.id, pair.reference, pair.findings]).encode("utf-8", "surrogatepass") + b"\n")
@@ -73,16 +64,46 @@ def write_tallies(run: Run, batch: Batch, tallies: Sequence[Tally]) -> None:
     """Write the counts of every metric into an open run."""
     if len({tally.metric.name for tally in tallies}) < len(tallies):
         raise ValueError("two tallies have the same metric name")
-    arrays = _Arrays()
-    metrics = {tally.metric.name: _described(tally, arrays) for tally in tallies}
+    arrays: dict[str, NDArray[Any]] = {}
+    metrics = {}
+    for tally in tallies:
+        card = tally.metric
+        metrics[card.name] = {
+            "signature": card.signature,
+            "direction": card.direction,
+            "range": [end if math.isfinite(end) else None for end in card.range],
+            "identity": card.identity,
+            "undefined": card.undefined,
+            "conventions": dict(card.conventions),
+            "about": card.about,
+            "quirk": card.quirk,
+            "by_pair": card.by_pair,
+            "value": tally.value,
+            "value_of": _describe_function(tally.value_of, card.name),
+            "rows": _add_array(arrays, tally.rows),
+            "defined": _add_array(arrays, tally.defined),
+        }
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **{f"array{k}": a for k, a in enumerate(arrays.values())})
+    run.write(ARRAYS, stream.getvalue())
     index = {
         "ids": [pair.id for pair in batch.pairs],
         "patients": [pair.patient or pair.id for pair in batch.pairs],
         "references": hash_references(batch),
         "metrics": metrics,
     }
-    run.write(ARRAYS, arrays.bytes())
     run.write(INDEX, index)
+
+
+def _add_array(arrays: dict[str, NDArray[Any]], array: NDArray[Any]) -> str:
+    """Store an array under its digest, whole numbers in the smallest type that holds them; the name in the file."""
+    if array.dtype != np.bool_ and array.size and array.min() >= 0:
+        kind = next((kind for kind in (np.uint8, np.uint16, np.uint32) if array.max() <= np.iinfo(kind).max), None)
+        if kind is not None and np.array_equal(array.astype(kind), array):
+            array = array.astype(kind)
+    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
+    arrays.setdefault(digest, array)
+    return f"array{list(arrays).index(digest)}"
 
 
 def read_tallies(folder: Path) -> ScoredRun:
@@ -97,9 +118,9 @@ def read_tallies(folder: Path) -> ScoredRun:
     try:
         ids, patients = tuple(map(str, index["ids"])), tuple(map(str, index["patients"]))
         described = dict(index["metrics"])
-        arrays = _load(folder / ARRAYS)
-        tallies = {name: _rebuilt(name, told, arrays, len(ids)) for name, told in described.items()}
-        signatures = {name: str(told["signature"]) for name, told in described.items()}
+        arrays = _load_arrays(folder / ARRAYS)
+        tallies = {name: _load_tally(name, entry, arrays, len(ids)) for name, entry in described.items()}
+        signatures = {name: str(entry["signature"]) for name, entry in described.items()}
         references = str(index["references"])
     except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise DataError(f"{place} is damaged ({type(error).__name__}: {error}); score the run again.") from error
@@ -108,59 +129,7 @@ def read_tallies(folder: Path) -> ScoredRun:
     return ScoredRun(folder, ids, patients, references, tallies, signatures)
 
 
-class _Arrays:
-    """Arrays under short names; equal ones are kept once, whole numbers in the smallest type that holds them."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, NDArray[Any]] = {}
-        self._names: dict[bytes, str] = {}
-
-    def add(self, array: NDArray[Any]) -> str:
-        """The name under which the array is kept."""
-        small = _smallest(array)
-        content = hashlib.sha256(f"{small.dtype}{small.shape}".encode() + np.ascontiguousarray(small).tobytes())
-        name = self._names.setdefault(content.digest(), f"array{len(self._names)}")
-        self._kept.setdefault(name, small)
-        return name
-
-    def bytes(self) -> bytes:
-        """The arrays as a compressed .npz file; the same arrays give the same bytes."""
-        stream = io.BytesIO()
-        np.savez_compressed(stream, allow_pickle=False, **self._kept)
-        return stream.getvalue()
-
-
-def _smallest(array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype == np.bool_ or not array.size or array.min() < 0:
-        return array
-    for kind in (np.uint8, np.uint16, np.uint32):
-        if array.max() <= np.iinfo(kind).max:
-            small = array.astype(kind)
-            return small if np.array_equal(small, array) else array
-    return array
-
-
-def _described(tally: Tally, arrays: _Arrays) -> dict[str, Any]:
-    card = tally.metric
-    named = _named(tally.value_of, card.name)
-    return {
-        "signature": card.signature,
-        "direction": card.direction,
-        "range": [end if math.isfinite(end) else None for end in card.range],
-        "identity": card.identity,
-        "undefined": card.undefined,
-        "conventions": dict(card.conventions),
-        "about": card.about,
-        "quirk": card.quirk,
-        "by_pair": card.by_pair,
-        "value": tally.value,
-        "value_of": named,
-        "rows": arrays.add(tally.rows),
-        "defined": arrays.add(tally.defined),
-    }
-
-
-def _named(function: Any, metric: str) -> dict[str, Any]:
+def _describe_function(function: Any, metric: str) -> dict[str, Any]:
     """`module:function` and keyword arguments of an aggregation; anything that has no such name is refused."""
     arguments: dict[str, Any] = {}
     while isinstance(function, functools.partial):
@@ -171,95 +140,95 @@ def _named(function: Any, metric: str) -> dict[str, Any]:
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     if not _FUNCTION.fullmatch(name):
         raise ValueError(f"the aggregation of {metric} ({name}) is not a function at the top of a module of metrics")
-    told = {key: _named(value, metric) if callable(value) else value for key, value in arguments.items()}
-    return {"function": name, "arguments": told}
+    values = {key: _describe_function(value, metric) if callable(value) else value for key, value in arguments.items()}
+    return {"function": name, "arguments": values}
 
 
-def _function(told: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that `_named` wrote down."""
-    name = told["function"]
+def _load_function(described: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that `_describe_function` described."""
+    name = described["function"]
     if not _FUNCTION.fullmatch(name):
         raise ValueError(f"'{name}' is no function of a metric")
-    arguments = {key: _argument(value) for key, value in told["arguments"].items()}
+    arguments = {key: _load_argument(value) for key, value in described["arguments"].items()}
     function: Callable[..., Any] = load_reference(name)
-    if f"{function.__module__}:{function.__qualname__}" != name:  # something that the module only borrowed
+    if f"{function.__module__}:{function.__qualname__}" != name:  # something that the module only imports
         raise ValueError(f"'{name}' is no function of that module")
     return functools.partial(function, **arguments) if arguments else function
 
 
-def _argument(value: Any) -> Any:
-    """A function, or a plain value with tuples for lists, as they are in the code."""
+def _load_argument(value: Any) -> Any:
+    """A function, or a plain value with tuples for lists."""
     if isinstance(value, dict):
-        return _function(value)
-    return tuple(map(_argument, value)) if isinstance(value, list) else value
+        return _load_function(value)
+    return tuple(map(_load_argument, value)) if isinstance(value, list) else value
 
 
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays, counts as floats: converted once, so that metrics go on sharing them."""
+def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays, counts as floats: converted once, so that metrics still share them.
+
+    An array whose header claims more than the file holds is refused before memory is allocated.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as stored:
             stored.filename = str(path)  # for messages
             members = {name: read_member(stored, name, MAX_UNPACKED_BYTES) for name in stored.namelist()}
-        arrays = {name.removesuffix(".npy"): _array(data) for name, data in members.items()}
-        if strange := [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
-            raise ValueError(f"{strange[0]} holds no numbers")
-        return {name: a if a.dtype == np.bool_ else a.astype(np.float64) for name, a in arrays.items()}
+        for name, data in members.items():
+            stream = io.BytesIO(data)
+            old = np.lib.format.read_magic(stream) == (1, 0)
+            read_header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+            shape, _, kind = read_header(stream)
+            if math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+                raise ValueError(f"an array of shape {shape} does not fit {len(data)} bytes")
+            array = np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"{name.removesuffix('.npy')} holds no numbers")
+            arrays[name.removesuffix(".npy")] = array if array.dtype == np.bool_ else array.astype(np.float64)
     except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a readable file of counts ({error}); score the run again.") from None
+    return arrays
 
 
-def _array(data: bytes) -> NDArray[Any]:
-    """The array of a member; one whose header claims more than stands there is refused before any memory is taken."""
-    stream = io.BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = read_header(stream)
-    if math.prod(shape) * kind.itemsize != len(data) - stream.tell():
-        raise ValueError(f"an array of shape {shape} does not fit {len(data)} bytes")
-    return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
-
-
-def _rebuilt(name: str, told: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], count: int) -> Tally:
-    low, high = told["range"]
-    if told["direction"] not in ("higher", "lower"):
-        raise ValueError(f"{name} has the direction {told['direction']!r}")
+def _load_tally(name: str, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], count: int) -> Tally:
+    low, high = entry["range"]
+    if entry["direction"] not in ("higher", "lower"):
+        raise ValueError(f"{name} has the direction {entry['direction']!r}")
     card = Metric(
         name=name,
-        direction=told["direction"],
+        direction=entry["direction"],
         range=(-math.inf if low is None else low, math.inf if high is None else high),
-        identity=told["identity"],
-        undefined=told["undefined"],
-        conventions=told["conventions"],
-        about=told["about"],
-        quirk=told["quirk"],
-        by_pair=told["by_pair"],
+        identity=entry["identity"],
+        undefined=entry["undefined"],
+        conventions=entry["conventions"],
+        about=entry["about"],
+        quirk=entry["quirk"],
+        by_pair=entry["by_pair"],
     )
-    rows, defined = arrays[told["rows"]], arrays[told["defined"]]
+    rows, defined = arrays[entry["rows"]], arrays[entry["defined"]]
     if rows.dtype != np.float64 or defined.dtype != np.bool_:
         raise ValueError(f"{name} has arrays of types {rows.dtype} and {defined.dtype}")
     if rows.ndim != 2 or len(rows) != count or defined.shape != (count,):
         raise ValueError(f"{name} has arrays of shapes {rows.shape} and {defined.shape} for {count} ids")
-    tally = Tally(card, rows, defined, _function(told["value_of"]))
-    stored = math.nan if told["value"] is None else float(told["value"])
+    tally = Tally(card, rows, defined, _load_function(entry["value_of"]))
+    stored = math.nan if entry["value"] is None else float(entry["value"])
     if not np.isclose(tally.value, stored, rtol=1e-9, atol=1e-12, equal_nan=True):
-        raise ValueError(f"{name} is {stored} in the file and {tally.value} by the program as it is now")
+        raise ValueError(f"{name} is {stored} in the file and {tally.value} by the program now")
     return tally
 
 
 def align_runs(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
     """The runs with their rows in the order of the first; other studies, references or patients are refused."""
-    first = runs[0]
-    order = {key: place for place, key in enumerate(first.ids)}
-    return [first, *(_reordered(run, first, order) for run in runs[1:])]
+    return [runs[0], *(_align(run, runs[0]) for run in runs[1:])]
 
 
-def _reordered(run: ScoredRun, first: ScoredRun, order: Mapping[str, int]) -> ScoredRun:
+def _align(run: ScoredRun, first: ScoredRun) -> ScoredRun:
     places = {key: place for place, key in enumerate(run.ids)}
-    alone = [key for key in first.ids if key not in places], [key for key in run.ids if key not in order]
-    if alone[0] or alone[1]:
+    here, known = [key for key in first.ids if key not in places], set(first.ids)
+    there = [key for key in run.ids if key not in known]
+    if here or there:
         raise DataError(
-            f"{first.folder} and {run.folder} were not scored on the same studies: {_few(alone[0])} only in the first, "
-            f"{_few(alone[1])} only in the second; score both on the same references and predictions."
+            f"{first.folder} and {run.folder} were not scored on the same studies: {_few(here)} only in the first, "
+            f"{_few(there)} only in the second; score both on the same references and predictions."
         )
     if run.references != first.references:
         raise DataError(
@@ -291,17 +260,6 @@ def _few(keys: Sequence[str]) -> str:
     return f"{len(keys)} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
 
 
-def _matching(wanted: str, names: Sequence[str]) -> list[str]:
-    """The names that a pattern, or a group of metrics as `score` knows it, stands for; "all" is whatever there is."""
-    if wanted == "all":
-        return list(names)
-    try:
-        group: Sequence[str] = metric_names([wanted])
-    except UnknownName:
-        group = ()
-    return [name for name in names if fnmatchcase(name, wanted) or name in group]
-
-
 def select_comparable(
     runs: Sequence[ScoredRun], metrics: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
@@ -309,15 +267,20 @@ def select_comparable(
 
     Args:
         runs: The baseline first.
-        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headline_metrics when empty.
-        needed: Names that are compared in any case. A name, pattern or need that finds nothing it could
-            compare is a `ConfigError`.
+        metrics: Names, patterns (`bleu*`) and groups (`coco`, `all`); the headline metrics when empty.
+        needed: Names that are compared in any case. One that finds nothing to compare is a `ConfigError`.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.tallies))
     refused = {name: why for name in names if (why := _objection(name, runs))}
     chosen = {*needed, *(() if metrics else headline_metrics(names))}
     for wanted in [*metrics, *needed]:
-        found = [wanted] if wanted in names else _matching(wanted, names) if wanted in metrics else []
+        found = [wanted] if wanted in names else []
+        if not found and wanted in metrics:
+            try:
+                group: Sequence[str] = names if wanted == "all" else metric_names([wanted])
+            except UnknownName:
+                group = ()
+            found = [name for name in names if fnmatchcase(name, wanted) or name in group]
         if not found:
             raise ConfigError(
                 f"no run holds a metric '{wanted}'.{did_you_mean(wanted, names)} They hold: {_few(names)}."
@@ -327,8 +290,8 @@ def select_comparable(
         chosen.update(found)
     kept = [name for name in names if name in chosen and name not in refused]
     if not kept:
-        told = next((f" (for example {name}: {why})" for name, why in refused.items()), "")
-        raise DataError(f"the runs share no metric that was computed in the same way{told}; score them alike.")
+        example = next((f" (for example {name}: {why})" for name, why in refused.items()), "")
+        raise DataError(f"the runs share no metric that was computed in the same way{example}; score them alike.")
     return kept, {name: why for name, why in refused.items() if name in chosen}
 
 
