@@ -10,9 +10,8 @@ from torch import Tensor
 from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.ensemble import Ensemble
-from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd
+from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd, make_universal
 from cxrlab.attacks.objectives import MoveEmbedding
-from cxrlab.attacks.universal import make_universal
 
 DIRECTIONS = torch.randn(4, 64, generator=torch.Generator().manual_seed(3))
 

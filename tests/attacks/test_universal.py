@@ -8,7 +8,7 @@ from planted_aims import Linear, Margin, Words, images, names, right_now, small_
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.geometry import change_norms
-from cxrlab.attacks.universal import Universal, make_universal
+from cxrlab.attacks.gradient import Universal, make_universal
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.memory import BatchSize
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cxrlab.robustness.conditions import parse_condition
-from cxrlab.robustness.evidence import Answer, AttackTrace, ImageAnswer, StudyTruth, answer_id
+from cxrlab.robustness.evidence import (
+    Answer,
+    AttackTrace,
+    Evidence,
+    ImageAnswer,
+    StudyTruth,
+    answer_id,
+    gather,
+    parse_condition,
+)
 from cxrlab.robustness.outcomes import Audit
-from cxrlab.robustness.tables import Evidence, gather
 
 NORMAL = "The lungs are clear. The heart is normal in size."
 LEFT = "There is a moderate left pleural effusion."

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from cxrlab.attacks.attack import Attack
 from cxrlab.attacks.config import ATTACKS, AttackSettings
+from cxrlab.attacks.gradient import Universal
 from cxrlab.attacks.objectives import Objective
-from cxrlab.attacks.universal import Universal
 
 QUICK = AttackSettings(steps=3, queries=6, restarts=2)
 

@@ -17,9 +17,8 @@ from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.robustness.cases import Case
+from cxrlab.robustness.cases import AskedLabel, Case, labels_in
 from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.labels import AskedLabel, labels_in
 from cxrlab.robustness.targets import Target, truth_table, wrong_answers
 
 SIDE = 16

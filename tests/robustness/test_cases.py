@@ -13,7 +13,7 @@ from corpora import toy_corpus
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
 from cxrlab.robustness.cases import Cases, image_tensor, refuse_without_reference, stacked
-from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.settings import RobustnessConfig
 
 NO_TEXT: dict[str, object] = {"sections": Report(indication="Cough.")}
 HEALTHY: dict[str, object] = {"findings": (), "labels": {"Pleural Effusion": 0}, "masks": {}}

@@ -9,8 +9,7 @@ import pytest
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
-from cxrlab.robustness.certificates import CERTIFICATES, certified, keep_certificates, voted
-from cxrlab.robustness.smoothing import Smoothing
+from cxrlab.robustness.smoothing import CERTIFICATES, Smoothing, certified, keep_certificates, voted
 
 SETTINGS = Smoothing(sigma=0.5, n=20, alpha=0.01)
 

@@ -11,9 +11,8 @@ from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.statistics.intervals import ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm
-from cxrlab.robustness.compare import compare_all, compare_models
+from cxrlab.robustness.comparison import PairedTests, compare_all, compare_models, correct, drop_tally, swaps_for
 from cxrlab.robustness.outcomes import Audit
-from cxrlab.robustness.paired_tests import PairedTests, correct, drop_tally, swaps_for
 
 PGD = "pgd@2/255"
 NAMES = [f"s{number}" for number in range(1, 9)]

@@ -10,7 +10,7 @@ import pytest
 from hand_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
-from cxrlab.robustness.conclude import conclude, conclude_folder
+from cxrlab.robustness.audit import conclude, conclude_folder
 
 STUDIES = [truth("s1", NORMAL, e=0), truth("s2", NORMAL, e=1), truth("s3", NORMAL, e=1)]
 PGD = "pgd@2/255"

@@ -14,9 +14,9 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.robustness.cases import Case, Cases
-from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.controls import CONTROLS, examine_wrong_images, image_dependence
 from cxrlab.robustness.evidence import ImageAnswer
+from cxrlab.robustness.settings import RobustnessConfig
 
 
 class Answers(planted.Leaning):

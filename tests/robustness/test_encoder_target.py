@@ -13,9 +13,8 @@ from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness.cases import Case
-from cxrlab.robustness.encoder_target import EncoderTarget
-from cxrlab.robustness.labels import asked_labels
+from cxrlab.robustness.cases import Case, asked_labels
+from cxrlab.robustness.targets import EncoderTarget
 
 CHEXPERT = [one for one in asked_labels("chexpert", "own") if one.name in ("Edema", "Pneumothorax", "Fracture")]
 

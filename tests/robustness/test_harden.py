@@ -24,11 +24,10 @@ from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness import harden_steps
-from cxrlab.robustness.harden import harden
-from cxrlab.robustness.harden_config import HardenConfig
-from cxrlab.robustness.harden_steps import batch_of, planned_steps, rate_at, squared_distances
-from cxrlab.robustness.vision_encoder_sight import open_sight
+from cxrlab.robustness import harden as harden_steps
+from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
+from cxrlab.robustness.settings import HardenConfig
+from cxrlab.robustness.vision_encoder import open_sight
 
 CPU = LoadSettings(device="cpu")
 CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})

@@ -14,7 +14,7 @@ from cxrlab.core.vocabulary import CHEXPERT_14, DRAWN, View
 from cxrlab.evaluation.retrieve import load_sentences
 from cxrlab.findings.questions import question_about
 from cxrlab.findings.reader import read
-from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, labels_in, truth_of
+from cxrlab.robustness.cases import AskedLabel, asked_labels, chosen_labels, kind_of, labels_in, truth_of
 
 
 def study(**more: Any) -> Study:

@@ -11,12 +11,10 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.protocols import Capabilities
 from cxrlab.models.baselines import Stub
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.robustness import loading as room
-from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.encoder_target import EncoderTarget
-from cxrlab.robustness.labels import asked_labels
-from cxrlab.robustness.loading import is_encoder, load_target
-from cxrlab.robustness.targets import ReportTarget, WordsTarget
+from cxrlab.robustness import targets as room
+from cxrlab.robustness.cases import asked_labels
+from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.targets import EncoderTarget, ReportTarget, WordsTarget, is_encoder, load_target
 
 LABELS = asked_labels("chexpert", "own")[:2]
 REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model"

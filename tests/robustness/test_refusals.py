@@ -14,9 +14,9 @@ from cxrlab.attacks.config import AttackSettings
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.data.corpus import Corpus
-from cxrlab.robustness import loading
+from cxrlab.robustness import targets as loading
 from cxrlab.robustness.audit import audit
-from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.settings import RobustnessConfig
 
 HERE = "http://127.0.0.1:9/v1#planted"  # nobody is asked there: the model is put in its place
 SAID = "No pleural effusion. Picture refused."

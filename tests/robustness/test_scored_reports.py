@@ -8,8 +8,8 @@ from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lin
 
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.robustness import scored_reports
-from cxrlab.robustness.scored_reports import REPORT_METRICS, ScoredReports
+from cxrlab.robustness import measurements as scored_reports
+from cxrlab.robustness.measurements import REPORT_METRICS, ScoredReports
 
 TEXTS = (NORMAL, LEFT, RIGHT, AIR, BABBLE)
 

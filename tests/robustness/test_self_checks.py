@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cxrlab.robustness.cases import Case
+from cxrlab.robustness.controls import attack_doubts, randomness_doubt
 from cxrlab.robustness.evidence import Answer
-from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
 
 
 def attacked(

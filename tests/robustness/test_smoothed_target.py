@@ -20,13 +20,10 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.model import HfModel
 from cxrlab.robustness import audit as room
-from cxrlab.robustness.cases import Case
-from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.labels import AskedLabel, asked_labels
-from cxrlab.robustness.loading import load_target
-from cxrlab.robustness.smoothed_target import SmoothedTarget
+from cxrlab.robustness.cases import AskedLabel, Case, asked_labels
+from cxrlab.robustness.settings import RobustnessConfig, SmoothingSettings, parse_smoothed
 from cxrlab.robustness.smoothing import Smoothed
-from cxrlab.robustness.smoothing_config import SmoothingSettings, parse_smoothed
+from cxrlab.robustness.targets import SmoothedTarget, load_target
 
 EFFUSION = AskedLabel("pleural effusion", frozenset({"pleural effusion"}), ("Is there an effusion?",), ())
 VOTES = SmoothingSettings(copies=20, attack_copies=6, alpha=0.01, batch_size=8)

@@ -23,7 +23,7 @@ from cxrlab.core.memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as room
-from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.settings import RobustnessConfig
 from cxrlab.robustness.sweep import aimed_attacks
 
 

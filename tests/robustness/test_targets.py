@@ -15,11 +15,10 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.findings.questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.cases import Case
+from cxrlab.robustness.cases import Case, asked_labels
 from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.labels import asked_labels
+from cxrlab.robustness.settings import Wishes
 from cxrlab.robustness.targets import ReportTarget, WordsTarget, truth_table, wrong_answers
-from cxrlab.robustness.wishes import Wishes
 
 TOLD = "There is a small left pleural effusion."
 LABELS = [one for one in asked_labels("chexpert", "drawn") if one.name in ("Edema", "Lung Lesion")]

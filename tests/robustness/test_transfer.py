@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hand_evidence import audit, image, lines, truth
 
-from cxrlab.robustness.transfer import transfer
+from cxrlab.robustness.comparison import transfer
 
 NAMES = [f"s{number}" for number in range(1, 9)]
 STUDIES = [truth(study, e=1) for study in NAMES]

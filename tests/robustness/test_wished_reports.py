@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cxrlab.robustness.wished_reports import wished
-from cxrlab.robustness.wishes import Wishes
+from cxrlab.robustness.settings import Wishes
+from cxrlab.robustness.targets import wished
 
 TWO = "There is a small left pleural effusion. There is cardiomegaly."
 AIR, CLEAR = "There is pneumothorax.", "The lungs are clear."

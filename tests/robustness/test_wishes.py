@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import ConfigError, VocabularyError
-from cxrlab.robustness.wishes import AIMS, BY_WISH, Wishes
+from cxrlab.robustness.settings import AIMS, BY_WISH, Wishes
 
 
 def test_every_wish_is_an_aim() -> None:

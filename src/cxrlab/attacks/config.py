@@ -107,7 +107,7 @@ ATTACKS = Table(
         "square-report": "cxrlab.attacks.gradient_free:SquareByReport",
         "random": "cxrlab.attacks.gradient_free:RandomSearch",
         "random-report": "cxrlab.attacks.gradient_free:RandomSearchByReport",
-        "universal": "cxrlab.attacks.universal:Universal",
+        "universal": "cxrlab.attacks.gradient:Universal",
         "noise": "cxrlab.attacks.gradient_free:Noise",
     },
 )

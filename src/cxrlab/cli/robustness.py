@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.output import Result, columns
-from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.harden_config import HardenConfig
+from cxrlab.robustness.settings import HardenConfig, RobustnessConfig
 
 # Columns of the table: quantity, and what a person reads above it.
 _COLUMNS = {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cxrlab.robustness.cases import Case
 
+
 TRIPTYCHS, FOLDER = "triptychs.jsonl", "triptychs"
 _LONG = 80  # letters of a study id in a file name
 GAIN = 10.0  # times that a difference is enlarged; mid grey is no change

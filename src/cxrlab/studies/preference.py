@@ -118,7 +118,7 @@ class PreferenceStudy(StudyRecipe):
             "pair": Kind("cxrlab.preference.config:PairConfig", "cxrlab.preference.pair:pair", ("feedback", "data")),
             "before": Kind("cxrlab.preference.config:PreferConfig", "cxrlab.preference.measure:measure_start"),
             "train": Kind("cxrlab.preference.config:PreferConfig", "cxrlab.preference.train:prefer", ("measure.data",)),
-            "robustness": Kind("cxrlab.robustness.config:RobustnessConfig", "cxrlab.robustness.audit:audit"),
+            "robustness": Kind("cxrlab.robustness.settings:RobustnessConfig", "cxrlab.robustness.audit:audit"),
         }
     )
 

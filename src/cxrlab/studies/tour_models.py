@@ -236,7 +236,7 @@ def attack_models(tour: Tour) -> None:
     from cxrlab.attacks.config import AttackSettings
     from cxrlab.models.decoding import Decoding
     from cxrlab.robustness.audit import audit
-    from cxrlab.robustness.config import RobustnessConfig
+    from cxrlab.robustness.settings import RobustnessConfig
 
     labels = ("cardiomegaly", "pleural effusion", "pneumothorax")
     config = RobustnessConfig(
