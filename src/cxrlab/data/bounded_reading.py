@@ -24,10 +24,6 @@ MAX_UNPACKING_RATIO = 200
 def read_bounded(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """The bytes of a regular file, or a `DataError` that says why there are none.
 
-    Args:
-        path: The file; links are followed.
-        most: Most bytes; one GiB by default.
-
     A pipe would wait for ever and a device such as /dev/zero never ends, so only regular files are
     opened, and no more than `most` bytes are read whatever the file claims.
     """
@@ -63,9 +59,6 @@ class Unpacked(io.RawIOBase):
     """The unpacked bytes of an archive, for a parser; a `DataError` once more come out than may.
 
     Args:
-        stream: Gives the unpacked bytes; closed with this one.
-        archive: For the message.
-        most: Most bytes in all; see `max_unpacked_bytes`.
         most_at_once: Most bytes of one read. A parser that reads a header of the length which the header itself claims
             would otherwise fill the memory at once.
     """
@@ -74,15 +67,12 @@ class Unpacked(io.RawIOBase):
         self._stream, self._archive, self._most, self._at_once = stream, archive, most, most_at_once
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """Always: forwards by reading, as gzip does."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes."""
         if size > self._at_once:
             raise DataError(f"{self._archive} holds an entry of {size:,} bytes, more than {self._at_once:,}; {_FETCH}")
         if size < 0:
@@ -92,7 +82,6 @@ class Unpacked(io.RawIOBase):
         return data
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, as a buffered reader asks for it."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -105,11 +94,9 @@ class Unpacked(io.RawIOBase):
         return self._stream.seek(offset)
 
     def tell(self) -> int:
-        """Bytes so far."""
         return self._stream.tell()
 
     def close(self) -> None:
-        """Close the stream below, too."""
         self._stream.close()
         super().close()
 
@@ -122,8 +109,6 @@ def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """The bytes of one member of a zip file; a `DataError` where it is damaged, locked or too large.
 
     Args:
-        archive: The open file; its path is named in messages.
-        name: The member; one that is not there is a `KeyError`.
         most: Most bytes that may come out. The size that the archive declares is not believed.
     """
     path, info = archive.filename, archive.getinfo(name)

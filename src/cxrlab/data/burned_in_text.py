@@ -32,12 +32,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class TextBox:
-    """A rectangle with burned-in signs, in pixels; right and bottom are exclusive.
-
-    Args:
-        corners: Left, top, right, bottom.
-        marker: A side marker such as L, RT or LAP, not text.
-    """
+    """A rectangle with burned-in signs, in pixels; right and bottom are exclusive."""
 
     corners: Corners
     marker: bool = False
@@ -252,14 +247,7 @@ class Parts:
     """Parts of a mask, one entry each; right and bottom are exclusive.
 
     Args:
-        left: First column.
-        top: First row.
-        right: Column after the last.
-        bottom: Row after the last.
-        area: Pixels.
-        peak: Largest of the values given with the mask.
         edge: Mean over its outline of the steps given with the mask.
-        strokes: How often a row through it crosses it, on average.
     """
 
     left: Ints
@@ -276,27 +264,18 @@ class Parts:
 
     @property
     def height(self) -> Ints:
-        """Rows of each part's box."""
         return self.bottom - self.top
 
     @property
     def width(self) -> Ints:
-        """Columns of each part's box."""
         return self.right - self.left
 
     def chosen(self, which: NDArray[np.bool_] | Ints) -> Parts:
-        """Some of the parts."""
         return Parts(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
 
 def parts_of(mask: NDArray[np.bool_], values: NDArray[np.uint8], steps: NDArray[np.uint8]) -> Parts:
-    """The 8-connected parts of a mask, [H, W], in the order of their first pixel.
-
-    Args:
-        mask: What belongs to a part.
-        values: The peak of each part is taken from here; same shape.
-        steps: Difference of each pixel to its neighbours, for the edge of each part; same shape.
-    """
+    """The 8-connected parts of a mask, [H, W], in the order of their first pixel."""
     # Row, first column and column after the last of every unbroken stretch, row by row.
     edges = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)
     edges[:, 1:-1] = mask[:, 1:] != mask[:, :-1]

@@ -28,10 +28,6 @@ class Card:
     """What `card.yaml` says; no times and no paths of a machine, so that equal corpora have equal cards.
 
     Args:
-        name: Short name of the corpus.
-        source: Where the pictures and texts come from.
-        licence: What may be done with them.
-        citation: How to cite them.
         settings: Everything its maker was told, as far as it shows in the bytes.
         counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
         synthetic: Whether no patient is behind it: pictures and texts were drawn. A corpus whose card does not say so
@@ -42,7 +38,6 @@ class Card:
         remarks: What was odd about studies that were kept → how many; likewise.
         absent: What the source does not have → how many: `text` and `split` count studies, `view` counts images. None
             where the card says nothing of it; an importer gives an empty mapping, which is filled in likewise.
-        extra: Further keys of the file, kept as they are.
     """
 
     name: str
@@ -145,14 +140,7 @@ def check_external(seen: Card, tested: Card) -> None:
 
 
 def check_no_shared_collections(seen: Collection[str], tested: Collection[str], who: str, name: str) -> None:
-    """Raise a `DataError` when two lists of collections meet.
-
-    Args:
-        seen: Collections that were learnt from.
-        tested: Collections of the corpus that is to be external.
-        who: What has seen them, for the message.
-        name: The corpus that is to be external.
-    """
+    """Raise a `DataError` when two lists of collections meet."""
     if shared := [one for one in tested if one in set(seen)]:
         raise DataError(
             f"'{name}' is not external: its images come from {', '.join(shared)}, and so do those of {who}; choose a "

@@ -54,15 +54,10 @@ class CheckReport:
     """What a check found.
 
     Args:
-        path: The corpus folder.
-        studies: Studies that could be read.
-        patients: Different patients among them.
-        images: Images that could be read.
         splits: Studies by split; the key "none" counts those without one.
         counts: Kind of problem → how often.
         stated: What studies lack and may lack, by kind → how often: the card says so, or the corpus is one of labels.
         statistics: The corpus in numbers.
-        examples: The first few of each kind.
         duplicates: Which reports and images are there more than once; None when nobody asked.
     """
 
@@ -79,7 +74,6 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """True when nothing is wrong."""
         return not self.counts
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +90,6 @@ class CheckReport:
         }
 
     def table(self) -> str:
-        """A few lines for people: what there is, then problems by kind with an example of each."""
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
         size = f"{self.studies:,} studies, {self.patients:,} patients, {self.images:,} images"
         lines = [f"{self.path}: {size} ({splits or 'no study'})"]
@@ -114,7 +107,6 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
     """Read every line and every picture of a corpus folder, count what there is and report all that is wrong with it.
 
     Args:
-        path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
         workers: Processes that decode pictures; 0 means one per core, the most there can be.
         duplicates: Look for texts and images that are nearly the same, too; those that are the same are always counted.
     """
@@ -346,12 +338,7 @@ class _CorpusCheck:
 
 
 def near_repeats(found: Duplicates, split_of: Callable[[str], str | None]) -> dict[str, Repeats]:
-    """How many texts and images are alike without being the same.
-
-    Args:
-        found: Which they are.
-        split_of: The split of a study.
-    """
+    """How many texts and images are alike without being the same."""
     return {
         "similar report": _counted(found.reports.near, split_of),
         "similar image": _counted(found.images.near, lambda name: split_of(name.rpartition("#")[0])),

@@ -37,16 +37,7 @@ _WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
 
 @dataclass(frozen=True)
 class Composition:
-    """A composition that was walked through and can be written.
-
-    Args:
-        config: Its settings.
-        corpora: Member → its corpus, of those that are there.
-        tree: The merge.
-        seen: What it holds.
-        rows: The table, members that are not there included.
-        notes: What was not checked, a sentence each.
-    """
+    """A composition that was walked through and can be written."""
 
     config: ComposeConfig
     corpora: Mapping[str, Corpus]
@@ -57,7 +48,6 @@ class Composition:
 
     @property
     def lines(self) -> list[str]:
-        """The printed tree."""
         return printed(self.tree, self.seen.tally)
 
 
@@ -260,12 +250,10 @@ class Source(Node):
 
     @property
     def words(self) -> str:
-        """The folder."""
         return f"corpus {self.corpus.path}"
 
     @property
     def children(self) -> Mapping[str, Node]:
-        """None: it is a leaf."""
         return {}
 
     def _given(self, tally: Tally) -> Iterator[Study]:
@@ -274,13 +262,7 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class Filter(Node):
-    """Studies as `change` leaves them; those for which it gives None are left out.
-
-    Args:
-        below: Where the studies come from.
-        what: Its words in the printed tree.
-        change: Study → the study, a part of it, or None.
-    """
+    """Studies as `change` leaves them; those for which it gives None are left out."""
 
     below: Node
     what: str
@@ -288,12 +270,10 @@ class Filter(Node):
 
     @property
     def words(self) -> str:
-        """What passes."""
         return self.what
 
     @property
     def children(self) -> Mapping[str, Node]:
-        """The one below."""
         return {"": self.below}
 
     def _given(self, tally: Tally) -> Iterator[Study]:
@@ -313,12 +293,10 @@ class Subset(Node):
 
     @property
     def words(self) -> str:
-        """Size and seed."""
         return f"subset of {self.n:,} (seed {self.seed})"
 
     @property
     def children(self) -> Mapping[str, Node]:
-        """The one below."""
         return {"": self.below}
 
     @cached_property
@@ -338,12 +316,10 @@ class Merge(Node):
 
     @property
     def words(self) -> str:
-        """It merges."""
         return "merge"
 
     @property
     def children(self) -> Mapping[str, Node]:
-        """The members."""
         return self.below
 
     def _given(self, tally: Tally) -> Iterator[Study]:
@@ -449,7 +425,6 @@ class PairText:
 
     Args:
         kind: Whose text: `sections`, `report` or `structured:NAME`.
-        text: Its words.
     """
 
     kind: str
@@ -478,14 +453,7 @@ _BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerat
 
 @dataclass(frozen=True)
 class Taken:
-    """What is taken of one member.
-
-    Args:
-        studies: Studies.
-        patients: Different patients.
-        images: Images.
-        texts: Pairs of image and text by whose text it is.
-    """
+    """What is taken of one member."""
 
     studies: int
     patients: int
@@ -494,19 +462,12 @@ class Taken:
 
     @property
     def pairs(self) -> int:
-        """Each image with each of its texts."""
         return sum(self.texts.values())
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a composition holds.
-
-    Args:
-        tally: Studies at each node.
-        taken: Member → what is taken of it.
-        ids: Ids of all studies, as they will be written.
-    """
+    """What a composition holds."""
 
     tally: Tally
     taken: Mapping[str, Taken]
@@ -517,8 +478,6 @@ def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str,
     """Walk the tree once; memory grows with the ids of studies and patients alone.
 
     Args:
-        tree: The merge of all members.
-        members: Their settings.
         collections: Member → a text that is equal for members of one collection.
 
     A patient in two splits, of the new corpus or of one that a part is taken of, and a study that enters twice
@@ -595,7 +554,6 @@ class _Watch(Tally):
             self.branches[name].take(study, study.patient.partition("/")[2])
 
     def refuse_leaks(self) -> None:
-        """Raise for patients in two splits."""
         for name, branch in self.branches.items():
             if again := branch.met_again():
                 raise _leak(again, f"'{name}' and the rest of its corpus")
@@ -647,20 +605,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One member, or the total; None is what nobody knows.
-
-    Args:
-        member: Its name.
-        patients: Patients of its corpus.
-        images: Images of its corpus.
-        taken_studies: Studies taken.
-        taken_patients: Patients taken.
-        taken_images: Images taken.
-        pairs: Pairs of image and text.
-        texts: Pairs by whose text it is.
-        paper: Counts of the paper.
-        note: What a reader must know, such as that the corpus is not there.
-    """
+    """One member, or the total; None is what nobody knows."""
 
     member: str
     patients: int | None = None

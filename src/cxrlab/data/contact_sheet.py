@@ -40,8 +40,6 @@ class Sheet:
     """A sheet that was written.
 
     Args:
-        path: The PNG file.
-        shown: Studies on it.
         unreadable: How many of them have an image, or with masks a mask, that cannot be read.
     """
 

@@ -40,12 +40,7 @@ class _Entry:
 
 
 class Corpus:
-    """A complete corpus folder, opened for reading.
-
-    Args:
-        path: The folder.
-        card: What its card says.
-    """
+    """A complete corpus folder, opened for reading."""
 
     def __init__(self, path: Path, card: Card) -> None:
         self.path = path
@@ -66,7 +61,6 @@ class Corpus:
         """Stream the studies in file order; only those of `split` where one is named.
 
         Args:
-            split: train, val or test; None for all.
             without: Fields that are left at their defaults and not looked at. Exact findings take most of the time of
                 reading a study, and who needs its image and text alone need not wait for them.
 
@@ -108,7 +102,6 @@ class Corpus:
         return parse_study(parse_line(line, place), place)
 
     def ids(self, split: str | None = None) -> tuple[str, ...]:
-        """Ids in file order, of one split or of all."""
         _check_split(split)
         return tuple(key for key, entry in self._index().items() if split is None or entry.split == split)
 
@@ -131,7 +124,6 @@ class Corpus:
         return self._load(study, k, size, rgb=False)
 
     def rgb(self, study: Study, k: int = 0, size: int | None = None) -> ImageArray:
-        """The k-th picture of a study in colour, [H, W, 3] in [0, 1]."""
         return self._load(study, k, size, rgb=True)
 
     def mask(self, study: Study, finding: int) -> NDArray[np.bool_] | None:

@@ -46,7 +46,6 @@ class Recipe(Generic[Item]):
         items: One for each unit of work (a patient, a picture), in the order of the file; read lazily.
         ids: The ids of the studies that an item gives or leaves out, known without drawing them.
         draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
-        label: What the progress bar says.
         total: Studies that all items give together, for the progress bar; None where nobody knows.
         links: Folders that stay where they are, by the name under which the corpus reaches them.
         batch: How many items a worker takes at once; several where one takes less time than to hand it over.
@@ -112,17 +111,7 @@ NOTES = "notes.jsonl"
 
 @dataclass(frozen=True)
 class Line:
-    """A study as its line in the file, with what the card counts of it; a worker makes it, the writer appends it.
-
-    Args:
-        id: Of the study.
-        patient: Whose it is.
-        images: How many it has.
-        split: Its split.
-        text: The line, newline included.
-        remarks: What was odd about its source.
-        absent: What it lacks; see `missing_parts`.
-    """
+    """A study as its line in the file, with what the card counts of it; a worker makes it, the writer appends it."""
 
     id: str
     patient: str
@@ -169,10 +158,6 @@ class CorpusWriter:
 
     A line found in an unfinished folder whose files are missing or empty counts as not there: its
     study is taken once more, gets its files and keeps its line.
-
-    Args:
-        path: The folder; made when absent.
-        card: The card to be; its counts are filled in at the end, and its remarks added to.
     """
 
     def __init__(self, path: str | Path, card: Card) -> None:
@@ -202,7 +187,6 @@ class CorpusWriter:
                 raise
 
     def __contains__(self, study_id: object) -> bool:
-        """Whether this study needs no more work."""
         if self.complete or study_id in self._left_out:
             return True
         return study_id in self._ids and study_id not in self._incomplete
@@ -259,7 +243,6 @@ class CorpusWriter:
             raise os_error(error, place) from error
 
     def finish(self) -> Corpus:
-        """Write the card last and return the corpus; nothing happens when it was complete."""
         try:
             if not self.complete:
                 self._write_card()

@@ -56,9 +56,6 @@ class Examined:
     """What a file may tell, by name and place, never by value.
 
     Args:
-        kind: "dicom", "png" or "jpeg".
-        tags: Header elements, chunks or notes that hold something.
-        private: Elements of private groups.
         burned_in: What the header says of text in the pixels: YES, NO or None.
         boxes: Burned-in text.
     """
@@ -71,12 +68,10 @@ class Examined:
 
     @property
     def text(self) -> tuple[Corners, ...]:
-        """Boxes of text."""
         return tuple(box.corners for box in self.boxes if not box.marker)
 
     @property
     def markers(self) -> tuple[Corners, ...]:
-        """Boxes of side markers."""
         return tuple(box.corners for box in self.boxes if box.marker)
 
 
@@ -85,7 +80,6 @@ class Cleaned:
     """A file without what may name a patient.
 
     Args:
-        data: Its bytes.
         identifiers: Values of the old header that may stand in the file's name; never to be shown.
     """
 
@@ -102,8 +96,6 @@ def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
     """Look at header and pixels of an image; one that cannot be read in full is a `DataError`.
 
     Args:
-        data: The file.
-        name: What to call it in an error.
         mask: It is the outline of a finding, in which shapes are no text.
     """
     if is_picture(data):
@@ -123,13 +115,6 @@ def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
 
 def clean(data: bytes, name: str, found: Examined, pseudonyms: Pseudonyms, *, markers: bool) -> Cleaned:
     """A copy of an image that was examined, with a new header and its text blanked.
-
-    Args:
-        data: The file.
-        name: What to call it in an error.
-        found: What `examine` said of it.
-        pseudonyms: For UIDs and the patient's number.
-        markers: Blank side markers too.
 
     An image that shows text still after some passes is a `TextRemains`.
     """
@@ -452,11 +437,6 @@ def identifying_parts(data: bytes, name: str) -> tuple[str, ...]:
 def clean_picture(data: bytes, name: str, pixels: Picture | None = None) -> bytes:
     """The same picture, in the same format, with nothing beside its pixels.
 
-    Args:
-        data: The file.
-        name: What to call it in an error.
-        pixels: Other pixels of the same shape; None keeps those of the file.
-
     The file is written anew from what it shows: a palette becomes colours, and what is transparent becomes black.
     A JPEG is coded with its own tables, which moves a pixel by a step here and there; its old stream is not kept,
     since tables that nothing uses and the end of the coded pixels can hold anything.
@@ -520,11 +500,9 @@ class Pseudonyms:
     key: bytes
 
     def uid(self, uid: str) -> str:
-        """A valid DICOM UID in the place of another."""
         return f"2.25.{int.from_bytes(self._mark('uid', uid, 16), 'big')}"
 
     def patient(self, patient: str) -> str:
-        """A patient's number in the place of another."""
         return f"P{self._mark('patient', patient, 8).hex()}"
 
     def path(self, path: str, identifiers: tuple[str, ...]) -> str:

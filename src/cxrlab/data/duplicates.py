@@ -35,7 +35,6 @@ class Groups:
     """Things that are there more than once.
 
     Args:
-        seen: Things looked at.
         exact: Names of things that are the same, two or more in a group, in the order of the corpus.
         near: Names of different things that are alike, directly or through others; one name for each different thing.
     """
@@ -56,9 +55,6 @@ class Duplicates:
 def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
     """Texts that are the same, or share at least 0.8 of their three-word phrases (see `minhash.py`).
 
-    Args:
-        texts: Name and text; case, punctuation and spacing do not count, and a text without a word is passed over.
-
     Reads once; keeps about 250 bytes for each different text, and the names.
     """
     grouper = _Grouper()
@@ -75,9 +71,6 @@ def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
 
 def image_groups(pictures: Iterable[tuple[str, bytes, int]]) -> Groups:
     """Images of the same pixels, and images whose perceptual hashes differ in at most 30 of 256 bits.
-
-    Args:
-        pictures: Name, digest of the pixels and perceptual hash.
 
     Reads once; keeps about 250 bytes for each different picture, and the names.
     """
@@ -113,7 +106,6 @@ class _Grouper:
         self.repeats: dict[int, list[str]] = {}
 
     def take(self, name: str, digest: Any) -> bool:
-        """Whether this is a thing that was not there before."""
         self.seen += 1
         key = digest if isinstance(digest, bytes) else digest.digest()
         row = self.rows.setdefault(key, len(self.firsts))
@@ -124,7 +116,6 @@ class _Grouper:
         return True
 
     def groups(self, keys: Iterable[NDArray[Any]], close: Callable[..., NDArray[np.bool_]]) -> Groups:
-        """What was the same, and what is alike by the keys."""
         near = linked(keys, close, len(self.firsts)) if len(self.firsts) > 1 else []
         return Groups(
             self.seen,
@@ -161,13 +152,7 @@ MOST_NEIGHBOURS = 64
 
 
 def linked(keys: Iterable[NDArray[Any]], close: Close, count: int) -> list[list[int]]:
-    """Groups of two or more things that are alike, directly or through others; rows in order.
-
-    Args:
-        keys: One array of `count` keys after another.
-        close: For two arrays of rows, whether the things of each two rows are alike.
-        count: Number of things.
-    """
+    """Groups of two or more things that are alike, directly or through others; rows in order."""
     roots = np.arange(count)
     for column in keys:
         order = np.argsort(column, kind="stable")

@@ -57,7 +57,6 @@ class Layout:
     """A corpus in the words of another data set.
 
     Args:
-        images: Every image with its place.
         texts: Small files by path: reports, lists.
         tables: CSV files by path, header first; a path that ends in .gz is packed.
     """
@@ -69,12 +68,6 @@ class Layout:
 
 def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) -> Path:
     """Write a corpus in the layout of a public data set, and return the folder.
-
-    Args:
-        name: A row of `EXPORTERS`.
-        corpus: What to write.
-        out: The folder; new, empty, or left by a stopped export.
-        workers: Processes; 0 means one per core, the most there can be.
 
     The same corpus gives the same bytes. `ids.csv` leads from the layout's names to the corpus's.
     """

@@ -90,10 +90,6 @@ def grey_image(picture: Picture) -> ImageArray:
 def fit(image: ImageArray, size: int) -> ImageArray:
     """Scale into a size × size square with the aspect kept, centred, padded with 0.
 
-    Args:
-        image: [H, W] or [H, W, 3] in [0, 1].
-        size: Side in pixels.
-
     Shrinking averages over the area that a pixel covers, so that thin lines fade and do not
     alias; the result stays in the range of the input. A picture that fits is returned as it is.
     """
@@ -140,16 +136,7 @@ _DAYS_A_YEAR = {"Y": 1.0, "M": 12.0, "W": 52.1775, "D": 365.2425}
 
 @dataclass(frozen=True)
 class DicomInfo:
-    """What a corpus may keep of a header; names, dates and numbers of the patient are not read.
-
-    Args:
-        view: None when the header does not say.
-        age: Years; None when absent or unreadable.
-        sex: "F", "M" or None.
-        rows: Height in pixels.
-        columns: Width in pixels.
-        spacing_mm: Height of one pixel on the detector; None when absent.
-    """
+    """What a corpus may keep of a header; names, dates and numbers of the patient are not read."""
 
     view: View | None
     age: float | None
@@ -175,10 +162,6 @@ def is_dicom(data: bytes) -> bool:
 
 def decode_dicom(data: bytes, name: str) -> ImageArray:
     """The image of one DICOM file, [H, W] in [0, 1].
-
-    Args:
-        data: The whole file.
-        name: What to call it in an error, usually its path.
 
     A lookup table goes before a window, and the first of several windows is used, as viewers do.
     Without either, 8-bit values are taken as ready for display; deeper ones are stretched between
@@ -302,13 +285,7 @@ TAIL_PERCENT = 0.5
 
 
 def displayed(header: Dataset, stored: Stored, name: str) -> ImageArray:
-    """The image, [H, W] in [0, 1], bone bright.
-
-    Args:
-        header: Its header.
-        stored: Decoded pixels, [H, W] or [H, W, 3].
-        name: What to call the file in an error.
-    """
+    """The image, [H, W] in [0, 1], bone bright."""
     if int(header.get("SamplesPerPixel", 1)) > 1 or header.PhotometricInterpretation == "PALETTE COLOR":
         return _colour(header, stored)
     padded = _padding(header, stored)
@@ -325,8 +302,6 @@ def window_values(values: Values, centre: float, width: float, shape: str = "LIN
     """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1].
 
     Args:
-        values: After the modality rescale.
-        centre: Value shown as mid-grey.
         width: Values from black to white; at least 1 for LINEAR, above 0 for the others.
         shape: LINEAR, LINEAR_EXACT or SIGMOID.
     """

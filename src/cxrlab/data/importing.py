@@ -43,11 +43,6 @@ BATCH = 16
 def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     """Import a data set, or continue where an interrupted import stopped.
 
-    Args:
-        name: A row of `IMPORTERS`.
-        config: Settings; `config.root` is the folder of the data set.
-        out: Folder of the corpus.
-
     An image that the source lists and the folder lacks is no image of its study: it is kept under
     `absent_images`, with the same fields, and counted as a remark.
     """
@@ -161,12 +156,8 @@ class ImportPlan(Generic[Item]):
     """A source that was found and understood, ready to be read study by study.
 
     Args:
-        items: One for each study, in the order of the corpus to be; read lazily.
         study_id: The id of an item's study, unique in the source.
         read: The study of an item, or why it is left out; importable by name, since workers run it.
-        total: Number of items; None where nobody knows.
-        layout: Which of the source's layouts was found ("jpg 2.1.0").
-        collections: Where the pictures come from; see `Card.collections`.
         remarks: What is odd about the source and belongs to no study (a box for an unknown image) → how often.
         used_settings: Which of the settings that only some data sets have it looked at: reports, projections.
         label_style: How sentences are made from the labels (see `label_text`), where the source has no English report.
@@ -187,24 +178,17 @@ class ImportPlan(Generic[Item]):
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What the docstring of an importer says of its data set.
-
-    Args:
-        title: Its first line.
-        fields: The fixed fields, each as one line of text.
-    """
+    """What the docstring of an importer says of its data set."""
 
     title: str
     fields: Mapping[str, str]
 
     @property
     def licence(self) -> str:
-        """What may be done with the data."""
         return self.fields["Licence"]
 
     @property
     def citation(self) -> str:
-        """How to cite the data."""
         return self.fields["Citation"]
 
 

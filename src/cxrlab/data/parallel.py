@@ -39,12 +39,7 @@ _THREAD_SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_thread
 
 
 def worker_count(workers: int, setting: str = "workers") -> int:
-    """Processes to use: 0 means one for each core that this process may use, and more than that is cut with a remark.
-
-    Args:
-        workers: As many as were asked for.
-        setting: The config key of that number, for the remark.
-    """
+    """Processes to use: 0 means one for each core that this process may use, and more than that is cut with a remark."""
     cores = usable_cores()
     if workers > cores:
         _remark(setting, workers, cores)

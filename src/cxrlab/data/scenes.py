@@ -35,9 +35,6 @@ class Scene:
     """A picture with its truth.
 
     Args:
-        image: uint8 [S, S, 3].
-        caption: The truth in words.
-        objects: The truth as records; empty for a ground without objects.
         ground: Kind of the ground, a name of `scenery.ground.GROUNDS`.
     """
 
@@ -125,16 +122,10 @@ class SceneObject:
     """One thing in a scene; words are the truth that a caption tells, numbers say where it was painted.
 
     Args:
-        shape: A name of `SHAPES`.
         side: left, centre or right, of the picture.
-        height: top, middle or bottom.
-        size: small or large.
-        brightness: bright or dark.
-        colour: A name of `COLOURS`.
         x: Middle, as a share of the width from the left.
         y: Middle, as a share of the height from the top.
         radius: Half the extent, as a share of the picture's side.
-        turn: Rotation in radians.
     """
 
     shape: str
@@ -149,7 +140,6 @@ class SceneObject:
     turn: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, numbers to four digits."""
         return {key: round(value, 4) if isinstance(value, float) else value for key, value in asdict(self).items()}
 
 
@@ -201,9 +191,6 @@ def coverage(one: SceneObject, size: int, softness: float = 1.0, shift: float = 
     """How much of each pixel the object covers, [size, size] in [0, 1].
 
     Args:
-        one: The object.
-        size: Side of the picture in pixels.
-        softness: Width of the edge in pixels.
         shift: Move it down and to the right by this share of the side (for a shadow).
     """
     x, y = grid(size)
@@ -343,8 +330,6 @@ def noise(rng: np.random.Generator, size: int, slope: float = 1.0, stretch: tupl
     """A random field with amplitude f^-slope, mean 0 and deviation 1, [size, size].
 
     Args:
-        rng: Source of randomness.
-        size: Side in pixels.
         slope: 0 is white; 1 is natural; 2 is smooth like mist.
         stretch: Weights of the vertical and the horizontal frequency; unequal ones give grain.
     """

@@ -60,11 +60,7 @@ class Line:
     """One file: what was found and what was done.
 
     Args:
-        file: Path below the source.
         state: flagged or nothing found; with blanking cleaned; left out (no image) or failed, with a reason.
-        found: What the file may tell; None where it could not be examined.
-        reason: A fixed sentence.
-        written: Path of the copy below `cleaned/`.
     """
 
     file: str
@@ -74,7 +70,6 @@ class Line:
     written: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The line as it stands in scrub.jsonl."""
         line: dict[str, Any] = {"file": self.file, "state": self.state}
         if self.found is not None:
             line |= {
@@ -90,19 +85,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ScrubReport:
-    """What a run came to.
-
-    Args:
-        files: Files looked at.
-        states: State → files.
-        reasons: Why files were left out or failed → files.
-        tags: Header element or part of a picture file → files that hold it.
-        private: Files with private elements.
-        burned_in: Files whose header says that text is burned in.
-        with_text: Images with boxes of text.
-        with_markers: Images with side markers.
-        cleaned: The folder with the copies; None without blanking.
-    """
+    """What a run came to."""
 
     files: int
     states: Mapping[str, int]
@@ -116,18 +99,11 @@ class ScrubReport:
 
     @property
     def ok(self) -> bool:
-        """False when an image could not be examined or cleaned."""
         return not self.states.get(FAILED)
 
 
 def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
-    """Examine every image of a source, and with `config.blank` write clean copies; a stopped run is continued.
-
-    Args:
-        source: A corpus, a folder or one image; it is never changed.
-        config: Settings.
-        out: Run folder.
-    """
+    """Examine every image of a source, and with `config.blank` write clean copies; a stopped run is continued."""
     check_source(source, out)
     settings = {"source": str(source), "blank": config.blank, "markers": config.markers, "workers": config.workers}
     with Run.open(out, settings, operational=("workers",)) as run:
@@ -252,9 +228,7 @@ class Unit:
     """Files that belong together.
 
     Args:
-        files: Paths below the source.
         masks: Those of them that are outlines of findings.
-        study: The study whose images and masks they are; None in a folder that is no corpus.
     """
 
     files: tuple[str, ...]

@@ -50,16 +50,7 @@ class Strength(Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a header stands and what it heads.
-
-    Args:
-        start: Its first character.
-        end: Where the text after it begins.
-        section: Section of the text after it.
-        strength: When it counts.
-        merged: Whether it heads findings and impression in one.
-        image: Whether it is the name of an image.
-    """
+    """Where a header stands and what it heads."""
 
     start: int
     end: int
@@ -159,10 +150,8 @@ class Meaning:
     """What a header means.
 
     Args:
-        row: Section and kind.
         whole: Whether the whole name is in the table, perhaps with a typing error; else it only holds a keyword.
         image: Whether it names an image ("PA AND LATERAL CHEST"), under which the findings stand.
-        name: Its simple form.
     """
 
     row: Row
@@ -231,7 +220,6 @@ def names_an_image(name: str, *, strictly: bool = False) -> bool:
     """Whether these words name an image: in capitals one image word is enough, else all words must fit.
 
     Args:
-        name: The words.
         strictly: All words must fit even in capitals, where they may be a finding ("CHEST TUBE IN PLACE").
     """
     words = [word.strip(".-") for word in _LETTERS.findall(name.lower())]
@@ -294,9 +282,7 @@ def _within_line(line: str, floor: int, colon: int, *, flattened: bool) -> Mark 
     """The header that ends at a colon of the line.
 
     Args:
-        line: The line.
         floor: Where the header may begin at the earliest: after the previous one.
-        colon: Position of the colon.
         flattened: Whether the line begins with a header, so that others may follow without a full stop.
     """
     begin = max(floor, colon - _LONGEST)

@@ -40,8 +40,6 @@ class ParsedReport:
     """A report's text and where its sections are.
 
     Args:
-        text: The text as it was given.
-        spans: Section of `Report` → its stretches [start, end) of the text, in order; absent ones are left out.
         other: The same for what belongs to none of the five: technique and film beside a named examination,
             recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
         how: How findings and impression were found; counted by importers.
@@ -276,15 +274,7 @@ _CLOSED_BY_RULE = ("impression", SIGNATURE, SUMMARY)
 
 @dataclass(frozen=True)
 class Run:
-    """One stretch of text.
-
-    Args:
-        section: What it belongs to.
-        start: First character, blanks left out.
-        end: One past the last.
-        merged: Whether it is findings and impression in one.
-        film: Whether its header is the name of a film.
-    """
+    """One stretch of text."""
 
     section: str
     start: int
@@ -294,7 +284,6 @@ class Run:
 
     @property
     def span(self) -> Span:
-        """Its characters [start, end)."""
         return self.start, self.end
 
 
@@ -333,14 +322,6 @@ class _Ahead:
         self._restarts = [following for _, following in restarts]
 
     def body_after(self, aside: int, seen: Collection[str]) -> int:
-        """Number of the mark at which the body goes on after the aside that begins at mark `aside`.
-
-        Args:
-            aside: The aside's own number.
-            seen: Which of findings and impression the body already has.
-
-        It is the number of marks where nothing more of the body comes.
-        """
         body = self._next(self._bodies, aside)
         if body is not None:
             return body
@@ -375,7 +356,6 @@ class _Walk:
         self.seen = set[str]()  # which of findings and impression are closed and not empty
 
     def close(self, at: int) -> None:
-        """End the section's stretch at `at`."""
         first, last = trimmed(self.text, self.start, at)
         if first < last:
             self.runs.append(Run(self.section, first, last, self.merged, self.image))
@@ -388,7 +368,6 @@ class _Walk:
 
     @property
     def has_impression(self) -> bool:
-        """Whether the body has come to its impression."""
         return self.section == "impression" or "impression" in self.seen
 
     def counts(self, mark: Mark) -> bool:

@@ -22,8 +22,6 @@ def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACT
     """The split of one patient.
 
     Args:
-        patient: Id of the patient.
-        seed: Another seed gives another, independent division.
         fractions: Share of the patients for each split; must sum to 1. The expected share is exact,
             the share of a finite corpus scatters around it.
     """

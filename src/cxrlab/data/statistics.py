@@ -45,8 +45,6 @@ class Repeats:
     """How often something stands in a corpus more than once.
 
     Args:
-        groups: Different things that do.
-        members: Studies or images in those groups.
         across_splits: Groups with members in more than one split.
     """
 
@@ -74,23 +72,15 @@ class Statistics:
     """What `statistics.json` holds.
 
     Args:
-        splits: Studies by split; "none" counts those without one.
         views: View → split → images; "unknown" counts those whose view nobody stated.
         usable: What training takes by default, or why it leaves a study out → split → studies.
         sexes: Sex → split → studies.
-        ages: Age band → split → studies.
         labels: CheXpert observation → split → value in words → studies; a study without the label counts as unknown.
         own_labels: The same for the corpus's own labels.
         texts: Kind of text → number of words in those studies that have one.
         masked: Mark of a word taken out → studies with a text that holds it.
-        with_text: Studies with any source text.
-        with_prior: Studies that name an earlier one.
-        with_boxes: Studies with boxes.
-        images: What their pixels tell.
         absent_images: Images that the source lists and does not hold; no defect of the corpus.
         repeats: Exact repeats of source texts and images, near ones too where they were looked for.
-        dropped: Why studies of the source were left out, from the card.
-        remarks: What was odd about studies that were kept, from the card.
     """
 
     splits: Counts
@@ -112,7 +102,6 @@ class Statistics:
     remarks: Counts = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a kind of repeat that nobody looked for is absent."""
         return dataclasses.asdict(self)
 
 
@@ -120,7 +109,6 @@ def quartiles(values: Mapping[int, int], unit: int = 1) -> Quartiles:
     """Five numbers and the mean of at least one value.
 
     Args:
-        values: Value → how often.
         unit: What one stands for: a value of 250 with a unit of 1000 is told as 0.25.
     """
     ordered = sorted(values.items())
@@ -163,7 +151,6 @@ class Tally:
         self.pictures = RepeatCounter()
 
     def take(self, study: Study, images: Sequence[ImageFacts]) -> None:
-        """Count one study and those of its images that could be read."""
         split = study.split or NONE
         self._splits[split] += 1
         for image in study.images:
@@ -192,7 +179,6 @@ class Tally:
             self._masked.update(mask for mask, pattern in MASKS.items() if pattern.search(source))
 
     def statistics(self, dropped: Counts, remarks: Counts, near: Mapping[str, Repeats]) -> Statistics:
-        """Everything so far; `near` adds the repeats that are alike and not the same."""
         exact = {"same report": self.reports.repeats(), "same image": self.pictures.repeats()}
         return Statistics(
             splits=_in_order(self._splits, (*SPLITS, NONE)),
@@ -255,7 +241,6 @@ class RepeatCounter:
         self._once: dict[str, tuple[str, int, bool]] = {}
 
     def take(self, mark: bytes, split: str) -> None:
-        """One more thing with this mark, in this split."""
         before = self._seen.get(mark)
         if before is None:
             self._seen[mark] = self._once.setdefault(split, (split, 1, False))
@@ -264,7 +249,6 @@ class RepeatCounter:
             self._seen[mark] = (first, members + 1, across or split != first)
 
     def repeats(self) -> Repeats:
-        """All that came more than once."""
         again = [(members, across) for _, members, across in self._seen.values() if members > 1]
         return Repeats(len(again), sum(members for members, _ in again), sum(across for _, across in again))
 
@@ -348,12 +332,8 @@ class ImageFacts:
     """Numbers of one image; grey values are of [0, 1].
 
     Args:
-        width: Pixels.
-        height: Pixels.
         depth: How grey values are stored: "8 bits", "16 bits", "1 bit", or "DICOM".
         colour: Whether its channels differ.
-        mean: Mean grey.
-        spread: Standard deviation of grey.
         low: Grey that 1 % of the pixels stay below.
         high: Grey that 1 % of the pixels exceed.
         inverted: It looks as if bone were dark; only a frontal image is asked.

@@ -85,7 +85,6 @@ class ViewGuess(NamedTuple):
     """A view told from pixels.
 
     Args:
-        view: Frontal or lateral; other where the image shows nothing.
         confidence: Probability of that view, 0.5 to 1; 0.5 where the image shows nothing.
     """
 

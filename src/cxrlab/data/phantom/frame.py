@@ -28,7 +28,6 @@ class Patch:
     delta: Array
 
     def scaled(self, factor: float) -> Patch:
-        """The same patch, stronger or fainter."""
         return Patch(self.rows, self.cols, self.delta * np.float32(factor))
 
 
@@ -58,7 +57,6 @@ class Frame:
     def pixels(
         self, x: NDArray[np.floating], y: NDArray[np.floating]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Column and row (fractional) of patient points."""
         a = np.asarray(x, dtype=np.float64) + self._shift[0]
         b = np.asarray(y, dtype=np.float64) - FIELD_MM / 2 + self._shift[1]
         col = (a * self._cos - b * self._sin) / self.mm + self._centre

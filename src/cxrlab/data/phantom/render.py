@@ -45,7 +45,6 @@ class RenderedImage:
     """A finished radiograph.
 
     Args:
-        image: float32 [S, S] in [0, 1].
         masks: Index of a present finding → bool [S, S].
         contrast: Index → mean change of image density inside the mask, without noise and blur.
     """
@@ -67,12 +66,7 @@ def render(
     """Draw one image.
 
     Args:
-        patient: The patient.
-        visit: Number of the visit; another breath, position and exposure for each.
         view: PA or AP.
-        findings: What is on the image; absent ones are skipped.
-        size: Pixels a side.
-        preset: A name of `presets.PRESETS`.
         masks: Whether to work the masks out (a fifth of the time).
     """
     machine = preset_named(preset)

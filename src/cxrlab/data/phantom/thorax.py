@@ -44,7 +44,6 @@ class Region:
 
     @cached_property
     def ax(self) -> Array:
-        """Distance from the midline."""
         return np.abs(self.x)
 
     def along_y(self, values: NDArray[np.floating]) -> Array:
@@ -80,13 +79,11 @@ class Thorax:
         return other
 
     def region(self, x: float, y: float, half_x: float, half_y: float) -> Region:
-        """The box of the image around a patient point."""
         return Region(self, *self.frame.box(x, y, half_x, half_y))
 
     # -- curves, in millimetres ------------------------------------------------------------------
 
     def cage_at(self, y: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """Half width of the rib cage at height y; 0 above the apices."""
         a = self.anatomy
         y = np.asarray(y, dtype=np.float64)
         up = np.clip((a.widest - y) / (a.widest - a.apex), 0.0, 1.0)
@@ -107,13 +104,11 @@ class Thorax:
         return border
 
     def spine_at(self, y: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """Position x of the middle of the spine at height y."""
         a = self.anatomy
         t = (np.asarray(y, dtype=np.float64) - 40.0) / 300.0
         return a.spine_curve * np.sin(np.pi * np.clip(1.16 * t, -0.3, 1.3))
 
     def rib_at(self, number: float, x: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """Height y of the middle of a back rib (1 to 12) at x."""
         return self.rib_zero + self.anatomy.rib_gap * (number - 0.5) + self.rib_fall(x)
 
     @property
@@ -128,7 +123,6 @@ class Thorax:
         return a.rib_drop * (1.25 * np.clip(t - 0.12, 0, None) ** 2.1) - 11.0 * np.sin(np.pi * np.clip(t * 1.3, 0, 1))
 
     def clavicle(self, side: Side) -> NDArray[np.float64]:
-        """Points [N, 2] of the clavicle from the sternum outwards."""
         a, s = self.anatomy, SIGN[side]
         y, rise = a.clavicle_y, a.clavicle_rise
         out = ((17, -0.16), (45, 0.10), (90, 0.62), (125, 0.9), (158, 1.0))

@@ -248,8 +248,6 @@ def run_bounds(runs: str, height: int, width: int) -> tuple[int, int, int, int] 
     Args:
         runs: Pairs of numbers: how many pixels to skip since the end of the run before, how many to mark. Pixels are
             counted down the columns, from the left one to the right one, starting with 0.
-        height: Rows of the image.
-        width: Columns of the image.
 
     Text that is no such list, a mask of no pixel and one that leaves the image give None.
     """

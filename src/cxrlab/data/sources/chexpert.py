@@ -424,15 +424,7 @@ _DEEPEST = 3
 
 @dataclass(frozen=True, slots=True)
 class ImagePath:
-    """A path of a table, taken apart.
-
-    Args:
-        before: Everything before the patient ("CheXpert-v1.0-small/train").
-        patient: "patient00001".
-        study: "study1".
-        image: "view1_frontal".
-        ending: ".jpg".
-    """
+    """A path of a table, taken apart."""
 
     before: str
     patient: str
@@ -442,12 +434,10 @@ class ImagePath:
 
     @property
     def study_id(self) -> str:
-        """Unique in the whole collection: a patient stands in one split only."""
         return f"{self.patient}/{self.study}"
 
     @property
     def study_number(self) -> int:
-        """Which of the patient's studies it is."""
         return int(self.study.removeprefix("study"))
 
     @property
@@ -485,7 +475,6 @@ class SourceImage:
     ap_pa: str
 
     def image(self, trees: Trees) -> ImageFile:
-        """The image where it lies."""
         return ImageFile(trees.place(self.path), self.view, {"AP/PA": self.ap_pa} if self.ap_pa else {})
 
 
@@ -508,7 +497,6 @@ class Trees:
     """The folders under a root that hold patients.
 
     Args:
-        root: The source folder.
         with_splits: Folders that hold train, valid or test, relative to the root with `/` behind; "" is the root.
         without: Folders that hold patients themselves.
     """

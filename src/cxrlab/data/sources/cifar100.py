@@ -77,10 +77,6 @@ def _study_id(shot: Shot) -> str:
 def cifar_pool(path: str | Path, split: str = "train") -> Iterator[Picture]:
     """The pictures of CIFAR-100 (`train`, `test`, `meta`) or CIFAR-10 (`data_batch_1…5`, `test_batch`).
 
-    Args:
-        path: The unpacked folder, `cifar-100-python` or `cifar-10-batches-py`.
-        split: train or test.
-
     The files are Python pickles, which can hold programs; only plain values and numpy arrays are
     let through. CIFAR-100's fine classes are used.
     """

@@ -59,8 +59,6 @@ class FolderPool:
     """Every picture in a folder tree, in the order of their paths; iterate it for `Picture`s.
 
     Args:
-        path: Top of the tree.
-        files: Paths relative to it.
         unreadable: Name → reason, filled while iterating; such files are passed over, never replaced.
     """
 

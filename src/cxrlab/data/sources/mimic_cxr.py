@@ -254,12 +254,10 @@ class JoinedStudy:
 
     @property
     def id(self) -> str:
-        """The name of the study's folder."""
         return f"s{self.number}"
 
     @property
     def patient(self) -> str:
-        """The name of the patient's folder."""
         return f"p{self.visit.subject}"
 
 
@@ -269,11 +267,7 @@ class Archive:
 
     Args:
         visits: Study → its images, in the order in which the table of images first names it.
-        chexpert: Study → labels of the CheXpert labeller.
-        negbio: Study → labels of NegBio.
-        radiologists: Study → labels of the radiologists (2.1.0).
         patients: Subject → age and sex, where MIMIC-IV's table is there.
-        remarks: What is odd about the tables → how often.
     """
 
     visits: Mapping[str, Visit]
@@ -284,7 +278,6 @@ class Archive:
     remarks: Mapping[str, int]
 
     def studies(self) -> Iterator[JoinedStudy]:
-        """Each study with what is known of it."""
         before = self._priors()
         for number, visit in self.visits.items():
             yield JoinedStudy(
@@ -408,13 +401,7 @@ class ImageView(NamedTuple):
 
 
 def view_of(position: str, code: str = "", procedure: str = "") -> ImageView:
-    """The view by ViewPosition; where that is blank, by the meaning of the view code, then by the procedure.
-
-    Args:
-        position: ViewPosition ("PA", "LL", "AP AXIAL", blank).
-        code: ViewCodeSequence_CodeMeaning ("postero-anterior").
-        procedure: PerformedProcedureStepDescription ("CHEST (PORTABLE AP)").
-    """
+    """The view by ViewPosition; where that is blank, by the meaning of the view code, then by the procedure."""
     word = " ".join(position.upper().split())
     if word:
         view = _POSITIONS.get(word)
@@ -440,7 +427,6 @@ class Moment(NamedTuple):
     """When a study was joined, in the shifted calendar of its patient.
 
     Args:
-        date: Year, month and day as eight digits.
         time: Hours, minutes and seconds as one number (213014.531); -1 where unknown.
     """
 
@@ -449,7 +435,6 @@ class Moment(NamedTuple):
 
     @property
     def sortable(self) -> str:
-        """As text that sorts in time."""
         return f"{self.date} {self.time:013.3f}"
 
 
@@ -477,7 +462,6 @@ def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
     """The images of MIMIC-CXR-JPG, in the order of its table.
 
     Args:
-        metadata: The table of metadata.
         folder: What stands before `p10/…` in the paths of images: "files/" or nothing.
     """
     needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
@@ -605,7 +589,6 @@ class Reports:
     """Where the reports lie.
 
     Args:
-        place: The folder that holds p10 to p19, or a zip file.
         before: What stands before `p10/…` in the names of a zip file's members; None for a folder.
     """
 
@@ -642,10 +625,6 @@ class Reports:
 
 def find_reports(root: Path, given: Path | None) -> Reports:
     """The reports that were named, or those that lie with the images.
-
-    Args:
-        root: Folder of the data set.
-        given: A folder or zip file; a place without any report is an error.
 
     Without a place of their own, reports are looked for in the root: its zip file, its own tree of them, or between the
     folders of the images. There may be none.

@@ -234,11 +234,8 @@ class Document(NamedTuple):
     """What one file says.
 
     Args:
-        number: Of its own id ("1" of CXR1); None where it has none.
         report: Its sections; `examination` is the caption of its images.
         mesh: Codes that people gave it; ("normal",) for a normal report.
-        mesh_automatic: Codes that a program gave it.
-        images: Names of its images as the file writes them.
     """
 
     number: str | None
@@ -420,8 +417,6 @@ def with_views(
     """The images of one study with their views, and remarks.
 
     Args:
-        root: The source folder.
-        paths: Images relative to it.
         known: The view of each by the table; None where it does not tell. Then the header of a DICOM image is asked,
             and last the picture.
 

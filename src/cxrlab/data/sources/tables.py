@@ -62,7 +62,6 @@ def find_file(root: Path, *names: str, what: str) -> Path:
     """The first of these files that stands under the root; with none of them, a sentence with what was looked for.
 
     Args:
-        root: The source folder.
         names: Paths relative to it, the most wanted first; `*` matches within a name.
         what: What the file is, for the error ("the table of images").
     """
@@ -108,7 +107,6 @@ def read_rows(
 
     Args:
         path: A `.csv` file, or the same packed by gzip, told by content.
-        needed: Columns that must be there.
         rename: Old → new column name, or a function of the whole header, where a header is known to be broken.
         padded: Let a row be shorter than the header; the cells that it lacks are empty.
     """
@@ -247,12 +245,7 @@ def parse_sex(cell: str) -> Sex:
 
 
 def parse_label(cell: str, place: str) -> int | None:
-    """A label as tables write it: 1, 0, -1 as whole numbers or decimals; an empty cell is None (unknown).
-
-    Args:
-        cell: The text of the cell.
-        place: File, line and column, for the error.
-    """
+    """A label as tables write it: 1, 0, -1 as whole numbers or decimals; an empty cell is None (unknown)."""
     if not cell or cell.lower() == "nan":
         return None
     try:
@@ -265,12 +258,7 @@ def parse_label(cell: str, place: str) -> int | None:
 
 
 def parse_digits(cell: str, place: str) -> str:
-    """The digits of a whole number as a table writes it: an id, a count; other programs may have put ".0" behind it.
-
-    Args:
-        cell: The text of the cell.
-        place: File, line and column, for the error.
-    """
+    """The digits of a whole number as a table writes it: an id, a count; other programs may have put ".0" behind it."""
     number = cell.removesuffix(".0")
     if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS):
         raise DataError(f"{place} is {short_repr(cell)}, not a whole number; correct it or fetch the file again.")
@@ -295,12 +283,7 @@ _USUAL = {"": None, "1.0": 1, "0.0": 0, "-1.0": -1, "1": 1, "0": 0, "-1": -1}
 
 
 def label_vector(row: Row, place: str) -> LabelVector:
-    """The labels of one row; a column that is not there (see `LABEL_COLUMNS`) is unknown.
-
-    Args:
-        row: Cells by column, under our names (see `STANDARD_LABEL_NAMES`).
-        place: File and line, for the error of a cell that is no label.
-    """
+    """The labels of one row; a column that is not there (see `LABEL_COLUMNS`) is unknown."""
     cells = [row.get(column, "") for column in CHEXPERT_14]
     try:
         return tuple([_USUAL[cell] for cell in cells])
@@ -332,8 +315,6 @@ def to_chexpert_labels(corpus: str, own: Mapping[str, int], equivalent: Collecti
     """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
 
     Args:
-        corpus: Name of its label map; a label without a row there states nothing.
-        own: Own label → 1, 0 or -1.
         equivalent: Own labels that are as wide as the CheXpert label they lead to, so that the absence of the one is
             the absence of the other. No rib fracture is not no fracture.
 
@@ -388,8 +369,6 @@ class StudyDate(NamedTuple):
     """When a study was made, as far as the source tells.
 
     Args:
-        study: Its id.
-        patient: Whose it is.
         moment: A date or a number, written so that text sorts in time; empty when unknown.
     """
 
@@ -415,7 +394,6 @@ def studies_with_priors(
     """The studies of a table in its order, each with its prior.
 
     Args:
-        studies: Study → its images.
         why_not: Why a study will be left out; such a study is no prior of another.
         patient_and_date: The patient of a study, and its date as text that sorts in time; empty when unknown.
     """
@@ -460,10 +438,6 @@ _HEADER_BYTES = 1 << 18
 
 def read_dicom_header(root: Path, image: str) -> tuple[DicomInfo | None, str | None]:
     """What the header tells, and a remark where a DICOM file could not be read or gives an age that nobody has.
-
-    Args:
-        root: The source folder.
-        image: Path of the image in it.
 
     Neither for an image that is absent, lies outside or is no DICOM file. Whole years come out as whole numbers.
     """

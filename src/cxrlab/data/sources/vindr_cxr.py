@@ -74,11 +74,7 @@ class SourceImage:
     """One image: what each reader said of each label, and the boxes.
 
     Args:
-        id: Its name without the ending.
-        split: train or test.
         answers: Reader → own label → 1 or 0; a label that a reader was not asked for is missing.
-        boxes: In the order of the table.
-        remarks: What was odd about its rows.
     """
 
     id: str

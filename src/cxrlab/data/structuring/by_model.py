@@ -45,7 +45,6 @@ class Source:
         language: Code such as `en` or `es`.
         report: What rules and checks go by: its sections, without sentences that speak to a machine; empty where the
             text is not in English.
-        text: What a language model is given: everything.
         addressed: Whether there were such sentences.
     """
 
@@ -132,14 +131,8 @@ class Outcome:
     """What became of one study.
 
     Args:
-        id: The study.
-        result: One of the fixed sentences above.
         by: Under which name of `structured` the text stands; None when there is none.
-        attempts: How often a model was asked.
         refused: Why each refused answer was refused, in order; kinds and observations, never words of a report.
-        prompt_tokens: Tokens asked, all attempts together.
-        tokens: Tokens answered, all attempts together.
-        remarks: Further fixed sentences.
     """
 
     id: str
@@ -191,16 +184,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class ModelStructurer:
-    """Structures studies with a language model.
-
-    Args:
-        model: Any text model; one that keeps its answers asks nothing twice.
-        prompt: What it is told.
-        corpus: Name of the corpus, for the label map of translated reports.
-        retries: How often a refused answer is asked for again.
-        max_tokens: Longest answer.
-        seed: Handed to the model; each further attempt adds one.
-    """
+    """Structures studies with a language model."""
 
     model: TextModel
     prompt: Prompt
@@ -210,7 +194,6 @@ class ModelStructurer:
     seed: int = 7
 
     def structure(self, studies: Sequence[Study]) -> list[Structured]:
-        """Text and outcome of each study, in order."""
         tasks = [_Task(study, source) for study in studies if (source := structuring_source(study)) is not None]
         for attempt in range(self.retries + 1):
             open_tasks = [task for task in tasks if task.accepted is None]
@@ -220,7 +203,6 @@ class ModelStructurer:
         return [done.get(study.id) or Structured({}, Outcome(study.id, NO_TEXT)) for study in studies]
 
     def _round(self, tasks: Sequence[_Task], attempt: int) -> None:
-        """Ask for every study that has no accepted answer, and judge what comes."""
         asked = [self.prompt.ask(t.source.text, t.source.language, t.refused[-1] if t.refused else ()) for t in tasks]
         given = self.model.complete(asked, max_tokens=self.max_tokens, seed=self.seed + attempt)
         if len(given) != len(asked):
@@ -232,7 +214,6 @@ class ModelStructurer:
             self._judge(task, answer)
 
     def _judge(self, task: _Task, given: Generated) -> None:
-        """Accept the answer or note why not."""
         if given.refused:
             task.refused.append((DECLINED,))
             return
@@ -305,13 +286,7 @@ class Prompt:
         return hashlib.sha256("\x1f".join((self.version, self.text, self.again)).encode()).hexdigest()[:12]
 
     def ask(self, report: str, language: str, problems: Sequence[str] = ()) -> str:
-        """The prompt for one report.
-
-        Args:
-            report: The text to be structured; the marks that fence it are taken out of it.
-            language: Code such as `en` or `es`.
-            problems: Why the answer before was refused; empty for the first one.
-        """
+        """The prompt for one report."""
         for mark in _MARKS:
             report = report.replace(mark, mark.lower())
         # The report last: what looks like a place to be filled in may stand in it.

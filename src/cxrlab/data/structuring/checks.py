@@ -62,10 +62,6 @@ def reading_of(report: Report) -> Reading:
 def violations(source: Report, answer: Report) -> tuple[str, ...]:
     """What is wrong with an answer, each a fixed kind with the observation that it is about; empty when nothing is.
 
-    Args:
-        source: The source's sections, slips of the pen mended.
-        answer: The rewritten sections.
-
     What the vocabulary has no word for is not compared.
     """
     before, after = reading_of(source), reading_of(answer)
@@ -229,9 +225,7 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
     """What a translation says against the labels of its study; empty when nothing.
 
     Args:
-        study: With `own_labels` or `labels`.
         corpus: Name of the corpus, for its label map; without one the fourteen CheXpert labels are used.
-        answer: The translated sections.
     """
     things = [thing for thing in merged(reading_of(answer)) if thing.present]
     # Positive labels and what they mean; the corpus's own where its map knows them, else CheXpert's.
@@ -255,9 +249,7 @@ def translation_violations(text: str, language: str, answer: Report) -> tuple[st
     """What a translation says against the words of its source: a number or a side that is not there, or a side lost.
 
     Args:
-        text: The source.
         language: Its code; sides are compared for those whose words are known.
-        answer: The translated sections.
     """
     told = "\n".join(section for section in answer.to_json().values() if section)
     found = [NUMBER] if numbers(told) - numbers(text) else []

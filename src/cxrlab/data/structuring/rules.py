@@ -116,12 +116,7 @@ def _understood(sentence: str) -> tuple[str | None, bool, bool]:
 
 
 def present_state(sentence: str, reading: Reading | None = None) -> str | None:
-    """The sentence about this film alone; None when nothing of it is; the sentence itself where no rewriting is safe.
-
-    Args:
-        sentence: One sentence.
-        reading: What it says, where that is already known.
-    """
+    """The sentence about this film alone; None when nothing of it is; the sentence itself where no rewriting is safe."""
     reading = reading if reading is not None else read(sentence)
     heading = match[0] if (match := _HEADING.match(sentence)) else ""
     body = sentence[len(heading) :].rstrip(".")
@@ -335,12 +330,7 @@ _THEN = re.compile(
 
 
 def without_change(text: str, reading: Reading) -> str:
-    """The sentence with as few words of change as the reader allows; the text itself when there are none.
-
-    Args:
-        text: A sentence without its end mark.
-        reading: What its source says; nothing of it may be lost.
-    """
+    """The sentence with as few words of change as the reader allows; the text itself when there are none."""
     left = _changes(read(text))
     while left:
         for candidate in _candidates(text):

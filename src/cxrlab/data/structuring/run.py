@@ -67,9 +67,6 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
     """Write a corpus with structured text beside the source's, or continue one that was stopped.
 
     Args:
-        source: The corpus whose reports are structured; it is left as it is.
-        config: Settings.
-        out: Folder of the new corpus, outside the source.
         model: The language model, as `evaluation.text_models` opens it with `out` as its folder: it keeps its answers,
             so that a run that goes on asks nothing twice, and stops before it costs more than it may. None for the
             rules.
@@ -126,7 +123,6 @@ class _Window:
         return [study for study in self.studies if study.id in self.chosen]
 
     def finished(self, structured: Sequence[Structured]) -> _Finished:
-        """Every study in order, the chosen ones with their text and outcome."""
         made = {one.outcome.id: one for one in structured}
         return [(_with_text(study, made.get(study.id)), _outcome(study, made.get(study.id))) for study in self.studies]
 
