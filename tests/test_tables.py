@@ -33,7 +33,7 @@ def tables() -> list[tuple[str, str]]:
 
 def test_the_makers_are_among_the_tables() -> None:
     """The search above must find something, or the tests below would test nothing."""
-    assert ("cxrlab.data.registry", "MAKERS") in tables()
+    assert ("cxrlab.data.card", "MAKERS") in tables()
 
 
 @every_row(("module", "name"), tables())

@@ -11,8 +11,8 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named, main
 from cxrlab.core.tables import load_reference
+from cxrlab.data.card import MAKERS
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.registry import MAKERS
 
 EXTRACT = "extract --victim stub:normal --surrogate x --data x --out y "
 DETECT = "detect --benign x --out y "

@@ -71,9 +71,9 @@ def test_opening_reads_the_card_alone(tmp_path: Path) -> None:
         ('{"id": "s1", "patient": "p", "images": [{"path": "C:/x.png"}]}', "relative"),
         ('{"id": "s1", "patient": "p", "images": [{"path": "\\\\server\\\\x.png"}]}', "relative"),
         ('{"id": "s1", "patient": "p", "images": [{"path": ""}]}', "path"),
-        ('{"id": "s1", "patient": "p", "images": [{"path": "../x.png"}]}', "leaves the corpus folder"),
-        ('{"id": "s1", "patient": "p", "images": [{"path": "a\\\\..\\\\..\\\\x.png"}]}', "leaves the corpus folder"),
-        ('{"id": "s1", "patient": "p", "masks": {"0": "images/../../x.png"}}', "leaves the corpus folder"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": "../x.png"}]}', "outside the corpus folder"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": "a\\\\..\\\\..\\\\x.png"}]}', "outside the corpus folder"),
+        ('{"id": "s1", "patient": "p", "masks": {"0": "images/../../x.png"}}', "outside the corpus folder"),
         ('{"id": "s1", "patient": "p", "masks": {"0": 5}}', "masks"),
         ('{"id": "s1", "patient": "p", "findings": [{"observation": "efusion"}]}', "not an observation"),
         ('{"id": "s0", "patient": "p"}', "earlier line"),
@@ -105,9 +105,9 @@ def test_a_study_made_in_memory_stays_inside_too(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "c", count=1)
     (tmp_path / "c" / "images" / "s0.png").rename(tmp_path / "image.png")
     outside = dataclasses.replace(corpus["s0"], images=(ImageFile("../image.png"),), masks={"0": "../image.png"})
-    with pytest.raises(DataError, match="leaves the corpus folder"):
+    with pytest.raises(DataError, match="outside the corpus folder"):
         corpus.image(outside)
-    with pytest.raises(DataError, match="leaves the corpus folder"):
+    with pytest.raises(DataError, match="outside the corpus folder"):
         corpus.mask(outside, 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import UnknownName
-from cxrlab.data.registry import MAKERS
+from cxrlab.data.card import MAKERS
 
 
 def test_every_row_names_a_function() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Study
-from cxrlab.data.splits import FRACTIONS, assign_split, check_fractions, leakage, with_splits
+from cxrlab.data.corpus import FRACTIONS, assign_split, check_fractions, leakage, with_splits
 
 
 def test_shares_are_kept_over_many_patients() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.importing import ImportPlan
-from cxrlab.data.registry import IMPORTERS
+from cxrlab.data.importing import IMPORTERS, ImportPlan
 
 
 def told(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:

@@ -37,8 +37,8 @@ def list_corpora(folder: Path | None = None) -> Result:
         folder: A folder whose subfolders are corpora, or a corpus itself.
     """
     from cxrlab.cli.commands import COMMANDS
-    from cxrlab.data.importing import dataset_info
-    from cxrlab.data.registry import IMPORTERS, MAKERS
+    from cxrlab.data.card import MAKERS
+    from cxrlab.data.importing import IMPORTERS, dataset_info
 
     makers = {name: COMMANDS[f"data make {name}"].help for name in MAKERS}
     text = "can be made with 'cxrlab data make NAME':\n" + columns(list(makers.items()), "  ")
@@ -87,8 +87,7 @@ def tell_about(name: str) -> Result:
     Args:
         name: The data set; 'cxrlab data ls' lists them.
     """
-    from cxrlab.data.importing import dataset_info
-    from cxrlab.data.registry import IMPORTERS
+    from cxrlab.data.importing import IMPORTERS, dataset_info
 
     told = dataset_info(IMPORTERS.load(name))
     lines = [
@@ -109,8 +108,7 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
         config: Settings.
         out: Folder of the corpus.
     """
-    from cxrlab.data.card import CARD
-    from cxrlab.data.check import LACKS
+    from cxrlab.data.card import CARD, LACKS
     from cxrlab.data.importing import import_corpus
 
     before = (out / CARD).is_file()
@@ -380,15 +378,15 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
 
     source = load_corpus(corpus)
     if config.model == RULES:
-        return _told(structure_corpus(source, config, out))
+        return _structured(structure_corpus(source, config, out))
     from cxrlab.evaluation.open_models import open_text_model
 
     with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
-        return _told(structure_corpus(source, config, out, model), model)
+        return _structured(structure_corpus(source, config, out, model), model)
 
 
-def _told(done: Corpus, model: CachedTextModel | None = None) -> Result:
-    """What the card counts and, of a model, what its answers took."""
+def _structured(done: Corpus, model: CachedTextModel | None = None) -> Result:
+    """What the card counts and what the answers of a model cost."""
     card = done.card
     text = f"{done.path}: {card.counts.get('studies', 0):,} studies"
     if card.remarks:

@@ -11,33 +11,43 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.config import flatten, read_yaml
 from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.json_values import plain
-from cxrlab.data.registry import MAKERS
+from cxrlab.core.tables import Table
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 CARD = "card.yaml"
-# Settings that change how a corpus is made but not one byte of it.
-_WITHOUT_EFFECT = ("workers",)
+# Synthetic corpora that are made here; each is a collection of its own name.
+MAKERS = Table(
+    "corpus maker",
+    {
+        "phantom": "cxrlab.data.phantom.corpus:make_phantom",
+        "scenes": "cxrlab.data.scenes:make_scenes",
+    },
+)
+# What a study may lack (see `Card.absent`) → the kind of problem, and what to do about it.
+LACKS = {
+    "text": ("study without report text", "has neither findings, impression nor report; add the text"),
+    "split": ("study without a split", "has no 'split'; write train, val or test"),
+    "view": ("image without a view", "has an image without 'view'; write PA, AP, frontal, lateral or other"),
+}
 _TALLIES = ("counts", "dropped", "remarks", "absent")
-_ONLY_WHEN_TOLD = ("synthetic", "collections", "dropped", "remarks", "absent")
+_LEFT_OUT_WHEN_EMPTY = ("synthetic", "collections", "dropped", "remarks", "absent")
 
 
 @dataclass(frozen=True)
 class Card:
-    """What `card.yaml` says; no times and no paths of a machine, so that equal corpora have equal cards.
+    """The contents of `card.yaml`, without times and paths of a machine, so that equal corpora have equal cards.
 
     Args:
-        settings: Everything its maker was told, as far as it shows in the bytes.
+        settings: Settings of its maker that change the bytes.
         counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
-        synthetic: Whether no patient is behind it: pictures and texts were drawn. A corpus whose card does not say so
-            is taken for patients' data, see `core.egress`.
-        collections: The hospital collections that the pictures come from; a corpus of the same collection under another
-            name is no external one.
+        synthetic: Whether images and texts are generated. Any other corpus counts as patients' data, see `core.egress`.
+        collections: Hospital collections of the images; a corpus of the same collection is not external.
         dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
-        remarks: What was odd about studies that were kept → how many; likewise.
+        remarks: Oddities of studies that were kept → how many; likewise.
         absent: What the source does not have → how many: `text` and `split` count studies, `view` counts images. None
-            where the card says nothing of it; an importer gives an empty mapping, which is filled in likewise.
+            if the card does not state it; an importer gives an empty mapping, which is filled in likewise.
     """
 
     name: str
@@ -58,13 +68,21 @@ class Card:
         import yaml
 
         values = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "extra"}
-        values = {key: value for key, value in values.items() if value or key not in _ONLY_WHEN_TOLD}
+        values = {key: value for key, value in values.items() if value or key not in _LEFT_OUT_WHEN_EMPTY}
         text: str = yaml.safe_dump({**values, **self.extra}, sort_keys=False, allow_unicode=True, width=110)
         return text
 
     def difference(self, other: Card) -> str:
-        """A few words on what sets two cards apart, what is counted left aside; empty when they agree."""
-        mine, theirs = (_flat(card) for card in (self, other))
+        """Up to three values in which two cards differ, counts aside; empty when they agree."""
+
+        def flat(card: Card) -> dict[str, Any]:
+            # Settings before what follows from them. Without `synthetic`: older cards of the same corpus lack it.
+            rest = {"source": card.source, "licence": card.licence, "citation": card.citation}
+            if card.collections:
+                rest["collections"] = ", ".join(card.collections)
+            return {"name": card.name, **flatten(plain(card.settings)), **rest, **plain(card.extra)}
+
+        mine, theirs = flat(self), flat(other)
         keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
         return ", ".join(
             f"{key} is {short_repr(theirs.get(key))} there and {short_repr(mine.get(key))} here" for key in keys[:3]
@@ -72,7 +90,7 @@ class Card:
 
 
 def read_card(path: Path) -> Card:
-    """Read a `card.yaml`; a malformed one is a sentence that names it."""
+    """Read and check a `card.yaml`."""
     values, _ = read_yaml(path)
     if not isinstance(values.get("name"), str):
         raise DataError(f"{path} is not a corpus card; it needs at least a text 'name'.")
@@ -91,41 +109,27 @@ def read_card(path: Path) -> Card:
         raise DataError(f"{path} has 'collections' that are no list of names; correct it or make the corpus again.")
     given["collections"] = tuple(collections)
     if not isinstance(given.get("synthetic", False), bool):
-        raise DataError(f"{path} says synthetic: {short_repr(given['synthetic'])}; write true or false.")
+        raise DataError(f"{path} has synthetic: {short_repr(given['synthetic'])}; write true or false.")
     return Card(**given, extra={key: value for key, value in values.items() if key not in known})
 
 
 def card_settings(config: DataclassInstance) -> dict[str, Any]:
-    """A maker's config as plain values for a card, without what does not change the result."""
-    return {key: value for key, value in plain(config).items() if key not in _WITHOUT_EFFECT}
+    """A maker's config as plain values for a card, without the number of workers."""
+    return {key: value for key, value in plain(config).items() if key != "workers"}
 
 
-def _flat(card: Card) -> dict[str, Any]:
-    """Every value by its name; settings before what follows from them, so that a difference names them first.
-
-    `synthetic` is left out: a corpus made before cards said so is the same corpus.
-    """
-    rest = {"source": card.source, "licence": card.licence, "citation": card.citation}
-    if card.collections:
-        rest["collections"] = ", ".join(card.collections)
-    return {"name": card.name, **flatten(plain(card.settings)), **rest, **plain(card.extra)}
-
-
-# Stands for a part of a composition of which nobody knows where it comes from.
+# The collection of a corpus whose card names none.
 UNKNOWN = "unknown"
 
 
 def collections_of(card: Card) -> tuple[str, ...]:
-    """The collections that a card names; a corpus made here is a collection of its maker's name.
-
-    A card without any is a `DataError`: nobody can say what such a corpus is foreign to.
-    """
+    """The collections that a card names, else the name of its maker; a card without either is a `DataError`."""
     found = known_collections(card)
     if UNKNOWN not in found:
         return found
     raise DataError(
-        f"the card of the corpus '{card.name}' does not name all its collections, so nobody can say whether it is "
-        "external; write 'collections: [NAME]' into its card.yaml, with the hospital that its images come from."
+        f"the card of the corpus '{card.name}' does not name all its collections, so whether it is external is unknown; "
+        "write 'collections: [NAME]' into its card.yaml, with the hospital that its images come from."
     )
 
 
@@ -135,7 +139,7 @@ def known_collections(card: Card) -> tuple[str, ...]:
 
 
 def check_external(seen: Card, tested: Card) -> None:
-    """Refuse to call `tested` external to what was learnt from `seen` when they share a collection."""
+    """Raise a `DataError` when the corpus tested shares a collection with the corpus seen in training."""
     check_no_shared_collections(collections_of(seen), collections_of(tested), f"the corpus '{seen.name}'", tested.name)
 
 

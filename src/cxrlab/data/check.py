@@ -20,25 +20,18 @@ from cxrlab.core.jsonl import parse_line, read_line
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.data.card import CARD, Card, read_card
+from cxrlab.data.card import CARD, LACKS, Card, read_card
 from cxrlab.data.config import CheckConfig, SheetConfig
 from cxrlab.data.contact_sheet import contact_sheet
-from cxrlab.data.corpus import STUDIES, corpus_folder, load_corpus, parse_study
+from cxrlab.data.corpus import STUDIES, corpus_folder, leakage, load_corpus, parse_study
 from cxrlab.data.corpus_writer import missing_parts
 from cxrlab.data.duplicates import Duplicates, image_groups, perceptual_hash, report_groups, study_text
 from cxrlab.data.images import Picture, grey_image, read_picture
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.splits import leakage
 from cxrlab.data.statistics import ImageFacts, Repeats, Statistics, Tally, image_facts
 
 EXAMPLES_PER_KIND = 10
 BY_DESIGN = "the card states it, or this is a corpus of labels; training and scores leave these out"
-# What a study may lack (see `writer.missing_parts`) → the kind of problem, and what to do about it.
-LACKS = {
-    "text": ("study without report text", "has neither findings, impression nor report; add the text"),
-    "split": ("study without a split", "has no 'split'; write train, val or test"),
-    "view": ("image without a view", "has an image without 'view'; write PA, AP, frontal, lateral or other"),
-}
 
 
 @dataclass(frozen=True)

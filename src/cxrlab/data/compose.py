@@ -20,11 +20,11 @@ from cxrlab.core.json_values import plain
 from cxrlab.core.randomness import stream_key
 from cxrlab.core.records import SPLITS, ImageFile, Study
 from cxrlab.core.terminal import track
-from cxrlab.data.card import CARD, UNKNOWN, Card, check_external, known_collections
+from cxrlab.data.card import CARD, MAKERS, UNKNOWN, Card, check_external, known_collections
 from cxrlab.data.config import ComposeConfig, Member, Paper
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.registry import IMPORTERS, MAKERS
+from cxrlab.data.importing import IMPORTERS
 
 ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"

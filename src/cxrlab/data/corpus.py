@@ -1,16 +1,19 @@
-"""Corpus folders for reading: `studies.jsonl`, `images/` and `card.yaml`.
+"""Corpus folders for reading (`studies.jsonl`, `images/`, `card.yaml`), and the assignment of patients to splits.
 
-Opening one reads the card alone. Studies stream from the disk; lookup by id builds an index of
-line offsets on first use, so that a corpus larger than memory can be opened, walked and sampled.
+Opening a corpus reads the card alone. Studies stream from the disk; lookup by id builds an index of line offsets on
+first use, so that a corpus larger than memory can be used.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.image_codec import decode
 from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
+from cxrlab.core.randomness import uniform
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
@@ -54,18 +58,17 @@ class Corpus:
 
     @property
     def egress_data(self) -> EgressData:
-        """What `core.egress` asks about before a model elsewhere is shown any of it."""
+        """The description of this data that `core.egress` checks before any of it is sent to another machine."""
         return EgressData(str(self.path), self.card.synthetic)
 
     def studies(self, split: str | None = None, without: frozenset[str] = frozenset()) -> Iterator[Study]:
         """Stream the studies in file order; only those of `split` where one is named.
 
         Args:
-            without: Fields that are left at their defaults and not looked at. Exact findings take most of the time of
-                reading a study, and who needs its image and text alone need not wait for them.
+            without: Fields that are skipped and left at their defaults: reading a study spends most of its time on
+                exact findings.
 
-        A malformed line, a word outside the vocabulary or an id that was there before is a
-        `DataError` with file and line.
+        A malformed line, a word outside the vocabulary or a repeated id is a `DataError` with file and line.
         """
         _check_split(split)
         seen: set[str] = set()
@@ -106,7 +109,7 @@ class Corpus:
         return tuple(key for key, entry in self._index().items() if split is None or entry.split == split)
 
     def no_study_error(self, *splits: str) -> DataError:
-        """The error for splits that hold no study: which splits there are, and what gives studies a split."""
+        """The error for splits without a study."""
         held = sorted({entry.split or "none" for entry in self._index().values()})
         if not held:
             return DataError(f"{self.path} holds no study at all.")
@@ -164,7 +167,7 @@ class Corpus:
 
 
 def load_corpus(path: str | Path) -> Corpus:
-    """Open a complete corpus folder; the card is its proof of completeness."""
+    """Open a complete corpus folder; a folder without a card is incomplete."""
     folder = corpus_folder(path)
     if not (folder / CARD).is_file():
         raise DataError(
@@ -174,7 +177,7 @@ def load_corpus(path: str | Path) -> Corpus:
 
 
 def corpus_folder(path: str | Path) -> Path:
-    """The path, if a corpus stands there, finished or not."""
+    """The path, if it is a corpus folder, finished or not."""
     folder = Path(path)
     if not os.path.isdir(folder):
         what = "is a file, not a corpus folder" if os.path.exists(folder) else "does not exist"
@@ -201,7 +204,7 @@ def study_files(study: Study) -> tuple[str, ...]:
 
 
 def inside(folder: Path, path: str) -> Path:
-    """Where a path of a study stands (see `check_inside`)."""
+    """A path of a study inside its folder (see `check_inside`)."""
     check_inside(path)
     return folder / path
 
@@ -209,24 +212,69 @@ def inside(folder: Path, path: str) -> Path:
 def check_inside(path: str) -> None:
     """Refuse a path that is empty or absolute or climbs out of the corpus folder with `..`.
 
-    Images that must stay where they are belong to the corpus through links that stand inside the
-    folder; where such a link leads is not asked. Both kinds of separator and of absolute path count,
-    since a corpus made on one system is read on another.
+    Links inside the folder may lead anywhere. Both kinds of separator and of absolute path count, since a corpus made
+    on one system is read on another.
     """
     if _PLAIN.fullmatch(path) and ".." not in path:
-        return  # what every corpus of this project looks like, told without taking the path apart
+        return  # the usual case, without parsing the path
     parts = PureWindowsPath(path)
     if not path or parts.anchor or "\0" in path:
         raise DataError(f"the path {short_repr(path)} is absolute or empty; write it relative to the corpus folder.")
     if ".." in parts.parts:
-        raise DataError(f"the path {short_repr(path)} leaves the corpus folder; put the file, or a link to it, inside.")
+        raise DataError(f"the path {short_repr(path)} is outside the corpus folder; put the file, or a link, inside.")
 
 
 def repeated_id(file: Path, line: int, study_id: str) -> DataError:
-    """The error for an id that stands on two lines."""
+    """The error for an id on two lines."""
     return DataError(f"{file}:{line}: the id '{study_id}' was used on an earlier line; ids must be unique.")
 
 
 def _check_split(split: str | None) -> None:
     if split is not None and split not in SPLITS:
         raise ConfigError(f"'{split}' is not a split.{did_you_mean(split, SPLITS)} Splits: {', '.join(SPLITS)}.")
+
+
+FRACTIONS: Mapping[str, float] = MappingProxyType({"train": 0.8, "val": 0.1, "test": 0.1})
+
+
+def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACTIONS) -> str:
+    """The split of one patient, by the patient's id and the seed alone: other studies of a corpus do not change it.
+
+    Args:
+        fractions: Expected share of the patients for each split; must sum to 1.
+    """
+    check_fractions(fractions)
+    draw, reached = uniform(seed, "split", patient), 0.0
+    for name in SPLITS:
+        reached += fractions.get(name, 0.0)
+        if draw < reached:
+            return name
+    # The shares may add up to slightly less than 1.
+    return next(name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0)
+
+
+def with_splits(studies: Iterable[Study], seed: int, fractions: Mapping[str, float] = FRACTIONS) -> Iterator[Study]:
+    """The same studies, each with the split of its patient in place of its own."""
+    for study in studies:
+        yield dataclasses.replace(study, split=assign_split(study.patient, seed, fractions))
+
+
+def leakage(places: Iterable[tuple[str, str | None]]) -> dict[str, tuple[str, ...]]:
+    """Patients in more than one split, with those splits in order; studies without a split (None) do not count."""
+    seen: dict[str, set[str]] = {}
+    for patient, split in places:
+        if split is not None:
+            seen.setdefault(patient, set()).add(split)
+    return {patient: tuple(s for s in SPLITS if s in splits) for patient, splits in seen.items() if len(splits) > 1}
+
+
+def check_fractions(fractions: Mapping[str, float]) -> None:
+    """Refuse unknown splits, negative shares and shares that do not sum to 1."""
+    for name, share in fractions.items():
+        if name not in SPLITS:
+            raise ConfigError(f"'{name}' is not a split.{did_you_mean(name, SPLITS)} Splits: {', '.join(SPLITS)}.")
+        if not 0.0 <= share <= 1.0:
+            raise ConfigError(f"the share of split '{name}' is {share}; give a number from 0 to 1.")
+    total = sum(fractions.values())
+    if not math.isclose(total, 1.0, abs_tol=1e-9):
+        raise ConfigError(f"the shares of the splits sum to {total:g}; make them sum to 1.")

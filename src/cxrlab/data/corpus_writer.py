@@ -1,4 +1,4 @@
-"""Making a corpus with many processes: a recipe turns items into studies, workers draw, one writer writes."""
+"""Write a corpus folder: worker processes make studies from a recipe, one writer appends them, resumably."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class NewStudy:
-    """One study with the bytes of its files, by path inside the corpus folder, and what was odd about its source."""
+    """One study with the bytes of its files, by path inside the corpus folder, and remarks on its source."""
 
     study: Study
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -40,15 +40,15 @@ class NewStudy:
 
 @dataclass(frozen=True)
 class Recipe(Generic[Item]):
-    """How a maker turns items into studies.
+    """How items become studies.
 
     Args:
         items: One for each unit of work (a patient, a picture), in the order of the file; read lazily.
         ids: The ids of the studies that an item gives or leaves out, known without drawing them.
         draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
-        total: Studies that all items give together, for the progress bar; None where nobody knows.
-        links: Folders that stay where they are, by the name under which the corpus reaches them.
-        batch: How many items a worker takes at once; several where one takes less time than to hand it over.
+        total: Studies that all items give together, for the progress bar; None if unknown.
+        links: Folders that the corpus links to, by the name of the link.
+        batch: Items per task of a worker; several if one takes less time than passing it on.
     """
 
     items: Iterable[Item]
@@ -61,21 +61,21 @@ class Recipe(Generic[Item]):
 
 
 def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int = 0) -> Corpus:
-    """Make a corpus with many processes; the bytes do not depend on how many.
+    """Make a corpus, or continue an interrupted one; the bytes do not depend on the number of processes.
 
-    Each worker writes the files of what it draws and hands back the lines of the studies, which are
-    written here, in order. Run again after a kill, it continues; run again when complete, it
-    changes nothing.
+    Each worker writes the files of what it draws and returns the lines of the studies, which are written here, in
+    order. A complete corpus is not changed.
     """
     with CorpusWriter(out, card) as writer:
         for name, folder in recipe.links.items():
             writer.link(name, folder)
         if not writer.complete:
             left = (item for item in recipe.items if not all(name in writer for name in recipe.ids(item)))
+            batches = iter(lambda: list(islice(left, recipe.batch)), [])
             total = None if recipe.total is None else recipe.total - len(writer)
             make = partial(_draw_and_write, recipe.draw, writer.path)
-            # Closed before the writer is: no worker may still write when the folder is given free.
-            with closing(ordered_map(make, _batches(left, recipe.batch), workers)) as drawn:
+            # Closed before the writer is: no worker may still write when the lock of the folder is released.
+            with closing(ordered_map(make, batches, workers)) as drawn:
                 for one in track((one for several in drawn for one in several), recipe.label, total=total):
                     if isinstance(one, Dropped):
                         writer.drop(one)
@@ -84,25 +84,18 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
     return load_corpus(out)
 
 
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    source = iter(items)
-    while batch := list(islice(source, size)):
-        yield batch
-
-
 def _draw_and_write(
     draw: Callable[[Item], Sequence[NewStudy | Dropped]], folder: Path, items: Sequence[Item]
 ) -> list[Line | Dropped]:
-    """Draw some items and write their files; the bytes stay in the worker."""
-    answers: list[Line | Dropped] = []
+    """Draw some items and write their files, in a worker."""
+    results: list[Line | Dropped] = []
     for one in (one for item in items for one in draw(item)):
         if isinstance(one, NewStudy):
-            line = Line.of(one.study, one.remarks)
+            results.append(Line.of(one.study, one.remarks))
             write_files(folder, one.files)
-            answers.append(line)
         else:
-            answers.append(one)
-    return answers
+            results.append(one)
+    return results
 
 
 PARTIAL = "card.partial.yaml"
@@ -111,7 +104,7 @@ NOTES = "notes.jsonl"
 
 @dataclass(frozen=True)
 class Line:
-    """A study as its line in the file, with what the card counts of it; a worker makes it, the writer appends it."""
+    """A study as its line in the file, with what the card counts; a worker makes it, the writer appends it."""
 
     id: str
     patient: str
@@ -123,7 +116,7 @@ class Line:
 
     @classmethod
     def of(cls, study: Study, remarks: Sequence[str] = ()) -> Line:
-        """The line of a study; one that could not be read back is refused."""
+        """The line of a study, after a test that it can be read back."""
         values = study.to_json()
         Study.from_json(values)
         text = line_of(values, STUDIES)
@@ -148,16 +141,12 @@ class Dropped:
 class CorpusWriter:
     """Append studies to a corpus folder and finish it with its card.
 
-    Use it as a context manager: leaving it without an error completes the corpus, leaving it with
-    one keeps everything so far for the next run. A folder with another card, with foreign files or
-    with another writer at work is refused. A folder that is complete with the same card stays
-    untouched (`complete` is True).
+    Use it as a context manager: an exit without an error completes the corpus, an exit with one keeps everything so
+    far for the next run. A folder with another card, with other files or with another writer at work is refused. A
+    folder that is complete with the same card is not changed (`complete` is True).
 
-    What is odd about a study, or why it was left out, stands in `notes.jsonl`, one line for each study
-    with something to tell, written before the study itself; the card counts them.
-
-    A line found in an unfinished folder whose files are missing or empty counts as not there: its
-    study is taken once more, gets its files and keeps its line.
+    Remarks on a study, or why it was left out, are written to `notes.jsonl` before the study itself; the card counts
+    them. A study of an unfinished folder whose files are missing or empty is made again and keeps its line.
     """
 
     def __init__(self, path: str | Path, card: Card) -> None:
@@ -176,7 +165,7 @@ class CorpusWriter:
         self._lines: JsonlAppender | None = None
         self._lock: Lock | None = None
         make_folder(self.path)
-        # Asked before the lock, so that a finished corpus may stand on a disk that nobody can write to.
+        # Checked before the lock, so that a finished corpus may be on a read-only disk.
         self.complete = self._finished()
         if not self.complete:
             self._lock = lock_folder(self.path)
@@ -228,7 +217,7 @@ class CorpusWriter:
             del self._incomplete[line.id]
 
     def link(self, name: str, folder: Path) -> None:
-        """Let the corpus reach a folder that stays where it is; a link that leads elsewhere is refused."""
+        """Link a folder into the corpus; an existing link to another folder is refused."""
         place, target = self.path / name, os.path.abspath(folder)
         try:
             if place.is_symlink() and os.readlink(place) == target:
@@ -236,7 +225,7 @@ class CorpusWriter:
             place.symlink_to(target, target_is_directory=True)
         except FileExistsError:
             raise RunError(
-                f"{place} is there and does not lead to {target}; the images were elsewhere when this corpus was begun. "
+                f"{place} exists and does not lead to {target}; the images were elsewhere when this corpus was begun. "
                 "Choose another folder or delete that one."
             ) from None
         except OSError as error:
@@ -251,16 +240,13 @@ class CorpusWriter:
         return load_corpus(self.path)
 
     def close(self) -> None:
-        """Keep what is there, finished or not, and let other writers in; closing twice is allowed."""
-        if self._notes is not None:
-            self._notes.close()
-            self._notes = None
-        if self._lines is not None:
-            self._lines.close()
-            self._lines = None
+        """Close the files and release the lock, finished or not; closing twice is allowed."""
+        for file in (self._notes, self._lines):
+            if file is not None:
+                file.close()
         if self._lock is not None:
             self._lock.release()
-            self._lock = None
+        self._notes = self._lines = self._lock = None
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -278,7 +264,7 @@ class CorpusWriter:
             self.close()
 
     def _finished(self) -> bool:
-        """Whether this very corpus stands there complete."""
+        """Whether this corpus is complete."""
         if not self._agrees(CARD, "the finished corpus"):
             return False
         if (self.path / PARTIAL).exists():  # a kill came between the card and the removal of this one

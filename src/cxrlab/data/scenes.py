@@ -22,9 +22,8 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.splits import assign_split
 
 # Raised whenever the same settings give other pictures or captions than before; it stands in every card.
 DRAWING = 1
@@ -61,7 +60,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
     """Make or continue a corpus of scenes in the folder `out`."""
     card = Card(
         name="scenes",
-        source="NewStudy from a seed by cxrlab; no photograph and no patient behind it.",
+        source="Drawn from a seed by cxrlab; no photograph and no patient behind it.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, synthetic scenes.",
         settings={"drawing": DRAWING, **card_settings(config)},

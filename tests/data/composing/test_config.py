@@ -76,7 +76,7 @@ def test_the_seven_of_the_paper_add_up_to_its_total() -> None:
 
 
 def test_the_shipped_members_are_data_sets_that_can_be_imported() -> None:
-    from cxrlab.data.registry import IMPORTERS
+    from cxrlab.data.importing import IMPORTERS
 
     for file in ("cxr697k", "external_openi", "external_chexpert"):
         shipped = config_from(ComposeConfig, CONFIGS / f"{file}.yaml", ["stage=null"])

@@ -16,7 +16,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import LEAVES_FOLDER, import_corpus
+from cxrlab.data.importing import OUTSIDE_FOLDER, import_corpus
 from cxrlab.data.sources.iu_xray import NOT_IN_TABLE, plan
 from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
 
@@ -96,7 +96,7 @@ def test_a_path_that_leaves_the_folder_is_neither_read_nor_kept(tmp_path: Path) 
     (tmp_path / "secret.png").write_bytes(png(frontal_images()[0]))
     root = written(tmp_path / "iu", row(paths=("../../secret.png",)), row("CXR8_IM-0002"))
     corpus = import_corpus("iu-xray", ImportConfig(root, workers=1), tmp_path / "out")
-    assert corpus.card.dropped == {LEAVES_FOLDER: 1} and [study.id for study in corpus] == ["CXR8_IM-0002"]
+    assert corpus.card.dropped == {OUTSIDE_FOLDER: 1} and [study.id for study in corpus] == ["CXR8_IM-0002"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_path_that_leaves_the_folder_is_neither_read_nor_kept(tmp_path: Path) 
         ({"train": [{"report": "x", "image_path": []}]}, "study 1 of train has no 'id'"),
         ({"train": [{"id": "a", "image_path": []}]}, "has no text 'report'"),
         ({"train": [{"id": "a", "report": "x", "image_path": "a/0.png"}]}, "no list of files 'image_path'"),
-        ({"train": [{**row(), "split": "test"}]}, "calls itself 'test'"),
+        ({"train": [{**row(), "split": "test"}]}, "has the split 'test'"),
         ({"train": [row()], "test": [row()]}, "lists 'CXR7_IM-0001' twice, in train and test"),
     ],
 )

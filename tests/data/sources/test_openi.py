@@ -137,7 +137,7 @@ def test_csv_without_a_table_of_views_takes_the_images_that_are_there(tmp_path: 
     [
         ("uid,MeSH", "id,MeSH", "no column 'uid'"),
         ("\n2,", "\ntwo,", r"indiana_reports\.csv:3: 'uid' is 'two', not a whole number"),
-        ("\n2,", "\n1,", r":3: uid 1 stands there twice"),
+        ("\n2,", "\n1,", r":3: uid 1 is listed twice"),
     ],
 )
 def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, sentence: str) -> None:

@@ -12,10 +12,9 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.data.splits import assign_split
 from cxrlab.findings.cases import CaseConfig, PatientCase, Visit, draw_patient, visit_count
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
@@ -45,7 +44,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
         del settings["mistakes"]  # a corpus without a second text is the same as ever
     card = Card(
         name="phantom",
-        source="NewStudy from a seed by cxrlab; no patient behind it.",
+        source="Drawn from a seed by cxrlab; no patient behind it.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, phantom chest radiographs.",
         settings={"drawing": DRAWING, **settings},
@@ -53,9 +52,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     )
     recipe = Recipe(
         items=patients_with_visits(config),
-        ids=lambda patient_visits: [
-            study_id(patient_visits.patient, number) for number in range(1, patient_visits.visits + 1)
-        ],
+        ids=lambda item: [study_id(item.patient, number) for number in range(1, item.visits + 1)],
         draw=partial(draw_studies, config),
         label="drawing phantoms",
         total=config.n,
@@ -64,7 +61,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
 
 
 def patients_with_visits(config: PhantomConfig) -> Iterator[PatientVisits]:
-    """The patients of a corpus of `config.n` studies, in patient_visits."""
+    """The patients of a corpus of `config.n` studies, in order."""
     left, number = config.n, 0
     while left > 0:
         patient = f"p{number:06d}"

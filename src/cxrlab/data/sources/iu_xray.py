@@ -1,8 +1,8 @@
 """IU X-ray: the Indiana University collection in the form in which report generation is measured (R2Gen).
 
-Counts: 2,955 studies with two films each: train 2,069, val 296, test 590; copies without test exist.
-Views: frontal and lateral, which the form itself does not tell: from indiana_projections.csv in the root or given with
-    --projections, else from the pictures, with the confidence beside each film. File 0 is lateral in one of nine.
+Counts: 2,955 studies with two images each: train 2,069, val 296, test 590; copies without test exist.
+Views: frontal and lateral, which the annotation does not state: from indiana_projections.csv in the root or given with
+    --projections, else classified from the pixels, with the confidence of each image. File 0 is lateral in one of nine.
 Labels: none; those of the reports' indexers come with openi.
 Language: English, XXXX where words were masked.
 Licence: CC BY-NC-ND 4.0.
@@ -10,17 +10,16 @@ Citation: Demner-Fushman et al., Preparing a collection of radiology examination
     JAMIA 2016; split by Chen et al., Generating radiology reports via memory-driven transformer, EMNLP 2020.
 Obtain: the archive of R2Gen; root holds annotation.json and images/<study>/<k>.png or .jpg.
 Defects: the text is the findings section alone, so that only sections.findings is filled; some studies show two
-    frontal films or two lateral ones; two second films are blank or noise; the split is by study, of which a person
-    has one. The same films and people as openi: neither is external to the other.
+    frontal images or two lateral ones; two second images are blank or noise; the split is by study, of which each
+    patient has one. The same images and patients as openi: neither is external to the other.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import count
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_json
@@ -32,7 +31,7 @@ from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
     image_name,
-    numbered_images,
+    listed_views,
     read_projections,
     with_views,
 )
@@ -44,7 +43,7 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
 class Entry(NamedTuple):
-    """One study of the annotation, with the table's view of each image, None where it does not tell."""
+    """One study of the annotation, with the table's view of each image; None where the table has none."""
 
     id: str
     patient: str
@@ -72,7 +71,7 @@ def plan(config: ImportConfig) -> ImportPlan[Entry]:
 
 
 def read(root: Path, table: bool, entry: Entry) -> Imported:
-    """One study; `table` says whether there was a table of views at all."""
+    """One study; `table` is whether there is a table of views."""
     paths: list[str] = []
     for path in entry.paths:
         # In images/ as the annotation says or with another ending, or beside the annotation.
@@ -105,44 +104,24 @@ def _entries(table: Path, projections: Projections | None) -> list[Entry]:
         if not isinstance(rows, list):
             raise DataError(f"{table}: '{split}' is {short_repr(rows)}, not a list of studies.")
         for number, row in enumerate(rows, 1):
-            entry = _entry(row, split, projections, f"{table}: study {number} of {split}")
-            if entry.id in entries:
-                raise DataError(f"{table} lists '{entry.id}' twice, in {entries[entry.id].split} and {split}.")
-            entries[entry.id] = entry
+            place = f"{table}: study {number} of {split}"
+            if not isinstance(row, dict):
+                raise DataError(f"{place} is {short_repr(row)}, not a record.")
+            name, report, paths = row.get("id"), row.get("report"), row.get("image_path")
+            if not isinstance(name, str) or not name:
+                raise DataError(f"{place} has no 'id'.")
+            if not isinstance(report, str):
+                raise DataError(f"{place} has no text 'report'.")
+            if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
+                raise DataError(f"{place} has no list of files 'image_path'.")
+            if row.get("split", split) != split:
+                raise DataError(f"{place} has the split {short_repr(row['split'])}; fetch the file again.")
+            if name in entries:
+                raise DataError(f"{table} lists '{name}' twice, in {entries[name].split} and {split}.")
+            image = image_name(name)
+            files = tuple(posix_path(path) for path in paths)
+            views = listed_views(projections, image.number, files) if image and projections else (None,) * len(files)
+            entries[name] = Entry(name, f"CXR{image.number}" if image else name, split, report, files, views)
     if not entries:
         raise DataError(f"{table} lists no study; fetch it again.")
     return list(entries.values())
-
-
-def _entry(row: Any, split: str, projections: Projections | None, place: str) -> Entry:
-    if not isinstance(row, dict):
-        raise DataError(f"{place} is {short_repr(row)}, not a record.")
-    name, report, paths = row.get("id"), row.get("report"), row.get("image_path")
-    if not isinstance(name, str) or not name:
-        raise DataError(f"{place} has no 'id'.")
-    if not isinstance(report, str):
-        raise DataError(f"{place} has no text 'report'.")
-    if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
-        raise DataError(f"{place} has no list of files 'image_path'.")
-    if row.get("split", split) != split:
-        raise DataError(f"{place} calls itself {short_repr(row['split'])}; fetch the file again.")
-    image = image_name(name)
-    files = tuple(posix_path(path) for path in paths)
-    return Entry(
-        id=name,
-        patient=f"CXR{image.number}" if image else name,
-        split=split,
-        report=report,
-        paths=files,
-        views=tuple(_listed_view(projections, image.number, path) if image and projections else None for path in files),
-    )
-
-
-def _listed_view(projections: Projections, number: str, path: str) -> View | None:
-    """The view of file `<study>/<k>.png`: the k-th image of the report; or that of a file with an image's own name."""
-    stem = PurePosixPath(path).stem
-    own = image_name(stem)
-    if own is not None:
-        return projections.get(own.number, {}).get(own.name)
-    images = dict(zip(map(str, count()), numbered_images(projections, number), strict=False))
-    return projections[number].get(images[stem]) if stem in images else None

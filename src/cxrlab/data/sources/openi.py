@@ -1,8 +1,8 @@
-"""Open-I: the chest films of Indiana University with their reports in sections and codes by indexers.
+"""Open-I: the chest radiographs of Indiana University with their reports in sections and codes by indexers.
 
-Counts: 3,955 reports (XML), of which 3,851 have films, 7,470 in all; the CSV form holds those 3,851 and 7,466 films.
-Views: frontal and lateral by indiana_projections.csv in the root or given with --projections, else told from the
-    pictures with the confidence beside each film; a film that neither tells of has the view other.
+Counts: 3,955 reports (XML), of which 3,851 have images, 7,470 in all; the CSV form holds those 3,851 and 7,466 images.
+Views: frontal and lateral by indiana_projections.csv in the root or given with --projections, else classified from the
+    pixels, with the confidence of each image; an image without either has the view other.
 Labels: none in CheXpert's words; the MeSH codes of the indexers in extra.mesh, those of a program in
     extra.mesh_automatic (XML) and the headings alone in extra.problems (CSV).
 Language: English, XXXX where words were masked.
@@ -12,9 +12,9 @@ Citation: Demner-Fushman et al., Preparing a collection of radiology examination
 Obtain: Open-I's download page, NLMCXR_reports.tgz (or ecgen-radiology/*.xml out of it) and NLMCXR_png.tgz or the DICOM
     archive unpacked beside it: layout xml; or the CSV form with indiana_reports.csv, indiana_projections.csv and
     images/images_normalized/: layout csv. Where both are there the XML is read, unless --layout csv.
-Defects: 104 reports have no film; 530 have no findings; 95 were not indexed; a spreadsheet turned three indications of
-    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four films. No split:
-    that of R2Gen belongs to iu-xray. The same films and people as iu-xray: neither is external to the other.
+Defects: 104 reports have no image; 530 have no findings; 95 were not indexed; a spreadsheet turned three indications of
+    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four images. No split:
+    that of R2Gen belongs to iu-xray. The same images and patients as iu-xray: neither is external to the other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.images import load_image
+from cxrlab.data.images import ImageArray, load_image
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sources.tables import (
     Row,
@@ -75,15 +75,11 @@ class ImageName(NamedTuple):
     name: str
 
 
-# Where the images lie, relative to the root.
-Places = Mapping[ImageName, str]
-
-
 class Source(NamedTuple):
-    """What both layouts need to turn a report into a study."""
+    """What both layouts need to turn a report into a study; `paths` are relative to the root."""
 
     root: Path
-    places: Places
+    paths: Mapping[ImageName, str]
     projections: Projections | None
 
 
@@ -92,7 +88,20 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
     layout = chosen_layout(config, LAYOUTS)
     table = find_optional(config.root, *_TABLE)
     files = find_files(config.root)
-    source = Source(config.root, _places(config.root), read_projections(config))
+    # Every image in the folder and up to three folders below, whatever it is called after, by its name.
+    found: dict[ImageName, tuple[int, str]] = {}
+    for folder, folders, names in os.walk(config.root):
+        below = Path(folder).relative_to(config.root)
+        if len(below.parts) >= _DEEPEST:
+            folders.clear()
+        for name in names:
+            ending = os.path.splitext(name)[1].lower()
+            image = image_name(name) if ending in _ENDINGS else None
+            if image is not None:
+                path = (_ENDINGS.index(ending), (below / name).as_posix())
+                found[image] = min(path, found.get(image, path))
+    paths = {image: path for image, (_, path) in found.items()}
+    source = Source(config.root, paths, read_projections(config))
     views = "" if source.projections is None else " with projections"
     if files is not None and layout != "csv":
         reports, total = open_files(files)
@@ -110,15 +119,20 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
         for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
             row["uid"] = str(int(parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
             if row["uid"] in seen:
-                raise DataError(f"{table}:{line}: uid {row['uid']} stands there twice; fetch the table again.")
+                raise DataError(f"{table}:{line}: uid {row['uid']} is listed twice; fetch the table again.")
             seen.add(row["uid"])
             rows.append(row)
         if not rows:
             raise DataError(f"{table} lists no report; fetch it again.")
+        # The images of each report: by the table of views, or those in the folder where there is no table.
+        images: dict[str, list[ImageName]] = {}
+        listed = (ImageName(number, name) for number, views in (source.projections or {}).items() for name in views)
+        for image in sorted(paths) if source.projections is None else listed:
+            images.setdefault(image.number, []).append(image)
         return ImportPlan(
             items=rows,
             study_id=_csv_id,
-            read=partial(read_csv, source, _listed_images(source)),
+            read=partial(read_csv, source, images),
             total=len(rows),
             layout=f"csv{views}",
             collections=(COLLECTION,),
@@ -170,10 +184,11 @@ def _study(
     extra: Mapping[str, list[str]],
     remarks: list[str],
 ) -> Imported:
-    """The study of a report; `listed` says where each image is expected when it is not in the folder."""
-    paths = [source.places.get(image, expected) for image, expected in listed.items()]
+    """The study of a report; `listed` gives the expected path of each image that is not in the folder."""
+    paths = [source.paths.get(image, expected) for image, expected in listed.items()]
     table = source.projections or {}
-    images, told = with_views(source.root, paths, [table.get(image.number, {}).get(image.name) for image in listed])
+    views = [table.get(image.number, {}).get(image.name) for image in listed]
+    images, view_remarks = with_views(source.root, paths, views)
     study = Study(
         id=name,
         patient=name,
@@ -181,33 +196,7 @@ def _study(
         sections=report,
         extra={key: codes for key, codes in extra.items() if codes},
     )
-    return Imported(study, (*remarks, *told, *(() if images else (NO_IMAGES,))))
-
-
-def _places(root: Path) -> dict[ImageName, str]:
-    """Every image in the folder and up to three folders below, whatever it is called after, by its name."""
-    found: dict[ImageName, tuple[int, str]] = {}
-    for folder, folders, names in os.walk(root):
-        below = Path(folder).relative_to(root)
-        if len(below.parts) >= _DEEPEST:
-            folders.clear()
-        for name in names:
-            ending = os.path.splitext(name)[1].lower()
-            image = image_name(name) if ending in _ENDINGS else None
-            if image is not None:
-                place = (_ENDINGS.index(ending), (below / name).as_posix())
-                found[image] = min(place, found.get(image, place))
-    return {image: path for image, (_, path) in found.items()}
-
-
-def _listed_images(source: Source) -> dict[str, list[ImageName]]:
-    """The images of each number: by the table of views, or those in the folder where there is no table."""
-    if source.projections is not None:
-        return {number: [ImageName(number, name) for name in views] for number, views in source.projections.items()}
-    images: dict[str, list[ImageName]] = {}
-    for image in sorted(source.places):
-        images.setdefault(image.number, []).append(image)
-    return images
+    return Imported(study, (*remarks, *view_remarks, *(() if images else (NO_IMAGES,))))
 
 
 def _xml_id(file: XmlFile) -> str:
@@ -231,12 +220,7 @@ class XmlFile(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What one file says.
-
-    Args:
-        report: Its sections; `examination` is the caption of its images.
-        mesh: Codes that people gave it; ("normal",) for a normal report.
-    """
+    """One XML report; `mesh` holds the codes of the indexers, ("normal",) for a normal report."""
 
     number: str | None
     report: Report
@@ -246,12 +230,29 @@ class Document(NamedTuple):
 
 
 class BadXml(Exception):
-    """A file that is no report; its text never stands in the message."""
+    """A file that is no report; the message never quotes its text."""
 
 
 def parse_document(data: bytes) -> Document:
     """The report in the bytes of a file; `BadXml` where they are not well-formed, hold entities or no report."""
-    root = _tree(data)
+
+    def refuse(*_: object) -> None:
+        raise BadXml("declares entities")
+
+    def texts_of(tag: str) -> tuple[str, ...]:
+        return tuple(text for part in root.iter(tag) if (text := (part.text or "").strip()))
+
+    builder, parser = TreeBuilder(), ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+        root: Element = builder.close()
+    except (ExpatError, ValueError, LookupError):  # the latter two: an unknown encoding
+        raise BadXml("not well-formed") from None
     uid = root.find(".//uId")
     texts: dict[str, str] = {}
     for part in root.iter("AbstractText"):
@@ -267,8 +268,8 @@ def parse_document(data: bytes) -> Document:
     return Document(
         number=number[0] if number else None,
         report=Report(examination=captions[0] if captions else None, **texts),
-        mesh=_texts(root, "major"),
-        mesh_automatic=_texts(root, "automatic"),
+        mesh=texts_of("major"),
+        mesh_automatic=texts_of("automatic"),
         images=tuple(name for image in images if (name := (image.get("id") or "").strip())),
     )
 
@@ -285,22 +286,21 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
     """The reports of a folder or archive in the order of their numbers, and how many there are.
 
     Those of a folder are read one by one. An archive is read through once, without unpacking it, and kept in
-    memory, 25 MB of text for the whole collection, since its members come in the order of their names.
+    memory (25 MB of text for the whole collection), since its members come in the order of their names.
     """
+
+    def order(name: str) -> tuple[int, str]:
+        return (int(name), name) if name.isdecimal() else (1 << 62, name)
+
     if place.is_dir():
-        paths = sorted(place.glob("*.xml"), key=lambda path: _order(path.stem))
+        paths = sorted(place.glob("*.xml"), key=lambda path: order(path.stem))
         return (
             XmlFile(
                 path.stem, b"" if path.is_file() and not path.stat().st_size else read_bounded(path, MAX_REPORT_BYTES)
             )
             for path in paths
         ), len(paths)
-    files = sorted(_members(record_source_file(place)), key=lambda file: _order(file.number))
-    return files, len(files)
-
-
-def _members(archive: Path) -> list[XmlFile]:
-    files: dict[str, bytes] = {}
+    archive, files = record_source_file(place), dict[str, bytes]()
     try:
         with archive.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"  # by content: both kinds are called .tgz somewhere
@@ -317,7 +317,7 @@ def _members(archive: Path) -> list[XmlFile]:
                     raise DataError(f"{archive} holds {name.name} twice; fetch it again.")
                 content = members.extractfile(member)
                 files[name.stem] = content.read() if content else b""
-            while stream.read(1 << 20):  # to the end, where the checksum of a packed archive stands
+            while stream.read(1 << 20):  # to the end, where a packed archive has its checksum
                 pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}); fetch it again.") from None
@@ -325,34 +325,7 @@ def _members(archive: Path) -> list[XmlFile]:
         raise unreadable(error, archive) from error
     if not files:
         raise DataError(f"{archive} holds no report (*.xml); fetch it again.")
-    return [XmlFile(name, data) for name, data in files.items()]
-
-
-def _tree(data: bytes) -> Element:
-    builder, parser = TreeBuilder(), ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.data
-    parser.EntityDeclHandler = _refuse
-    try:
-        parser.Parse(data, True)
-        root: Element = builder.close()
-    except (ExpatError, ValueError, LookupError):  # the latter two: an encoding that nobody knows
-        raise BadXml("not well-formed") from None
-    return root
-
-
-def _refuse(*_: object) -> None:
-    raise BadXml("declares entities")
-
-
-def _texts(root: Element, tag: str) -> tuple[str, ...]:
-    return tuple(text for part in root.iter(tag) if (text := (part.text or "").strip()))
-
-
-def _order(name: str) -> tuple[int, str]:
-    return (int(name), name) if name.isdecimal() else (1 << 62, name)
+    return [XmlFile(name, files[name]) for name in sorted(files, key=order)], len(files)
 
 
 COLLECTION = "indiana"
@@ -405,10 +378,19 @@ def read_projections(config: ImportConfig) -> Projections | None:
     return views
 
 
-def numbered_images(projections: Projections, number: str) -> list[str]:
-    """The names of a report's images in the order in which R2Gen numbers them: that of their names as text."""
+def listed_views(projections: Projections, number: str, paths: Sequence[str]) -> tuple[View | None, ...]:
+    """The views of one report's files as R2Gen names them.
+
+    `<study>/<k>.png` is the k-th image of the report in the order of the names; a file may have an image's own name.
+    """
     listed = projections.get(number, {})
-    return sorted({*listed, *_UNLISTED.get(number, ())}) if listed else []
+    numbered = sorted({*listed, *_UNLISTED.get(number, ())}) if listed else []
+    by_stem = {str(k): listed.get(name) for k, name in enumerate(numbered)}
+    views: list[View | None] = []
+    for stem in (PurePosixPath(path).stem for path in paths):
+        own = image_name(stem)
+        views.append(projections.get(own.number, {}).get(own.name) if own else by_stem.get(stem))
+    return tuple(views)
 
 
 def with_views(
@@ -416,37 +398,25 @@ def with_views(
 ) -> tuple[tuple[ImageFile, ...], list[str]]:
     """The images of one study with their views, and remarks.
 
-    Args:
-        known: The view of each by the table; None where it does not tell. Then the header of a DICOM image is asked,
-            and last the picture.
-
-    An image that is not in the folder, cannot be decoded or shows nothing has the view `other`.
+    The view is the known one (from the table), else that of a DICOM header, else classified from the pixels. An image
+    that is not in the folder, cannot be decoded or shows nothing has the view `other`.
     """
-    images: dict[int, ImageFile] = {}
-    asked: dict[int, str] = {}
-    for place, (path, view) in enumerate(zip(paths, known, strict=True)):
+    images = [ImageFile(path, View.OTHER) for path in paths]
+    pixels: dict[int, ImageArray] = {}  # images whose view must be classified
+    remarks: set[str] = set()
+    for k, (path, view) in enumerate(zip(paths, known, strict=True)):
         if view is not None:
-            images[place] = ImageFile(path, view, {"view_from": "projections"})
+            images[k] = ImageFile(path, view, {"view_from": "projections"})
         elif is_image(root, path):
             header, _ = read_dicom_header(root, path)
             if header is not None and header.view is not None:
-                images[place] = ImageFile(path, header.view, {"view_from": "header"})
-            else:
-                asked[place] = path
-    told, remarks = _told_by_pictures(root, asked)
-    images.update(told)
-    return tuple(images.get(place, ImageFile(path, View.OTHER)) for place, path in enumerate(paths)), remarks
-
-
-def _told_by_pictures(root: Path, paths: Mapping[int, str]) -> tuple[dict[int, ImageFile], list[str]]:
-    images, remarks = {}, set()
-    for place, path in paths.items():
-        try:
-            images[place] = load_image(root / path)
-        except DataError:  # 'data check' names it; here it costs the view, not the study
-            remarks.add(UNDECODABLE)
-    told = {}
-    for place, guess in zip(images, classify_views(list(images.values())), strict=True):
+                images[k] = ImageFile(path, header.view, {"view_from": "header"})
+                continue
+            try:
+                pixels[k] = load_image(root / path)
+            except DataError:  # 'data check' names it; here it costs the view, not the study
+                remarks.add(UNDECODABLE)
+    for k, guess in zip(pixels, classify_views(list(pixels.values())), strict=True):
         remarks.add(SHOWS_NOTHING if guess.view is View.OTHER else FROM_PICTURE)
-        told[place] = ImageFile(paths[place], guess.view, {"view_from": "image", "view_confidence": guess.confidence})
-    return told, sorted(remarks)
+        images[k] = ImageFile(paths[k], guess.view, {"view_from": "image", "view_confidence": guess.confidence})
+    return tuple(images), sorted(remarks)
