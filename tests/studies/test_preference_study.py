@@ -18,8 +18,7 @@ from cxrlab.core.runs import state
 from cxrlab.render.page import write_page
 from cxrlab.studies.engine import Part, run_recipe
 from cxrlab.studies.over_seeds import excludes_zero
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig
-from cxrlab.studies.preference_tables import alignment_table
+from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, alignment_table
 from cxrlab.studies.run_study import find_study, read_study
 
 KTO = {"changes": "KTO.", "train": {"loss": {"name": "kto"}}}
@@ -315,7 +314,7 @@ def test_the_page_shows_every_variant_and_no_markup_of_theirs(tmp_path: Path) ->
     assert "<h2>Alignment, over seeds</h2>" in page and "<b>dpo</b>" in page and "&lt;b&gt;more" in page
     assert "All &lt;i&gt;of&lt;/i&gt; it." in page and "<b>more" not in page and "&lt;u&gt;" in page
     assert "+0.200" in page and "clear in 1 of 2" in page and "20.0 → 40.0" in page and "1.00 of that" in page
-    assert "Published figures" in page and "m\N{NO-BREAK SPACE}↓" in page and "Every metric and every seed" in page
+    assert "Published figures" in page and "m\N{NO-BREAK SPACE}↓" in page and "All metrics and seeds" in page
 
 
 def test_a_page_without_figures_has_no_section(tmp_path: Path) -> None:

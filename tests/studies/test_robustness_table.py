@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig
-from cxrlab.studies.preference_tables import robustness_table
+from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, robustness_table
 
 CONDITION = "pgd@2/255"
 

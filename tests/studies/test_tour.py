@@ -13,16 +13,8 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import Run, state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.studies import tour, tour_models, tour_steps
-from cxrlab.studies.tour import (
-    STEPS_OF_THE_TOUR,
-    TOTAL_S,
-    CorpusSize,
-    TourConfig,
-    TourSize,
-    reason_to_leave_out,
-    run_tour,
-)
+from cxrlab.studies import tour, tour_steps
+from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, CorpusSize, TourConfig, TourSize, run_tour
 
 # A tour in a second: the images few and small, the steps with models left out (tests/tour takes them).
 TINY = CorpusSize(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
@@ -38,7 +30,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_tiny(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(tour.CORPUS_SIZES, "quick", TINY)
-    patch.setattr(tour_models, "missing_models", lambda: LEFT_OUT)
+    patch.setattr(tour_steps, "missing_models", lambda: LEFT_OUT)
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +86,10 @@ def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, cap
     page = run_tour(TourConfig(quick=True), tmp_path / "tour")
     assert page.is_file() and state(tmp_path / "tour") == "finished"
     assert steps(tmp_path / "tour") == [step.id for step in STEPS_OF_THE_TOUR]
-    told = capsys.readouterr().err
+    logged = capsys.readouterr().err
     for step in STEPS_OF_THE_TOUR:
         line = f"{step.id:<10} left out: {LEFT_OUT}" if step.needs else f"s of {step.budget('quick'):3g}   {step.does}"
-        assert line in told
+        assert line in logged
     assert LEFT_OUT in page.read_text()
 
 
@@ -119,7 +111,7 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
     """Weights that come while a tour is stopped would make half of it a tour with models."""
     out = tmp_path / "tour"
     stopped_in("score", out, monkeypatch)
-    monkeypatch.setattr(tour_models, "missing_models", lambda: None)
+    monkeypatch.setattr(tour_steps, "missing_models", lambda: None)
     run_tour(TourConfig(quick=True), out)
     assert not (out / "explained").exists() and "pointing   left out" in capsys.readouterr().err
     run_tour(TourConfig(quick=True), out)
@@ -131,15 +123,15 @@ def test_a_step_whose_part_is_not_installed_is_left_out_alone(monkeypatch: pytes
 
     served = next(step for step in STEPS_OF_THE_TOUR if "serve" in step.needs)
     others = [step for step in STEPS_OF_THE_TOUR if step is not served]
-    assert reason_to_leave_out(served, None) is None
+    assert served.why_left_out(None) is None
     absent = {"serve": {"httpx": None}}
     status = environment.ExtraStatus
     monkeypatch.setattr(environment, "_status", lambda extra: status(extra, absent.get(extra, {"torch": "1"})))
-    assert "httpx is not installed" in str(reason_to_leave_out(served, None))
-    assert not any(reason_to_leave_out(step, None) for step in others)
+    assert "httpx is not installed" in str(served.why_left_out(None))
+    assert not any(step.why_left_out(None) for step in others)
 
 
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The extra first, then the weights; nothing when both are there."""
     from cxrlab.core import environment
     from cxrlab.models import builtin
@@ -147,15 +139,15 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.undo()
     with monkeypatch.context() as patch:
         patch.setattr(environment, "_status", lambda extra: environment.ExtraStatus(extra, {"torch": None}))
-        assert "models" in str(tour_models.missing_models())
+        assert "models" in str(tour_steps.missing_models())
     pytest.importorskip("torch")
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
-    assert tour_models.missing_models() == "this copy has no weights for builtin:general"
+    assert tour_steps.missing_models() == "this copy has no weights for builtin:general"
     for name in builtin.NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "cxrlab.json").write_text("{}")
         (tmp_path / name / "model.safetensors").touch()
-    assert tour_models.missing_models() is None
+    assert tour_steps.missing_models() is None
 
 
 def test_a_stopped_tour_goes_on_with_the_step_it_was_in(
@@ -218,7 +210,9 @@ def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
         Run.open(tmp_path / "tour", TourConfig(quick=True), seed=7) as run,
         pytest.raises(DataError, match="missing image"),
     ):
-        tour_steps.check_images(tour.Tour(run, TourConfig(quick=True)))
+        under_way = tour.Tour(TourConfig(quick=True), tmp_path / "tour")
+        under_way.run = run
+        tour_steps.check_images(under_way)
     assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 

@@ -55,7 +55,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Part:
-    """One run of a study: its kind, seed, run folder within the study, settings, and the folders it waits for."""
+    """One run of a study: its kind, seed, run folder within the study, settings, and the folders it waits for.
+
+    In the tour, a step, with its name for a folder.
+    """
 
     kind: str
     seed: int
@@ -351,12 +354,13 @@ def run_recipe(recipe: StudyRecipe) -> Path:
             for part in track(recipe.parts, "parts of the study"):
                 with error_prefix(part.folder):
                     recipe.make(part)
-            done = run.done(TRIALS)
+            done = run.done(TRIALS) if recipe.trials else ()
             for trial in recipe.trials:
                 if trial.id not in done:
                     line = {"id": trial.id, "variant": trial.variant, "seed": trial.seed, **trial.parts}
                     run.append(TRIALS, {**line, **recipe.measured(trial)})
-            for name, content in recipe.results([line for _, line in read_jsonl(out / TRIALS)]).items():
+            measured = read_jsonl(out / TRIALS) if recipe.trials else ()
+            for name, content in recipe.results([line for _, line in measured]).items():
                 run.write(name, content)
     return write_page([out, *recipe.page_runs()], out / PAGE, title=recipe.title)
 

@@ -1,11 +1,17 @@
-"""Steps of the tour that need no model: corpora, import, baselines, scores and the summary."""
+"""The steps of the tour, in their order: corpora, baselines, training, scores, maps, preference, attacks and serving.
+
+The tour trains a report model from the built-in encoder and the built-in general language model, on images that it
+draws for the purpose, and compares it with the built-in reporter. That reporter is then trained on reports with
+mistakes, aligned by preference, attacked, copied and served.
+"""
 
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -13,18 +19,46 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.runs import state
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.export import IDS, export_corpus, is_exported, plain_cell
 
 if TYPE_CHECKING:
     from cxrlab.studies.tour import Tour
+    from cxrlab.training.config import Optimisation
 
 CHECK, SHEET, SUMMARY, ROUND_TRIP = "check.json", "sheet.png", "summary.json", "round_trip.json"
 SCENES, IMPORTED, STRUCTURED, COMPARISON = "scenes", "imported", "structured", "scores/comparison"
 NORMAL, RETRIEVAL, TRAINED, REPORTER = "normal", "retrieval", "trained", "reporter"
 GENERATED = (NORMAL, RETRIEVAL, TRAINED, REPORTER)  # runs with reports, the baselines first
+
+ENCODER, LANGUAGE_MODEL, BUILTIN = "builtin:encoder", "builtin:general", "builtin:reporter"
+SIZE = 128  # side of the images that the built-in encoder reads
+TRAINING_CORPUS, ALIGN, FINETUNE = "training_corpus", "align", "finetune"
+RETRIEVED, EXPLAINED, POINTING = "retrieved", "explained", "pointing"
+DEGRADED, CANDIDATES, REWARDS, PAIRS, PREFERRED = "degraded", "candidates", "rewards", "pairs", "preferred"
+ROBUSTNESS, DETECTION, SERVED = "robustness", "detection", "served"
+CEILING, STOLEN = "extraction/in-domain", "extraction/ada-steal"
+# Runs of the page that need models.
+MODEL_RUNS = (PREFERRED, ROBUSTNESS, CEILING, STOLEN, DETECTION, SERVED, RETRIEVED, EXPLAINED, POINTING)
+LORA: dict[str, Any] = {"lora_rank": 16, "lora_alpha": 32.0}  # of the reporter's two trainings
+
+
+def missing_models() -> str | None:
+    """Why the steps cannot be taken: the extra or the weights that are missing; None when all are there."""
+    from cxrlab.core.environment import require
+    from cxrlab.core.errors import MissingExtra
+    from cxrlab.models.builtin import NAMES, has_weights
+
+    try:
+        require("models")
+    except MissingExtra as error:
+        return str(error)
+    absent = [name for name in NAMES if not has_weights(name)]
+    return f"this copy has no weights for builtin:{absent[0]}" if absent else None
 
 
 def make_corpus(tour: Tour) -> None:
@@ -76,15 +110,12 @@ class Preserved:
     of: int
 
 
-def _words(study: Study) -> Any:
-    """The words of each section: a printed report is wrapped, so line ends are lost."""
-    sections = (study.sections or Report()).to_json()
-    return {name: text.split() for name, text in sections.items() if text is not None}
-
-
 COMPARED: Mapping[str, Callable[[Study], Any]] = MappingProxyType(
     {
-        "sections, word for word": _words,
+        # Words, not lines: a printed report is wrapped.
+        "sections, word for word": lambda study: {
+            name: text.split() for name, text in (study.sections or Report()).to_json().items() if text is not None
+        },
         "the fourteen labels": lambda study: dict(study.labels),
         "views": lambda study: [image.view for image in study.images],
         "age and sex": lambda study: (study.age, study.sex),
@@ -160,6 +191,74 @@ def generate_reports(tour: Tour, model: str, name: str, **settings: Any) -> None
     generate(GenerateConfig(model=model, data=tour.corpus, seed=tour.seed, examples=examples, **settings), out)
 
 
+def make_training_corpus(tour: Tour) -> None:
+    """Images for training, of patients that no other step uses."""
+    from cxrlab.data.config import PhantomConfig
+    from cxrlab.data.phantom.corpus import make_phantom
+
+    n = tour.by_size(40, 1800, 6000)
+    # Each image has a second text with at most eight mistakes, on which the reporter is trained on purpose.
+    config = PhantomConfig(n=n, size=SIZE, seed=tour.seed + 1, masks=False, mistakes=8)
+    make_phantom(config, tour.out / TRAINING_CORPUS)
+
+
+def align_projector(tour: Tour) -> None:
+    """Stage 2: a projector between the built-in encoder and the built-in language model."""
+    from cxrlab.training.config import AlignConfig
+    from cxrlab.training.report_training import align
+
+    samples, batch = tour.by_size(8, 400, 1000), tour.by_size(4, 8, 8)
+    config = AlignConfig(
+        tour.out / TRAINING_CORPUS,
+        encoder=ENCODER,
+        language_model=LANGUAGE_MODEL,
+        optimisation=_optimisation(tour, 3e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
+    )
+    align(config, tour.out / ALIGN)
+
+
+def finetune_model(tour: Tour) -> None:
+    """Stage 3: adapters on the language model, the indication in the prompt."""
+    from cxrlab.training.config import FinetuneConfig
+    from cxrlab.training.report_training import finetune
+
+    samples, batch = tour.by_size(8, 960, 7200), tour.by_size(4, 8, 8)
+    config = FinetuneConfig(
+        tour.out / TRAINING_CORPUS,
+        start=str(tour.out / ALIGN),
+        lora_rank=32,
+        lora_alpha=64.0,
+        lora_dropout=0.0,
+        optimisation=_optimisation(tour, 2e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
+    )
+    finetune(config, tour.out / FINETUNE)
+
+
+def _optimisation(tour: Tour, learning_rate: float, batch: int, steps: int | None, epochs: float = 1.0) -> Optimisation:
+    from cxrlab.training.config import Optimisation
+
+    return Optimisation(learning_rate, steps=steps, epochs=epochs, batch_size=batch, max_length=400, seed=tour.seed)
+
+
+def generate_trained(tour: Tour) -> None:
+    """Reports of the model that the tour has trained."""
+    _generate(tour, f"hf:{tour.out / FINETUNE / 'checkpoint'}", TRAINED)
+
+
+def generate_builtin(tour: Tour) -> None:
+    """Reports of the built-in reporter, for the same images."""
+    _generate(tour, BUILTIN, REPORTER)
+
+
+def _generate(tour: Tour, model: str, name: str) -> None:
+    from cxrlab.models.decoding import Decoding
+
+    decoding = Decoding(max_new_tokens=tour.by_size(12, 160, 160))
+    generate_reports(tour, model, name, control_studies=tour.by_size(3, 6, 32), decoding=decoding)
+
+
 def _generated(tour: Tour) -> list[str]:
     return [name for name in GENERATED if state(tour.out / name) == "finished"]
 
@@ -181,6 +280,226 @@ def compare_all(tour: Tour) -> None:
     out = tour.out / COMPARISON
     if state(out) != "finished":
         compare([tour.out / "scores" / name for name in _generated(tour)], seed=tour.seed, out=out)
+
+
+def retrieve_reports(tour: Tour) -> None:
+    """How often an image finds its report, and a report its image."""
+    from cxrlab.evaluation.config import RetrieveConfig
+    from cxrlab.evaluation.retrieve import retrieve
+
+    if state(out := tour.out / RETRIEVED) != "finished":
+        retrieve(RetrieveConfig(ENCODER, tour.corpus, statements="present", seed=tour.seed), out)
+
+
+def explain_image(tour: Tour) -> None:
+    """Where the built-in reporter looked for its findings, on the image for which it named most."""
+    from cxrlab.evaluation.config import ExplainConfig
+    from cxrlab.evaluation.explain import explain
+    from cxrlab.findings.reader import read
+    from cxrlab.models.decoding import Decoding
+
+    if state(out := tour.out / EXPLAINED) == "finished":
+        return
+    named: dict[str, tuple[str, ...]] = {}
+    for _, line in read_jsonl(tour.out / REPORTER / "predictions.jsonl"):
+        text = str(line["report"])
+        spans = [finding.span for finding in read(text) if finding.present and finding.span is not None]
+        named[str(line["id"])] = tuple(dict.fromkeys(text[first:last] for first, last in spans))
+    study = max(named, key=lambda name: (len(named[name]), name))
+    if not named[study]:
+        NoticeStream(sys.stderr).write("explain    the built-in reporter named no finding; there is nothing to map\n")
+        return
+    decoding, maps = Decoding(max_new_tokens=tour.by_size(12, 160, 160)), ("max-mean", "gradient")
+    config = ExplainConfig(BUILTIN, data=tour.corpus, study=study, word=named[study], maps=maps, decoding=decoding)
+    explain(config, out)
+
+
+def compare_maps_with_masks(tour: Tour) -> None:
+    """Whether its maps point at what the words name."""
+    from cxrlab.evaluation.config import PointingConfig
+    from cxrlab.evaluation.pointing import pointing
+    from cxrlab.models.decoding import Decoding
+
+    n, decoding = tour.by_size(2, 8, 40), Decoding(max_new_tokens=tour.by_size(12, 160, 160))
+    maps = ("max-mean", "gradient")
+    config = PointingConfig(BUILTIN, tour.corpus, n=n, maps=maps, seed=tour.seed, decoding=decoding)
+    if state(out := tour.out / POINTING) != "finished":
+        pointing(config, out)
+
+
+def degrade_reporter(tour: Tour) -> None:
+    """Train the built-in reporter on reports with mistakes, so that there is something to gain."""
+    from cxrlab.training.config import FinetuneConfig
+    from cxrlab.training.report_training import finetune
+
+    samples, batch = tour.by_size(8, 320, 560), tour.by_size(2, 8, 8)
+    config = FinetuneConfig(
+        tour.out / TRAINING_CORPUS,
+        start=BUILTIN,
+        text="mistaken",
+        **LORA,
+        lora_dropout=0.0,
+        optimisation=_optimisation(tour, 1e-3, batch, steps=samples // batch),
+        cache=tour.out / "cache",
+    )
+    finetune(config, tour.out / DEGRADED)
+
+
+def sample_candidates(tour: Tour) -> None:
+    """Several reports of the degraded model for each of some training images."""
+    from cxrlab.preference.config import SampleConfig
+    from cxrlab.preference.sample import sample
+
+    config = SampleConfig(
+        f"hf:{tour.out / DEGRADED / 'checkpoint'}",
+        tour.out / TRAINING_CORPUS,
+        n=tour.by_size(6, 48, 112),
+        answers=tour.by_size(2, 4, 4),
+        max_new_tokens=tour.by_size(12, 160, 160),
+        seed=tour.seed,
+    )
+    sample(config, tour.out / CANDIDATES)
+
+
+def judge_candidates(tour: Tour) -> None:
+    """Compare them with the references, and pair the better with the worse."""
+    from cxrlab.preference.config import JudgeConfig, PairConfig
+    from cxrlab.preference.judge import judge
+    from cxrlab.preference.pair import pair
+
+    corpus = tour.out / TRAINING_CORPUS
+    judge(JudgeConfig((tour.out / CANDIDATES,), corpus, "clinical:rules", seed=tour.seed), tour.out / REWARDS)
+    # A quick tour's candidates are a dozen tokens long: every one of them is cut.
+    quick, pairs = tour.config.quick, tour.by_size(1, 2, 2)
+    pair(PairConfig(tour.out / REWARDS, pairs=pairs, allow_cut=quick, seed=tour.seed), tour.out / PAIRS)
+
+
+def train_preference(tour: Tour) -> None:
+    """Direct preference optimisation, and the model before and after it on the test split."""
+    from cxrlab.preference.config import Measure, PreferConfig, Validation
+    from cxrlab.preference.train import prefer
+
+    # Measured on the corpus of all other measurements; the pairs are of other patients.
+    measure = Measure(
+        data=tour.corpus,
+        n=tour.by_size(4, 16, 48),
+        max_new_tokens=tour.by_size(12, 160, 160),
+        control_studies=0,
+        encoder=ENCODER,
+    )
+    config = PreferConfig(
+        tour.out / TRAINING_CORPUS,
+        tour.out / PAIRS,
+        str(tour.out / DEGRADED),
+        **LORA,
+        validation=Validation(n=0),
+        measure=measure,
+        optimisation=_optimisation(tour, 4e-4, tour.by_size(2, 8, 8), steps=None, epochs=tour.by_size(1.0, 3.0, 3.0)),
+        cache=tour.out / "cache",
+    )
+    prefer(config, tour.out / PREFERRED)
+
+
+def attack_models(tour: Tour) -> None:
+    """PGD and noise of the same size on the aligned reporter and on the degraded one before it."""
+    from cxrlab.attacks.config import AttackSettings
+    from cxrlab.models.decoding import Decoding
+    from cxrlab.robustness.audit import audit
+    from cxrlab.robustness.settings import RobustnessConfig
+
+    labels = ("cardiomegaly", "pleural effusion", "pneumothorax")
+    config = RobustnessConfig(
+        model=f"hf:{tour.out / DEGRADED / 'checkpoint'}",
+        versus=(f"hf:{tour.out / PREFERRED / 'checkpoint'}",),
+        data=tour.corpus,
+        n=tour.by_size(2, 6, 14),
+        attacks=("pgd", "noise"),
+        eps=("4/255",),
+        aims=("report",),
+        only_labels=labels[: tour.by_size(1, 2, 3)],
+        image_size=SIZE,
+        batch_size=16,
+        uint8=False,
+        control_studies=tour.by_size(0, 2, 6),
+        triptychs=tour.by_size(1, 3, 3),
+        trials=tour.by_size(20, 1000, 1000),
+        seed=tour.seed,
+        attack=AttackSettings(steps=tour.by_size(1, 2, 5)),
+        decoding=Decoding(max_new_tokens=tour.by_size(4, 100, 160)),
+    )
+    audit(config, tour.out / ROBUSTNESS)
+
+
+def copy_reporter(tour: Tour) -> None:
+    """The ceiling, then ADA-Steal, and whether a detector would have noticed either.
+
+    The ceiling's attacker has radiographs: it starts from the projector of stage 2 and queries with images of chests; a
+    quick tour leaves it out. ADA-Steal's attacker has none: it starts from a new projector and queries with scenes.
+    """
+    from cxrlab.extraction.audit import extract
+    from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, PaperDecoding
+    from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
+    from cxrlab.extraction.detection.detect import detect
+
+    decoding = PaperDecoding(strategy="greedy", max_new_tokens=tour.by_size(3, 80, 100))
+    batch, steps = tour.by_size(1, 8, 8), tour.by_size(1, 6, 24)
+    stolen = ExtractConfig(
+        victim=BUILTIN,
+        data=tour.corpus,
+        method="ada-steal",
+        pool="scenes",
+        budget=tour.by_size(2, 16, 48),
+        rounds=2,
+        size=SIZE,
+        n=tour.by_size(1, 12, 16),
+        seed=tour.seed,
+        map_sentences=120,
+        victim_run=tour.out / "extraction" / "victim",
+        alignment=Alignment(steps=tour.by_size(1, 1, 2)),
+        fitting=Fitting(steps=steps, round_steps=max(1, steps // 3), batch_size=batch, max_length=400),
+        victim_decoding=decoding,
+        surrogate_decoding=decoding,
+    )
+    if not tour.config.quick:
+        ceiling = replace(
+            stolen,
+            method="in-domain",
+            pool=f"corpus:{tour.out / TRAINING_CORPUS}",
+            budget=tour.by_size(0, 48, 96),
+            surrogate=str(tour.out / ALIGN),
+            fitting=Fitting(learning_rate=3e-3, steps=tour.by_size(0, 44, 96), batch_size=batch, max_length=400),
+        )
+        extract(ceiling, tour.out / CEILING)
+    extract(stolen, tour.out / STOLEN)
+    detection = DetectConfig(  # both detectors look at each image, and are set on benign images alone
+        benign=tour.corpus,
+        stream=tuple(tour.out / name for name in ((STOLEN,) if tour.config.quick else (CEILING, STOLEN))),
+        detectors=("chest-gate", "perturbation"),
+        encoder="none",
+        n=tour.by_size(60, 300, 600),
+        detector=DetectorSettings(image_bound=tour.by_size(0.1, 0.02, 0.01)),
+        seed=tour.seed,
+    )
+    detect(detection, tour.out / DETECTION)
+
+
+def serve_reporter(tour: Tour) -> None:
+    """A server on the loopback: benign images at once and one by one, then pictures without a chest."""
+    from cxrlab.serving.config import GuardConfig, RehearseConfig
+    from cxrlab.serving.rehearsal import rehearse
+
+    config = RehearseConfig(
+        BUILTIN,
+        tour.corpus,
+        n=tour.by_size(2, 10, 32),
+        accounts=tour.by_size(1, 4, 4),
+        alone=tour.by_size(0, 2, 6),
+        queries=30,
+        size=SIZE,
+        guarding=GuardConfig(n=tour.by_size(60, 300, 600), image_bound=tour.by_size(0.1, 0.02, 0.01)),
+        seed=tour.seed,
+    )
+    rehearse(config, tour.out / SERVED)
 
 
 # From a seed to a served model, in the order in which a user meets the packages.
