@@ -170,7 +170,7 @@ def test_a_finished_audit_is_left_as_it_is(world: World, ada_steal: tuple[dict[s
 def test_without_a_query_the_start_is_measured(world: World) -> None:
     found, folder = world.audit("none", method="none")
     check_contract(found, "none", 4, 0)
-    assert found["untouched"] == "nothing was asked" and found["transcript"]["n"] == 0
+    assert found["untouched"] == "no query was made" and found["transcript"]["n"] == 0
     assert found["transcript"]["abnormal_share"] is None  # unknown, not 0
     assert read_ledger(folder / "ledger.sqlite") == [] and list(found["curve"]) == ["0"]
 

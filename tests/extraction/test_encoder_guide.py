@@ -16,10 +16,9 @@ from attackers import Line
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.extraction.ada_steal import EncoderGuide, align_images
 from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.extraction.records import Picture
-from cxrlab.extraction.rounds import run_attack, was_aligned
+from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.models.names import load_encoder
 
 REPORTS = ["A large right pleural effusion.", "Small left apical pneumothorax.", "Moderate cardiomegaly."]
@@ -49,7 +48,7 @@ def test_an_encoder_without_gradients_is_no_guide() -> None:
         name = "hf:flat"
         pixels = SimpleNamespace(differentiable=False, reason="it rounds.")
 
-    with pytest.raises(ConfigError, match="hf:flat cannot guide pictures, since no gradient reaches them: it rounds"):
+    with pytest.raises(ConfigError, match="hf:flat cannot guide images, since no gradient reaches them: it rounds"):
         EncoderGuide(cast(Any, Flat()))
 
 

@@ -3,10 +3,10 @@ import math
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.ada_steal import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
 from cxrlab.extraction.config import Shares
 from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.report_text import Category
+from cxrlab.extraction.rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
 
 TOLD = Descriptions(
     abnormal={category: tuple(f"Bad {category} {i}." for i in range(50)) for category in Category},

@@ -42,7 +42,7 @@ def test_probes_come_out_of_the_budget_and_the_attack_goes_on_behind_them(
     assert (found.dress, found.queries, len(asked)) == (0.5, 6 * PROBES, 6 * PROBES)
     assert found.to_json()["passed"] == {"0": 0.0, "0.1": 0.0, "0.2": 0.0, "0.3": 0.0, "0.4": 0.0, "0.5": 1.0}
     queries = run_attack(going)
-    assert len(asked) == BUDGET and len(queries) == BUDGET - 6 * PROBES  # the desk lets no number be left out
+    assert len(asked) == BUDGET and len(queries) == BUDGET - 6 * PROBES  # the client lets no number be left out
     assert [one.key for one in asked[: PROBES + 1]] == ["noise000000", "noise000001", "noise000000"]
     assert [one.key for one in asked[-12:]] == [f"noise{number:06d}" for number in range(2, 14)]
     assert {one.report for one in queries} <= {helper.LARGE, helper.NORMAL}

@@ -52,7 +52,7 @@ def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
         ({"data": Path("nowhere")}, DataError, "nowhere does not exist"),
         ({"split": "val"}, DataError, "no study in its val split"),
         ({"measure": FidelityConfig(metrics=("findings.f7",))}, UnknownName, r"findings\.f7"),
-        ({"measure": FidelityConfig(section="impression")}, DataError, "none of the 4 studies .* impression"),
+        ({"measure": FidelityConfig(section="impression")}, DataError, "None of the 4 studies .* impression"),
     ],
 )
 def test_what_could_not_be_measured_costs_no_query(
@@ -84,16 +84,16 @@ def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Pa
     train = toy_corpus(tmp_path / "train", 5, {k: {"split": "train"} for k in range(5)}).path
     fresh = Alignment(picture="fresh")
     checked(settings(data, method="ada-steal", budget=9, rounds=3, pool=f"corpus:{train}"))
-    with pytest.raises(DataError, match="holds 5 pictures, but the attack asks 9"):
+    with pytest.raises(DataError, match="holds 5 images, but the attack sends 9"):
         checked(settings(data, method="ada-steal", budget=9, rounds=3, pool=f"corpus:{train}", alignment=fresh))
 
 
 @pytest.mark.parametrize("pool", ["corpus:{}@test", "mix:0.5:corpus:{}@test+noise"])
 def test_nobody_is_graded_on_the_images_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
-    with pytest.raises(DataError, match="asked and graded on the same ones"):
+    with pytest.raises(DataError, match="holds the? ?test images"):
         checked(settings(data, pool=pool.format(data)))
     copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same images
-    with pytest.raises(DataError, match="asked and graded on the same ones"):
+    with pytest.raises(DataError, match="holds the? ?test images"):
         checked(settings(data, pool=pool.format(copied)))
     others = effusions(tmp_path / "others", 3)
     checked(settings(data, pool=pool.format(others)))
@@ -107,7 +107,7 @@ def test_a_folder_that_holds_those_images_is_refused_too(data: Path, tmp_path: P
         Image.new("L", (8, 8), number).save(others / f"{number}.png")
     checked(settings(data, pool=pool.format(others)))
     for folder in (data, data.parent):
-        with pytest.raises(DataError, match="asked and graded on the same ones"):
+        with pytest.raises(DataError, match="holds the? ?test images"):
             checked(settings(data, pool=pool.format(folder)))
 
 
@@ -118,7 +118,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     monkeypatch.setattr("cxrlab.evaluation.open_models.load_named", connect)
     away = ExtractConfig("https://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
-        with pytest.raises(ConfigError, match="needs its owner's leave"):
+        with pytest.raises(ConfigError, match="i-am-authorised"):
             begin(away, data / "run")
     named = replace(away, i_am_authorised="Dr Owner, yearly test")
     with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those images
@@ -156,8 +156,10 @@ def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path
     def refusals(folder: Path, stops: tuple[int, ...]) -> list[bool]:
         for stop in stops:
             with Ledger.open(folder / "ledger.sqlite", AuditScope("victim", 9)) as ledger:
-                desk = VictimClient(audit._behind(config, Victim(), ledger, folder), ledger, folder, batch_size=1)
-                desk.ask(asked[:stop], 0, 0)
+                client = VictimClient(
+                    audit.defended_victim(config, Victim(), ledger, folder), ledger, folder, batch_size=1
+                )
+                client.ask(asked[:stop], 0, 0)
                 found = [query.refused for query in ledger.queries()]
         return found
 

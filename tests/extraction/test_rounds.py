@@ -82,7 +82,7 @@ def test_a_linear_victim_is_recovered_by_enough_queries(tmp_path: Path) -> None:
     pool = Smooth("", size=8, seed=0)
     attack, asked = helper.attack_on(tmp_path, config, say, Logistic(), pool)
     queries = run_attack(attack)
-    assert len(asked) == len(queries) == 400 and attack.desk.left == 0
+    assert len(asked) == len(queries) == 400 and attack.client.left == 0
     held_out = np.stack([flat(one.pixels / 255) for one in pool.draw(1000, skip=5000)])
     agreement = {}
     for budget in (25, 100, 400):

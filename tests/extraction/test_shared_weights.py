@@ -50,6 +50,6 @@ def test_the_built_in_pair_is_one_family() -> None:
     shared = shared_weights("builtin:reporter", "parts:builtin:encoder+builtin:general")
     assert shared == ["builtin:encoder", "builtin:general"]
     assert (
-        shared_weights_sentence(shared).endswith("made from: builtin:encoder, builtin:general.")
+        shared_weights_sentence(shared).endswith(": builtin:encoder, builtin:general.")
         and shared_weights_sentence([]) == ""
     )

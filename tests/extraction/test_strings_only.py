@@ -20,7 +20,7 @@ from cxrlab.extraction.victim_client import VictimClient, response_of
 
 _HARMLESS = (str, bytes, int, float, type, types.ModuleType)
 # Names with double underscores that lead on. `__closure__` is not among them: whoever takes a function apart finds
-# everything; see the head of `desk`.
+# everything; see the head of `client`.
 _LEADING = {"__dict__", "__self__", "__defaults__", "__kwdefaults__", "__wrapped__", "__slots__"}
 
 
@@ -28,10 +28,10 @@ class Poison:
     """Anything done with it fails the test."""
 
     def __getattribute__(self, name: str) -> Any:
-        raise AssertionError(f"the desk looked at .{name} of what only the victim may know")
+        raise AssertionError(f"the client looked at .{name} of what only the victim may know")
 
     def _fail(self, *_: Any) -> Any:
-        raise AssertionError("the desk used what only the victim may know")
+        raise AssertionError("the client used what only the victim may know")
 
     __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __eq__ = __hash__ = __str__ = __repr__ = _fail
     __lt__ = __gt__ = __le__ = __ge__ = __format__ = __reduce__ = __reduce_ex__ = _fail  # type: ignore[assignment]
@@ -90,36 +90,36 @@ def reachable(start: object) -> Iterator[object]:
 
 
 def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> None:
-    desk = VictimClient(Secretive(), ledger, tmp_path)
-    answers = desk.ask(helper.pictures(3), 0, 0)
+    client = VictimClient(Secretive(), ledger, tmp_path)
+    answers = client.ask(helper.pictures(3), 0, 0)
     assert answers == ["Report 0.", "Report 1.", "Report 2."]
     assert [type(answer) for answer in answers] == [str] * 3
     assert [(one.tokens, type(one.report)) for one in ledger.queries()] == [(7, str)] * 3
-    assert [type(answer) for answer in desk.ask(helper.pictures(3), 0, 0)] == [str] * 3  # from the ledger too
+    assert [type(answer) for answer in client.ask(helper.pictures(3), 0, 0)] == [str] * 3  # from the ledger too
 
 
 def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
-    desk = VictimClient(Secretive(), ledger, tmp_path)
-    desk.ask(helper.pictures(3), 0, 0)
-    assert [name for name in dir(desk) if not name.startswith("_")] == ["ask", "left"]
-    assert not hasattr(desk, "__dict__")
+    client = VictimClient(Secretive(), ledger, tmp_path)
+    client.ask(helper.pictures(3), 0, 0)
+    assert [name for name in dir(client) if not name.startswith("_")] == ["ask", "left"]
+    assert not hasattr(client, "__dict__")
     with pytest.raises(AttributeError):
-        desk.victim = "planted"  # type: ignore[attr-defined]
-    found = list(reachable(desk))
+        client.victim = "planted"  # type: ignore[attr-defined]
+    found = list(reachable(client))
     assert len(found) > 100  # the walk walks
     kinds = {type(thing) for thing in found}
     assert kinds.isdisjoint({Secretive, Poison, Clever, Generated, Capabilities})
 
 
 def test_the_walk_would_find_a_victim(tmp_path: Path, ledger: Ledger) -> None:
-    """The control: a desk that kept its victim under any name is caught."""
+    """The control: a client that kept its victim under any name is caught."""
 
     class Leaky(VictimClient):
         __slots__ = ("_deep",)
 
-    desk = Leaky(Secretive(), ledger, tmp_path)
-    desk._deep = [{"spare": types.SimpleNamespace(inner=Generated("x"))}]  # type: ignore[attr-defined]
-    assert any(type(thing) is Generated for thing in reachable(desk))
+    client = Leaky(Secretive(), ledger, tmp_path)
+    client._deep = [{"spare": types.SimpleNamespace(inner=Generated("x"))}]  # type: ignore[attr-defined]
+    assert any(type(thing) is Generated for thing in reachable(client))
 
 
 def test_words_are_plain_whatever_they_were() -> None:
@@ -131,7 +131,7 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert not response_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("rounds", "ada_steal", "knockoff", "evasion", "surrogate", "oracles")
+ATTACKS = ("rounds", "knockoff", "evasion", "surrogate", "oracles")
 FORBIDDEN = {
     *("cxrlab.evaluation.open_models", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
     *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),

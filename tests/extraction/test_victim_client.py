@@ -46,9 +46,9 @@ def opened(folder: Path, budget: int = 10, *, remote: bool = False) -> Ledger:
 def test_words_come_in_order_and_pictures_are_kept(tmp_path: Path) -> None:
     victim, pool = Victim(), helper.pictures(5)
     with opened(tmp_path) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path, batch_size=2, accounts=("one", "two"))
-        assert desk.ask(pool, 0, 0) == ["0", "1", "2", "3", "4"]
-        assert desk.left == 5
+        client = VictimClient(victim, ledger, tmp_path, batch_size=2, accounts=("one", "two"))
+        assert client.ask(pool, 0, 0) == ["0", "1", "2", "3", "4"]
+        assert client.left == 5
         queries = ledger.queries()
     assert [len(batch) for batch in victim.batches] == [2, 2, 1]
     shown = victim.batches[1][0]
@@ -66,7 +66,7 @@ def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
     class Looking(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
             assert len(list((tmp_path / "pictures").glob("*.png"))) == 3
-            assert ledger.spent == 3
+            assert ledger.statement().spent == 3
             return super().generate(images)
 
     with opened(tmp_path) as ledger:
@@ -77,11 +77,11 @@ def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
 def test_the_same_pixels_are_asked_once(tmp_path: Path, workers: int) -> None:
     victim, pool = Victim(black_box=True), helper.pictures(3)
     with opened(tmp_path) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path, batch_size=1, workers=workers)
-        assert desk.ask([pool[0], pool[1], pool[0], pool[1]], 0, 0) == ["0", "1", "0", "1"]
-        assert desk.ask([pool[1], pool[2]], 1, 4) == ["1", "2"]
+        client = VictimClient(victim, ledger, tmp_path, batch_size=1, workers=workers)
+        assert client.ask([pool[0], pool[1], pool[0], pool[1]], 0, 0) == ["0", "1", "0", "1"]
+        assert client.ask([pool[1], pool[2]], 1, 4) == ["1", "2"]
         assert [one.cached for one in ledger.queries()] == [False, False, True, True, True, False]
-        assert (ledger.spent, len(victim.batches)) == (3, 3)
+        assert (ledger.statement().spent, len(victim.batches)) == (3, 3)
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
         VictimClient(victim, ledger, tmp_path, batch_size=2).ask(pool[:4], 0, 0)
     with opened(tmp_path) as ledger:
         assert VictimClient(victim, ledger, tmp_path, batch_size=2).ask(pool, 0, 0) == ["0", "1", "2", "3", "4", "5"]
-        with pytest.raises(RunError, match="other pixels"):
+        with pytest.raises(RunError, match="Query 0 "):
             VictimClient(victim, ledger, tmp_path).ask(pool[1:2], 0, 0)
     assert [len(batch) for batch in victim.batches] == [2, 2, 2]
 
@@ -100,10 +100,10 @@ def test_beyond_the_budget_every_answer_is_kept(tmp_path: Path, workers: int) ->
     """A budget of 5 cuts the second batch of 4 after its first picture."""
     victim = Victim(black_box=True)
     with opened(tmp_path, budget=5) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path, batch_size=4, workers=workers)
+        client = VictimClient(victim, ledger, tmp_path, batch_size=4, workers=workers)
         with pytest.raises(BudgetExceeded, match="budget of 5"):
-            desk.ask(helper.pictures(8), 0, 0)
-        assert (len(ledger.queries()), desk.left) == (5, 0)
+            client.ask(helper.pictures(8), 0, 0)
+        assert (len(ledger.queries()), client.left) == (5, 0)
     assert sum(map(len, victim.batches)) == 5
     assert len(list((tmp_path / "pictures").glob("*.png"))) == 5
 
@@ -126,7 +126,7 @@ def test_eight_workers_ask_at_once_and_stay_within_the_budget(tmp_path: Path) ->
     with opened(tmp_path / "remote", budget=50) as ledger:
         with pytest.raises(BudgetExceeded):
             VictimClient(remote, ledger, tmp_path / "remote", batch_size=1, workers=8).ask(helper.pictures(80), 0, 0)
-        assert (ledger.spent, len(ledger.queries())) == (50, 50)
+        assert (ledger.statement().spent, len(ledger.queries())) == (50, 50)
     assert len(remote.batches) == 50
     assert 1 < remote.most <= 8
     with opened(tmp_path / "local") as ledger:
@@ -148,15 +148,15 @@ def test_a_failing_victim_costs_what_may_have_been_billed(
 ) -> None:
     victim, pool = Victim(black_box=remote), helper.pictures(2)
     with opened(tmp_path, remote=remote) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path)
+        client = VictimClient(victim, ledger, tmp_path)
         victim.failure = failure
         with pytest.raises(type(failure)):
-            desk.ask(pool, 0, 0)
-        assert ledger.spent == spent
+            client.ask(pool, 0, 0)
+        assert ledger.statement().spent == spent
         victim.failure = None
-        assert desk.ask(pool, 0, 0) == ["0", "1"]
-        assert ledger.spent == (spent + 2 if remote else 2)
-        assert ledger.lost == (spent if remote else 0)
+        assert client.ask(pool, 0, 0) == ["0", "1"]
+        assert ledger.statement().spent == (spent + 2 if remote else 2)
+        assert ledger.statement().lost == (spent if remote else 0)
 
 
 def test_a_picture_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_picture_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         with pytest.raises(RunError):
             VictimClient(victim, ledger, tmp_path).ask(helper.pictures(1), 0, 0)
-        assert (ledger.spent, victim.batches) == (0, [])
+        assert (ledger.statement().spent, victim.batches) == (0, [])
 
 
 def test_a_refusal_is_settled_as_one(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_refusal_is_settled_as_one(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         assert VictimClient(Guarded(), ledger, tmp_path).ask(helper.pictures(1), 0, 0) == ["Not a chest radiograph."]
         assert [(one.refused, one.tokens) for one in ledger.queries()] == [(True, None)]
-        assert ledger.spent == 1
+        assert ledger.statement().spent == 1
 
 
 def test_words_are_chosen_as_told(tmp_path: Path) -> None:
@@ -199,12 +199,12 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
             return []
 
     with opened(tmp_path) as ledger:
-        desk = VictimClient(Silent(), ledger, tmp_path)
-        with pytest.raises(RunError, match="0 answers to 1 pictures"):
-            desk.ask(helper.pictures(1), 0, 0)
-        with pytest.raises(DataError, match=r"picture 'x' is float64 \[2, 2\]"):
-            desk.ask([Picture("x", np.zeros((2, 2)))], 0, 1)
-        assert desk.ask([], 0, 1) == []
+        client = VictimClient(Silent(), ledger, tmp_path)
+        with pytest.raises(RunError, match="0 answers to 1 images"):
+            client.ask(helper.pictures(1), 0, 0)
+        with pytest.raises(DataError, match=r"'x' is float64 \[2, 2\]"):
+            client.ask([Picture("x", np.zeros((2, 2)))], 0, 1)
+        assert client.ask([], 0, 1) == []
         with pytest.raises(ConfigError, match="batch_size=0"):
             VictimClient(Silent(), ledger, tmp_path, batch_size=0)
 
@@ -227,37 +227,37 @@ def test_a_victim_that_has_shut_the_door_is_asked_no_more(tmp_path: Path, worker
     """Pictures 0 to 4 are answered; refusals 5 to 8 are four in a row, and their batch of two is the fifth."""
     victim, pool = Declining(5), helper.pictures(30)
     with opened(tmp_path, 30) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path, batch_size=2, workers=workers, patience=4)
-        with pytest.raises(AccountsBlocked, match="refused 4 pictures in a row, from query 6 on: Stopped") as end:
-            desk.ask(pool, 0, 0)
-        assert (end.value.refusals, end.value.first, end.value.said) == (4, 5, "Stopped.")
-        spent = ledger.spent
+        client = VictimClient(victim, ledger, tmp_path, batch_size=2, workers=workers, patience=4)
+        with pytest.raises(AccountsBlocked, match="refused 4 images in a row, from query 6 on: Stopped") as end:
+            client.ask(pool, 0, 0)
+        assert (end.value.refusals, end.value.first, end.value.answer) == (4, 5, "Stopped.")
+        spent = ledger.statement().spent
     assert spent == 10 if workers == 1 else 10 <= spent < 30
     seen = len(victim.batches)
     with opened(tmp_path, 30) as ledger:  # asked again after a stop it ends at the same question, from the ledger
         with pytest.raises(AccountsBlocked) as again:
             VictimClient(victim, ledger, tmp_path, batch_size=2, patience=4).ask(pool, 0, 0)
-        assert (again.value.refusals, again.value.first) == (4, 5) and ledger.spent == spent
+        assert (again.value.refusals, again.value.first) == (4, 5) and ledger.statement().spent == spent
     assert len(victim.batches) == seen
 
 
 def test_an_answer_in_between_begins_the_count_anew_and_a_repeated_picture_counts_nothing(tmp_path: Path) -> None:
     pool = helper.pictures(12)
     with opened(tmp_path, 30) as ledger:
-        desk = VictimClient(Declining(0, still=(3, 7, 11)), ledger, tmp_path, batch_size=1, patience=4)
-        assert desk.ask(pool, 0, 0).count("Stopped.") == 9
+        client = VictimClient(Declining(0, still=(3, 7, 11)), ledger, tmp_path, batch_size=1, patience=4)
+        assert client.ask(pool, 0, 0).count("Stopped.") == 9
         asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: told from the ledger, they are no news
-        assert desk.ask(asked, 0, 12) == ["Stopped."] * 7
+        assert client.ask(asked, 0, 12) == ["Stopped."] * 7
         endless = VictimClient(Declining(0), ledger, tmp_path)
         assert endless.ask(helper.pictures(20), 1, 19).count("Stopped.") == 17
 
 
 def test_patience_lasts_over_rounds(tmp_path: Path) -> None:
     with opened(tmp_path, 30) as ledger:
-        desk = VictimClient(Declining(0), ledger, tmp_path, batch_size=1, patience=4)
-        desk.ask(helper.pictures(3), 0, 0)
+        client = VictimClient(Declining(0), ledger, tmp_path, batch_size=1, patience=4)
+        client.ask(helper.pictures(3), 0, 0)
         with pytest.raises(AccountsBlocked, match="from query 1 on"):
-            desk.ask(helper.pictures(9)[3:], 1, 3)
+            client.ask(helper.pictures(9)[3:], 1, 3)
 
 
 class Small(Victim):
@@ -273,9 +273,9 @@ class Small(Victim):
 def test_a_batch_that_does_not_fit_is_asked_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
     victim, pool = Small(), helper.pictures(10)
     with opened(tmp_path) as ledger:
-        desk = VictimClient(victim, ledger, tmp_path, batch_size=4)
-        assert desk.ask(pool, 0, 0) == [str(number) for number in range(10)]
-        assert desk.left == 0 and [one.key for one in ledger.queries()] == [one.key for one in pool]
+        client = VictimClient(victim, ledger, tmp_path, batch_size=4)
+        assert client.ask(pool, 0, 0) == [str(number) for number in range(10)]
+        assert client.left == 0 and [one.key for one in ledger.queries()] == [one.key for one in pool]
     assert [len(batch) for batch in victim.batches] == [4, 2, 2, 2, 2, 2]
 
 

@@ -87,9 +87,9 @@ def audit(
     terms = AuditScope(victim.name, budget, authorised="the owner, for this test" if remote else None)
     pool = pictures(count)
     with Ledger.open(folder / "ledger.sqlite", terms, remote=remote) as ledger:
-        desk = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
-        desk.ask(pool[: count // 2], 0, 0)
-        desk.ask(pool[count // 2 :], 1, count // 2)
+        client = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
+        client.ask(pool[: count // 2], 0, 0)
+        client.ask(pool[count // 2 :], 1, count // 2)
 
 
 def kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:

@@ -1,4 +1,4 @@
-"""Attacks with nothing heavy behind them: a desk that is a function, surrogates that are linear."""
+"""Attacks with nothing heavy behind them: a client that is a function, surrogates that are linear."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def settings(**changes: Any) -> ExtractConfig:
 def attack_on(
     folder: Path, config: ExtractConfig, say: Say = heart, learner: Any = None, pool: Pool | None = None
 ) -> tuple[Attack, list[Picture]]:
-    """An attack on a talking desk, and the list that what it asks goes into."""
+    """An attack on a talking client, and the list that what it asks goes into."""
     asked: list[Picture] = []
-    desk = TalkingClient(say, config.budget, asked)
+    client = TalkingClient(say, config.budget, asked)
     shown = pool or open_pool(config.pool, size=config.size, seed=config.seed)
-    return Attack(desk, shown, learner or LineLearner(config.size), config, folder), asked
+    return Attack(client, shown, learner or LineLearner(config.size), config, folder), asked
 
 
 class ShortOracle:
@@ -131,11 +131,11 @@ class Tiring:
 
 @contextmanager
 def booked(folder: Path, config: ExtractConfig, victim: Tiring, learner: Any = None) -> Iterator[Attack]:
-    """An attack on a true desk, with its ledger in the folder."""
+    """An attack on a true client, with its ledger in the folder."""
     with Ledger.open(folder / "ledger.sqlite", AuditScope(config.victim, config.budget)) as ledger:
         pool = open_pool(config.pool, size=config.size, seed=config.seed)
-        desk = VictimClient(victim, ledger, folder, batch_size=1)
-        yield Attack(desk, pool, learner or LineLearner(config.size), config, folder)
+        client = VictimClient(victim, ledger, folder, batch_size=1)
+        yield Attack(client, pool, learner or LineLearner(config.size), config, folder)
 
 
 def plans(folder: Path) -> dict[str, bytes]:

@@ -1,21 +1,21 @@
-"""An extraction audit from the first question to the measured copy.
+"""`cxrlab extract`: copy a victim by queries, train a surrogate on its answers, and measure the copy.
 
-    ledger.sqlite       every question with its answer, cost and round; under whose leave
-    pictures/           every picture that was asked, by its sha256
+    ledger.sqlite       every query with its answer, cost and round; the authorisation
+    pictures/           every image that was sent, by its sha256
     rounds/             plans and surrogates of the attack, see `rounds`
-    victim/             what the victim writes on the corpus
-    copies/N/           the surrogate of the first N queries, trained from its start, with what it writes and scores
-    oracle.json         what the oracle said, where it is a language model; oracle/ has every request
+    victim/             the victim's reports on the corpus
+    copies/N/           the surrogate of the first N queries, trained from its start, with its reports and scores
+    oracle.json         answers of an oracle that is a language model; oracle/ has every request
     map.json            sentences of the victim's answers on a plane
-    examples.json       pictures before and after they were moved, with the victim's words on both
-    extraction.json     what it came to
+    examples.json       images before and after they were moved, with the victim's reports on both
+    extraction.json     the result
 
-A stopped audit goes on with the very question at which it stopped.
+An interrupted audit resumes with the query at which it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,13 +33,11 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.open_models import open_model
-from cxrlab.extraction.ada_steal import EncoderGuide
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.evasion import probe_gate
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.llm_oracle import query_llm_oracle
-from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.preflight import (
     THREAT,
@@ -56,7 +54,15 @@ from cxrlab.extraction.preflight import (
     unused_settings,
 )
 from cxrlab.extraction.records import AuditScope, Query
-from cxrlab.extraction.rounds import UNREADABLE, Attack, run_attack, training_queries, was_aligned, wording
+from cxrlab.extraction.rounds import (
+    UNREADABLE,
+    Attack,
+    EncoderGuide,
+    run_attack,
+    training_queries,
+    transcript_settings,
+    was_aligned,
+)
 from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearner, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
@@ -65,6 +71,9 @@ from cxrlab.models.names import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
+# Of the last copy, as they stand in extraction.json.
+_OF_COPY = ("n", "patients", "victim", "surrogate", "fidelity", "ratio", "difference", "observations", "left_out",
+            "predictions", "untouched")  # fmt: skip
 OPERATIONAL = (
     "workers",
     "i_am_authorised",
@@ -76,75 +85,83 @@ OPERATIONAL = (
 def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     """Copy a victim by queries and measure the copy; returns the content of extraction.json.
 
-    Args:
-        config: Settings.
-        out: Run folder; a stopped audit goes on, a finished one with the same settings is left as it is.
+    An interrupted audit is resumed in `out`; a finished one with the same settings is left as it is.
     """
     require("models")
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
-    leave = recorded_authorisation(out, config.victim, config.i_am_authorised)
-    check_address(config.victim, leave)
-    measured = check_measurable(config)  # what could not be measured is told before anything is asked
+    # Everything that can be refused is refused before the first query.
+    authorised = recorded_authorisation(out, config.victim, config.i_am_authorised)
+    check_address(config.victim, authorised)
+    measured = check_measurable(config)
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
     victim = open_model(config.victim, config.loading, check_data_egress(config, pool, measured))
-    permission = check_permission(config.victim, victim.capabilities, leave)
-    guide = _guide(config)
+    permission = check_permission(config.victim, victim.capabilities, authorised)
+    guide_name = config.alignment.guide if config.method == "ada-steal" else None
+    guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    useless = unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
-    shared = shared_weights(config.victim, config.surrogate, config.alignment.guide if guide else None)
-    rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
+    unused = unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
+    shared = shared_weights(config.victim, config.surrogate, guide_name)
+    rate = learner.learning_rate  # raises where the surrogate does not exist
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        told = f"{threat_model(config.victim, config.budget, config.price, permission)} {shared_weights_sentence(shared)}".strip()
-        run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})
-        said, consulted = _consulted(config, out)
-        attack = partial(Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide, descriptions=said)
+        threat = threat_model(config.victim, config.budget, config.price, permission)
+        threat = f"{threat} {shared_weights_sentence(shared)}".strip()
+        run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
+        descriptions, consulted = None, None
+        if config.method == "ada-steal" and config.oracle_is_a_model:
+            descriptions, consulted = query_llm_oracle(
+                config.oracle, config.oracle_llm, config.consulting, config.seed, out
+            )
+        attack = partial(
+            Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide, descriptions=descriptions
+        )
         victim_run = config.victim_run or out / VICTIM
-        if connected:  # before the attack: whom it gets stopped would not be shown a single report afterwards
-            _written(config, config.victim, victim_run, config.victim_decoding)
-        queries, spent = _asked(config, victim, permission, attack, out)
+        if connected:  # before the attack: a victim that blocks the attacker's accounts would answer nothing afterwards
+            _generate(config, config.victim, victim_run, config.victim_decoding)
+        queries, spent = _query_victim(config, victim, permission, attack, out)
         del victim
-        _written(config, config.victim, victim_run, config.victim_decoding)
+        _generate(config, config.victim, victim_run, config.victim_decoding)
+        budgets = [*sorted({budget for budget in config.at if budget < len(queries)}), len(queries)]
+        if config.method == "none":
+            budgets = [0]
         copies = {
-            budget: _copied(config, learner, queries[:budget], budget, victim_run, out)
-            for budget in _budgets(config, queries)
+            budget: _train_and_measure(config, learner, queries[:budget], budget, victim_run, out) for budget in budgets
         }
         found = {
-            "threat": told,
+            "threat": threat,
             "authorised": permission.authorised,
             "method": config.method,
             "budget": config.budget,
             **spent,
-            **_final(copies),
+            **{key: copies[budgets[-1]][key] for key in _OF_COPY},
             "curve": {str(budget): copy.get("surrogate", {}) for budget, copy in copies.items()},
             "fidelity_curve": {str(budget): copy.get("fidelity", {}) for budget, copy in copies.items()},
             "transcript": diversity_by_round(queries, config.seed),
             "unreadable": read_json(out / UNREADABLE) if (out / UNREADABLE).is_file() else {},
             "options": {**_options(config), "learning_rate": rate, "shared_with_victim": shared},
             "oracle": consulted,
-            "unused_settings": useless,
+            "unused_settings": unused,
         }
-        _shown(run, config, queries)
+        if config.map_sentences and queries:
+            reports = [
+                MappedReport(query.report, query.round, "perturbed" if was_aligned(query, config) else "clean")
+                for query in queries
+            ]
+            run.write(MAP, plain(report_map(reports, most=config.map_sentences, seed=config.seed)))
+        run.write(EXAMPLES, plain(examples(run.folder, queries)))
         run.write(RESULT, plain(found))
     return dict(plain(found))
 
 
 def write_victim(config: ExtractConfig, victim_run: Path) -> None:
-    """What the victim writes on the corpus and how it scores, ahead of the audits that share it.
-
-    Audits that run side by side would write the same folders at once; after this they find them finished.
-
-    Args:
-        config: Settings of any of them.
-        victim_run: The folder that they all name.
-    """
+    """Generate and score the victim's reports in a folder that several audits share, before they run in parallel."""
     if state(victim_run) != "finished":
         check_address(config.victim, config.i_am_authorised)
         victim = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
         check_permission(config.victim, victim.capabilities, config.i_am_authorised)
-    _written(config, config.victim, victim_run, config.victim_decoding)
+    _generate(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
 
 
@@ -152,15 +169,15 @@ def _scores_of(victim_run: Path) -> Path:
     return victim_run.parent / f"{victim_run.name}_scored"
 
 
-def _asked(
-    config: ExtractConfig, victim: Any, permission: Permission, attack_at: Callable[[VictimClient], Attack], out: Path
+def _query_victim(
+    config: ExtractConfig, victim: Any, permission: Permission, attack_of: Callable[[VictimClient], Attack], out: Path
 ) -> tuple[list[Query], dict[str, Any]]:
-    """Everything that was asked, as the ledger has it, and what it cost."""
-    terms = AuditScope(config.victim, config.budget, permission.authorised, config.price)
-    with Ledger.open(out / LEDGER, terms, remote=permission.remote) as ledger:
-        desk_with = partial(
+    """Run the attack; returns all queries in the ledger and what they cost."""
+    scope = AuditScope(config.victim, config.budget, permission.authorised, config.price)
+    with Ledger.open(out / LEDGER, scope, remote=permission.remote) as ledger:
+        client_of = partial(
             VictimClient,
-            _behind(config, victim, ledger, out),
+            defended_victim(config, victim, ledger, out),
             ledger,
             out,
             decoding=config.victim_decoding if isinstance(victim, SupportsDecoding) else None,
@@ -168,20 +185,20 @@ def _asked(
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
         )
-        # A model in this process shuts nobody out for good and costs nothing: it is asked to the end.
-        desk = desk_with(patience=config.stop_after_refusals if victim.capabilities.black_box else None)
+        # A model in this process blocks no account and costs nothing: refusals do not end its audit.
+        client = client_of(patience=config.stop_after_refusals if victim.capabilities.black_box else None)
         probing: dict[str, Any] = {}
-        stopped = None
+        blocked = None
         try:
-            # Units that a remote victim lost are spent: the attack then ends with the answers that there are.
+            # Queries that a remote victim lost are spent: the attack then ends with fewer answers than the budget.
             with suppress(BudgetExceeded):
-                attack = attack_at(desk)
+                attack = attack_of(client)
                 if config.probes and config.method != "none":
-                    attack, found = probe_gate(replace(attack, desk=desk_with()), desk)
-                    probing = {"probing": found.to_json()}
+                    attack, probe = probe_gate(replace(attack, client=client_of()), client)
+                    probing = {"probing": probe.to_json()}
                 run_attack(attack)
-        except AccountsBlocked as end:
-            stopped = {"refusals": end.refusals, "first": end.first + 1, "said": end.said}
+        except AccountsBlocked as error:
+            blocked = {"refusals": error.refusals, "first": error.first + 1, "said": error.answer}
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,
@@ -190,68 +207,48 @@ def _asked(
             "cached": statement.cached,
             "lost": statement.lost,
             "cost": asdict(statement.cost),
-            "stopped": stopped,
+            "stopped": blocked,
             **probing,
         }
         return ledger.queries(), spent
 
 
-def _consulted(config: ExtractConfig, out: Path) -> tuple[Descriptions | None, dict[str, Any] | None]:
-    """What a language model said as oracle and what became of its answers; asked before the victim is."""
-    if config.method != "ada-steal" or not config.oracle_is_a_model:
-        return None, None
-    return query_llm_oracle(config.oracle, config.oracle_llm, config.consulting, config.seed, out)
-
-
-def _guide(config: ExtractConfig) -> EncoderGuide | None:
-    """The encoder by which pictures are moved, where the settings name one that is of use."""
-    if config.method != "ada-steal" or config.alignment.guide is None:
-        return None
-    return EncoderGuide(load_encoder(config.alignment.guide, config.loading))
-
-
-def _behind(config: ExtractConfig, victim: Any, ledger: Ledger, out: Path) -> Any:
-    """The victim, behind its defence where it has one."""
+def defended_victim(config: ExtractConfig, victim: Any, ledger: Ledger, out: Path) -> Any:
+    """The victim behind the configured defence, which counts the queries that are in the ledger already."""
     if config.defence is None:
         return victim
     from cxrlab.extraction.defence.base import defended, open_defence
 
     defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
-    # What was answered from the ledger came to nobody.
+    # Answers from the cache never reached the victim.
     earlier = [query.account for query in ledger.queries() if not query.cached]
     batch_size = None if victim.capabilities.black_box else BatchSize(config.batch_size, out)
     return defended(victim, defence, earlier=earlier, batch_size=batch_size)
 
 
-def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:
-    if config.method == "none":
-        return [0]
-    return [*sorted({budget for budget in config.at if budget < len(queries)}), len(queries)]
-
-
-def _copied(
+def _train_and_measure(
     config: ExtractConfig, learner: LlavaLearner, queries: Sequence[Query], budget: int, victim_run: Path, out: Path
 ) -> dict[str, Any]:
-    """A new surrogate from the first queries, measured; the untouched one where there is no query to learn from."""
+    """Train a new surrogate on the first queries and measure it; the untouched one if there is nothing to learn from."""
     place = out / COPIES / str(budget)
     reason = None
     try:
         if not queries:
-            raise EmptyTranscript("nothing was asked")
-        write_transcript(training_queries(queries, config), out, place / "transcript", **wording(config))
+            raise EmptyTranscript("no query was made")
+        write_transcript(training_queries(queries, config), out, place / "transcript", **transcript_settings(config))
         learner.fit(place / "transcript", place / "fit")
         name = f"hf:{place / 'fit' / CHECKPOINT}"
     except EmptyTranscript as error:
         name, reason = learner.untouched(place / "untouched"), str(error)
-    _written(config, name, place / WRITTEN, config.surrogate_decoding)
+    _generate(config, name, place / WRITTEN, config.surrogate_decoding)
     found = measure_fidelity(
         victim_run, place / WRITTEN, config.data, place / MEASURED, config.measure, _scores_of(victim_run)
     )
     return {**found, "model": name, "predictions": str(Path(COPIES) / str(budget) / WRITTEN), "untouched": reason}
 
 
-def _written(config: ExtractConfig, model: str, out: Path, decoding: Decoding) -> None:
-    """What a model writes on the corpus, asked in the same words about every image."""
+def _generate(config: ExtractConfig, model: str, out: Path, decoding: Decoding) -> None:
+    """Generate a model's reports on the corpus, with the same prompt for every image."""
     settings = GenerateConfig(
         model,
         config.data,
@@ -267,16 +264,8 @@ def _written(config: ExtractConfig, model: str, out: Path, decoding: Decoding) -
     generate(settings, out)
 
 
-def _final(copies: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """What the copy of the whole budget came to, in the words of the contract."""
-    last = copies[max(copies)]
-    kept = ("n", "patients", "victim", "surrogate", "fidelity", "ratio", "difference", "observations", "left_out")
-    told = {key: last[key] for key in kept}
-    return {**told, "predictions": last["predictions"], "untouched": last["untouched"]}
-
-
 def _options(config: ExtractConfig) -> dict[str, Any]:
-    """What the paper leaves open and was chosen here, beside the rest of the attack."""
+    """Choices that the paper leaves open, and the other settings of the attack."""
     align = config.alignment
     return {
         "surrogate": config.surrogate,
@@ -294,14 +283,3 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
         "repeats": config.fitting.repeats,
         "defence": config.defence,
     }
-
-
-def _shown(run: Run, config: ExtractConfig, queries: Sequence[Query]) -> None:
-    """The map and the examples, for a page."""
-    if config.map_sentences and queries:
-        reports = [
-            MappedReport(one.report, one.round, "perturbed" if was_aligned(one, config) else "clean") for one in queries
-        ]
-        mapped = report_map(reports, most=config.map_sentences, seed=config.seed)
-        run.write(MAP, plain(mapped))
-    run.write(EXAMPLES, plain(examples(run.folder, queries)))

@@ -224,19 +224,22 @@ class GateProbe:
         return {"dress": self.dress, "queries": self.queries, "passed": passed}
 
 
-def probe_gate(attack: Attack, desk: BlackBox | None = None) -> tuple[Attack, GateProbe]:
+def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, GateProbe]:
     """Probe, and the attack as it goes on: dressed as was found out, with what is left of budget and pool.
 
     Args:
         attack: Before its first question; its settings name the number of pictures to probe with. After a stop the
             same probes are answered from the ledger.
-        desk: At which the attack goes on, where that is another: who probes expects refusals.
+        client: At which the attack goes on, where that is another: who probes expects refusals.
     """
     config = attack.config
     found = _probe(attack, attack.pool.draw(config.probes))
     left = replace(config, dress=found.dress, probes=0, budget=config.budget - found.queries, at=())
     return replace(
-        attack, desk=_Later(desk or attack.desk, found.queries), pool=_Rest(attack.pool, config.probes), config=left
+        attack,
+        client=_Later(client or attack.client, found.queries),
+        pool=_Rest(attack.pool, config.probes),
+        config=left,
     ), found
 
 
@@ -248,7 +251,7 @@ def _probe(attack: Attack, pictures: Sequence[Picture]) -> GateProbe:
         """Whoever sees words alone takes an answer that says nothing of an image for a refusal."""
         nonlocal asked
         shown = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
-        told = attack.desk.ask(shown, 0, asked)
+        told = attack.client.ask(shown, 0, asked)
         asked += len(shown)
         return [report_content(text).has_statements for text in told]
 
@@ -259,17 +262,17 @@ def _probe(attack: Attack, pictures: Sequence[Picture]) -> GateProbe:
 
 @dataclass(frozen=True)
 class _Later:
-    """A desk whose numbers begin behind those of the probes."""
+    """A client whose numbers begin behind those of the probes."""
 
-    desk: BlackBox
+    client: BlackBox
     after: int
 
     @property
     def left(self) -> int:
-        return self.desk.left
+        return self.client.left
 
     def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
-        return self.desk.ask(pictures, round, self.after + first)
+        return self.client.ask(pictures, round, self.after + first)
 
 
 class _Rest(Pool):

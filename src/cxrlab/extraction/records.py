@@ -1,4 +1,4 @@
-"""What the parts of an extraction audit hand to one another."""
+"""Records of an extraction audit: images, queries, answers, prices and the summary of a ledger."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 
-PICTURES = "pictures"  # folder of a run: every picture that was asked, by its sha256
+PICTURES = "pictures"  # folder of a run: every image that was sent, by its sha256
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture that may be asked about.
+    """A query image.
 
     Args:
         key: Its name, unique in the pool.
         pixels: uint8 [H, W], 255 is white.
-        in_domain: Whether it is a chest radiograph; None where nobody knows.
+        in_domain: Whether it is a chest radiograph; None where unknown.
     """
 
     key: str
@@ -36,20 +36,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Query:
-    """One question that the victim has answered, as the ledger keeps it.
+    """One answered query, as the ledger keeps it.
 
     Args:
         number: Place in the audit, from 0.
-        round: Round in which it was asked, from 0.
-        key: Name of the pool's picture behind it.
-        sha256: Of the pixels that were asked; see `fingerprint`.
+        round: Round of the attack, from 0.
+        key: Name of the pool's image behind it.
+        sha256: `fingerprint` of the pixels that were sent.
         report: The answer.
-        refused: Whether the victim declined to answer; the report is then what it said instead.
-        tokens: Tokens of the answer; None when the victim does not tell.
-        cost: Money, in the unit of the price.
-        seconds: Time until the answer came, this picture's share of its batch.
-        cached: Answered from an earlier query with the same pixels; it cost nothing and was not asked.
-        account: Under which account it was asked.
+        refused: Whether the victim declined; the report is then its refusal.
+        tokens: Tokens of the answer; None if the victim does not report them.
+        cost: In the currency of the price.
+        seconds: Time to the answer, this image's share of its batch.
+        cached: Answered from an earlier query with the same pixels; it cost nothing and was not sent.
+        account: Account that sent it.
     """
 
     number: int
@@ -66,22 +66,14 @@ class Query:
 
 
 def fingerprint(pixels: Pixels) -> str:
-    """The sha256 of a picture: its height and width, then its pixels row by row."""
+    """The sha256 of an image: its height and width, then its pixels row by row."""
     head = f"{pixels.shape[0]}x{pixels.shape[1]}:".encode()
     return hashlib.sha256(head + pixels.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class PendingQuery:
-    """A question that is to be put.
-
-    Args:
-        number: Place in the audit, from 0.
-        round: Round, from 0.
-        key: Name of the pool's picture behind it.
-        sha256: Of the pixels; see `records.fingerprint`.
-        account: Under which account.
-    """
+    """A query that is not answered yet; the fields are those of `Query`."""
 
     number: int
     round: int
@@ -92,14 +84,7 @@ class PendingQuery:
 
 @dataclass(frozen=True)
 class Response:
-    """What is kept of one answer.
-
-    Args:
-        report: Its words.
-        refused: Whether the victim declined; the report is then what it said instead.
-        tokens: Tokens of the answer; None when the victim does not tell.
-        seconds: Time until it came, this picture's share of its batch.
-    """
+    """The kept part of one answer; the fields are those of `Query`."""
 
     report: str
     refused: bool = False
@@ -109,10 +94,10 @@ class Response:
 
 @dataclass(frozen=True)
 class Price:
-    """What the victim's owner charges; all zero where nobody does.
+    """What the victim's owner charges; all zero if nothing.
 
     Args:
-        per_query: For each picture that is put to the victim, refusals included.
+        per_query: For each image sent to the victim, refusals included.
         per_1k_tokens: For each thousand tokens of its answers.
         currency: Unit of the money, such as USD.
     """
@@ -128,10 +113,10 @@ class Price:
                 raise ConfigError(f"{name}={value} is not a price; give a number of at least 0.")
 
     def of(self, tokens: int | None) -> float:
-        """Price of one answer; where its tokens are unknown they are left out, see `Cost.unknown`."""
+        """Price of one answer, without its tokens if they are unknown; see `Cost.unknown`."""
         return self.per_query + self.per_1k_tokens * (tokens or 0) / 1000.0
 
-    def told(self, budget: int) -> str:
+    def describe(self, budget: int) -> str:
         """What a budget costs, in words."""
         if not self.per_query and not self.per_1k_tokens:
             return "without a price"
@@ -142,12 +127,12 @@ class Price:
 
 @dataclass(frozen=True)
 class AuditScope:
-    """What an audit was allowed; the same whenever its ledger is opened.
+    """What an audit may do; the same whenever its ledger is opened.
 
     Args:
         victim: Name of the attacked model.
-        budget: Most pictures that may be put to it.
-        authorised: Who gave leave and why; None for a victim that needs none.
+        budget: Most queries.
+        authorised: Who authorised the audit and why; None for a victim that needs no permission.
         price: What it charges.
     """
 
@@ -163,9 +148,9 @@ class AuditScope:
 
 @dataclass(frozen=True)
 class Authorisation:
-    """Who gave leave and why, and when the user said so (UTC)."""
+    """Who authorised the audit and why, and when the user stated it (UTC)."""
 
-    said: str
+    text: str
     at: str
 
 
@@ -174,8 +159,7 @@ class Cost:
     """Money spent.
 
     Args:
-        amount: Of all answers and of attempts that were lost, in `currency`.
-        currency: Its unit.
+        amount: Of all answers and lost attempts, in `currency`.
         unknown: Attempts whose tokens are charged but not known; with any, the amount is a lower bound.
     """
 
@@ -189,15 +173,12 @@ class LedgerSummary:
     """A ledger in numbers.
 
     Args:
-        terms: What was allowed.
         remote: Whether the victim runs elsewhere.
-        authorisation: The last one named; None where none was.
-        spent: Units booked: answered, being asked, and lost.
-        answered: Questions that the victim answered, refusals included.
-        refused: Those of them that it declined.
-        cached: Questions answered from an earlier one with the same pixels; no unit each.
-        lost: Units that brought no answer and were not given back; of a remote victim alone.
-        cost: Money.
+        authorisation: The last one given.
+        spent: Units reserved: answered, in flight, and lost.
+        answered: Queries that the victim answered, refusals included.
+        cached: Queries answered from an earlier one with the same pixels; they take no unit.
+        lost: Units without an answer that were not given back; of a remote victim alone.
     """
 
     terms: AuditScope
@@ -212,5 +193,5 @@ class LedgerSummary:
 
     @property
     def left(self) -> int:
-        """Units that may still be booked."""
+        """Units that may still be reserved."""
         return self.terms.budget - self.spent

@@ -1,44 +1,58 @@
-"""The attacks themselves: which pictures are asked, round after round.
+"""Extraction attacks, round by round: plan the images, query the victim, train a copy, enrich its reports, align images.
 
-Attacking code stands in this file and below, and all it gets of the victim is a desk: pictures in, words out. Every
-round is planned on disk before its first question, so that a stopped audit asks the very same pictures again.
+Attacking code sees the victim only through `BlackBox`: images in, text out. Every round is planned on disk before its
+first query, so that a resumed audit sends the very same images again.
 
-    rounds/K/plan.jsonl     one line a picture: key, sha256 and, where it was moved, towards what
-    rounds/K/transcript/    what the surrogate of this round learnt from
+    rounds/K/plan.jsonl     one line per image: key, sha256 and, where it was moved, the target report
+    rounds/K/transcript/    training corpus of this round's surrogate
     rounds/K/fit/           that surrogate
-    rounds/K/enrichment.json   who spoke how often in the enriched reports, and the words shared with the victim's
-    unreadable.json         pictures of the pool that could not be read
+    rounds/K/enrichment.json   how often each source was drawn, and the vocabulary shared with the victim
+    unreadable.json         images of the pool that could not be read
 """
 
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
+from cxrlab.attacks.objectives import Objective, report_losses
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
-from cxrlab.core.image_codec import encode_png
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
+from cxrlab.core.randomness import generator
+from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
-from cxrlab.extraction.ada_steal import Enriched, enrich, enrichment_summary, keep_own_reports
-from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
+from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
 from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Picture, Query, fingerprint
+from cxrlab.extraction.report_text import Category, split_by_category
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
+from cxrlab.findings.contradictions import clash
+from cxrlab.findings.reader import read
+from cxrlab.models.decoding import Decoding
 
 if TYPE_CHECKING:
-    from cxrlab.extraction.ada_steal import EncoderGuide
     from cxrlab.extraction.pools import Pool
     from cxrlab.extraction.surrogate import Learner
+    from cxrlab.models.dual_encoder import DualEncoder
 
 PLAN, ROUNDS, UNREADABLE, ENRICHMENT = "plan.jsonl", "rounds", "unreadable.json", "enrichment.json"
 PlannedImage = tuple[Picture, dict[str, Any]]
-"""A picture, and what its plan says of it."""
+"""An image, and further columns of its row in the plan."""
 
 
 class BlackBox(Protocol):
@@ -46,11 +60,11 @@ class BlackBox(Protocol):
 
     @property
     def left(self) -> int:
-        """Pictures that may still be asked."""
+        """Queries left in the budget."""
         ...
 
     def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
-        """The victim's words on each picture, in order; `first` is the number of the first of them."""
+        """The victim's report on each image, in order; `first` is the query number of the first of them."""
         ...
 
 
@@ -59,16 +73,16 @@ class Attack:
     """Everything an attack works with.
 
     Args:
-        desk: Pictures in, words out.
-        pool: Pictures to ask with.
-        learner: Makes surrogates; asked by ada-steal and by an adaptive policy alone.
+        client: Images in, text out.
+        pool: Query images.
+        learner: Trains surrogates; used by ada-steal and by an adaptive policy alone.
         config: Settings.
         folder: The run folder.
-        guide: What moves pictures in place of a surrogate, where the settings name an encoder.
-        descriptions: What a language model said, where it is the oracle.
+        guide: Encoder whose gradients move images in place of a surrogate's.
+        descriptions: Descriptions of a language model, where one is the oracle.
     """
 
-    desk: BlackBox
+    client: BlackBox
     pool: Pool
     learner: Learner
     config: ExtractConfig
@@ -77,7 +91,7 @@ class Attack:
     descriptions: Descriptions | None = None
 
     def shares(self) -> list[int]:
-        """Queries of each round; the first rounds take what does not divide evenly."""
+        """Queries per round; the first rounds take what does not divide evenly."""
         rounds = self.config.rounds if self.config.method == "ada-steal" else 1
         each, rest = divmod(self.config.budget, rounds)
         return [each + (number < rest) for number in range(rounds)]
@@ -88,106 +102,93 @@ class Attack:
 
 
 def run_attack(attack: Attack) -> list[Query]:
-    """Ask until the budget is spent; returns what was asked and answered, in order."""
-    if attack.config.method == "none":
+    """Query the victim until the budget is spent; returns the answered queries in order.
+
+    Knockoff is the case of one round, whose images are sent as the pool has them.
+    """
+    config = attack.config
+    if config.method == "none":
         return []
-    if attack.config.method == "ada-steal":
-        return _ada_steal(attack)
-    if attack.config.policy.kind == "adaptive":
+    if config.method != "ada-steal" and config.policy.kind == "adaptive":
         from cxrlab.extraction.knockoff import run_adaptive_knockoff
 
         return run_adaptive_knockoff(attack)
-    return query_round(attack, 0, 0, plan_round(attack, 0, partial(_unmoved, attack)))
-
-
-def _ada_steal(attack: Attack) -> list[Query]:
-    """Fit, enrich, align, ask again; round 0 asks the pool's pictures as they are, unless a guide can move them."""
-    told: list[Query] = []
-    last: list[Picture] = []
+    queries: list[Query] = []
+    previous: list[Picture] = []
     for round, count in enumerate(attack.shares()):
-        if round == 0 and attack.guide is None:
-            pictures = plan_round(attack, 0, partial(_unmoved, attack))
-        else:
-            pictures = plan_round(attack, round, partial(_aligned, attack, round, list(told), last))
-        told += query_round(attack, round, len(told), pictures[:count])
-        last = pictures
-    return told
+        pictures = plan_round(attack, round, partial(next_images, attack, round, list(queries), previous))
+        queries += query_round(attack, round, len(queries), pictures[:count])
+        previous = pictures
+    return queries
 
 
-def _unmoved(attack: Attack) -> list[PlannedImage]:
-    """The pictures of the first round, as the pool has them."""
-    return [(one, {}) for one in _drawn(attack, 0)]
+def next_images(attack: Attack, round: int, queries: list[Query], previous: list[Picture]) -> list[PlannedImage]:
+    """The images of a round: train a surrogate on the answers so far, enrich its reports, align images with them.
 
-
-def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[PlannedImage]:
-    """The pictures of a round, each moved towards its enriched report.
-
-    While the victim has said nothing of an image there is no surrogate to move them by: fresh ones are asked as they
-    are. An encoder as guide needs none at any time; what the surrogate would have said stays unsaid.
+    Round 0 has no answers and sends the pool's images unmoved, and so does a later round while the victim has stated
+    nothing about any image. An encoder as guide needs no surrogate: then every round is moved, and the surrogate's own
+    reports are empty.
     """
-    from cxrlab.extraction.ada_steal import align_images
-
     config = attack.config
-    surrogate = None if attack.guide else fit_round_surrogate(attack, round, told)
+    surrogate = None if attack.guide or round == 0 else fit_round_surrogate(attack, round, queries)
     guide = attack.guide or surrogate
     if guide is None:
-        return [(one, {}) for one in _drawn(attack, round)]
-    pictures = _before_move(attack, round, last)
+        return [(picture, {}) for picture in _pool_images(attack, round)]
+
+    if config.alignment.picture == "fresh":
+        pictures = _pool_images(attack, round)
+    elif config.alignment.picture == "last" and round > 0:
+        # Only the suffix of the last round is removed: a name of the pool may hold an @ of its own.
+        suffix = f"@{round - 1}" if round > 1 or attack.guide else ""
+        pictures = [replace(one, key=one.key.removesuffix(suffix)) for one in previous[: attack.shares()[round]]]
+    else:
+        pictures = _pool_images(attack, 0)[: attack.shares()[round]]
+
     batch_size = BatchSize(config.alignment.batch_size, attack.folder, "alignment.batch_size")
-    own = surrogate_reports(surrogate, pictures, config, batch_size)
-    descriptions = attack.descriptions or _descriptions(config, told)
-    enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
-    spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
+    own = [""] * len(pictures)
+    if surrogate is not None:  # greedy decoding, the fastest: these reports only fill gaps
+        greedy = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
+        images = [one.pixels.astype("float32") / 255.0 for one in pictures]
+        answers = batch_size.map(images, partial(surrogate.answers, indications=None, decoding=greedy))
+        own = [candidates[0].text for candidates in answers]
+
+    descriptions = attack.descriptions
+    if descriptions is None and config.oracle == TRANSCRIPT:
+        rules = load_oracle("rules", config.seed).describe()
+        descriptions = transcript_descriptions([query.report for query in queries], rules)
+    elif descriptions is None and config.oracle != NO_ORACLE:
+        descriptions = load_oracle(config.oracle, config.seed).describe()
+    vocabulary = None
+    if descriptions is None:
+        enriched = keep_own_reports(own)
+    else:
+        names = [f"{one.key}@{round}" for one in pictures]  # the round in the name: other draws in every round
+        enriched = enrich(own, descriptions, config.shares, seed=config.seed, keys=names)
+        vocabulary = shared_vocabulary(descriptions, [query.report for query in queries])
     make_folder(attack.place(round))
-    write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": spoken})
-    moved, how = align_images(
-        guide, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round,
-        batch_size=batch_size,
-    )  # fmt: skip
+    write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": vocabulary})
+
+    targets = [one.text for one in enriched]
+    moved, losses = align_images(
+        guide, pictures, targets, config.alignment, seed=config.seed, round=round, batch_size=batch_size
+    )
     del surrogate, guide
     gc.collect()
-    notes = [{"from": p.key, "target": e.to_json(), "own": o, **h} for p, e, o, h in
-             zip(pictures, enriched, own, how, strict=True)]  # fmt: skip
+    notes = [
+        {"from": picture.key, "target": target.to_json(), "own": report, **loss}
+        for picture, target, report, loss in zip(pictures, enriched, own, losses, strict=True)
+    ]
     return list(zip(moved, notes, strict=True))
 
 
-def _descriptions(config: ExtractConfig, told: Sequence[Query]) -> Descriptions | None:
-    if config.oracle == NO_ORACLE:
-        return None
-    if config.oracle == TRANSCRIPT:
-        return transcript_descriptions([query.report for query in told], load_oracle("rules", config.seed).describe())
-    return load_oracle(config.oracle, config.seed).describe()
-
-
-def _enriched(
-    own: Sequence[str], keys: Sequence[str], descriptions: Descriptions | None, config: ExtractConfig, round: int
-) -> list[Enriched]:
-    if descriptions is None:
-        return keep_own_reports(own)
-    named = [f"{key}@{round}" for key in keys]  # the round in the name: other draws in every round
-    return enrich(own, descriptions, config.shares, seed=config.seed, keys=named)
-
-
-def _before_move(attack: Attack, round: int, last: list[Picture]) -> list[Picture]:
-    count = attack.shares()[round]
-    kind = attack.config.alignment.picture
-    if kind == "fresh":
-        return _drawn(attack, round)
-    if kind == "last" and round > 0:
-        # Only the mark of the last round goes: a name of the pool may have an @ of its own.
-        mark = f"@{round - 1}" if round > 1 or attack.guide else ""
-        return [replace(one, key=one.key.removesuffix(mark)) for one in last[:count]]
-    return _drawn(attack, 0)[:count]
-
-
-def _drawn(attack: Attack, round: int) -> list[Picture]:
-    """The pool's pictures of a round, dressed where that is asked for."""
+def _pool_images(attack: Attack, round: int) -> list[Picture]:
+    """The pool's images of a round, with a chest blended in where the settings ask for it."""
     shares = attack.shares()
     return blend_chests(attack, attack.pool.draw(shares[round], skip=sum(shares[:round])))
 
 
 def blend_chests(attack: Attack, pictures: list[Picture]) -> list[Picture]:
-    """Pictures of the pool as they are asked: with a chest blended into them where the settings say so."""
+    """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
     if not attack.config.dress:
         return pictures
     from cxrlab.extraction.evasion import dress, load_chest
@@ -196,26 +197,26 @@ def blend_chests(attack: Attack, pictures: list[Picture]) -> list[Picture]:
     return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]
 
 
-def fit_round_surrogate(attack: Attack, round: int, told: list[Query]) -> Any:
-    """The surrogate of a round, from what was asked before it; None while the victim has said nothing of an image."""
+def fit_round_surrogate(attack: Attack, round: int, queries: list[Query]) -> Any:
+    """The surrogate of a round, trained on earlier answers; None while none of them states anything about an image."""
     place = attack.place(round)
-    learnt = training_queries(told, attack.config)
     try:
-        write_transcript(learnt, attack.folder, place / "transcript", **wording(attack.config))
+        rows = training_queries(queries, attack.config)
+        write_transcript(rows, attack.folder, place / "transcript", **transcript_settings(attack.config))
     except EmptyTranscript:
         return None
     return attack.learner.fit(place / "transcript", place / "fit", between_rounds=True)
 
 
-def training_queries(told: Sequence[Query], config: ExtractConfig) -> list[Query]:
-    """What a surrogate learns from: everything, or the last round alone."""
-    if config.transcript == "accumulate" or not told:
-        return list(told)
-    return [query for query in told if query.round == told[-1].round]
+def training_queries(queries: Sequence[Query], config: ExtractConfig) -> list[Query]:
+    """What a surrogate learns from: all queries, or those of the last round."""
+    if config.transcript == "accumulate" or not queries:
+        return list(queries)
+    return [query for query in queries if query.round == queries[-1].round]
 
 
-def wording(config: ExtractConfig) -> dict[str, Any]:
-    """How answers are told in a transcript."""
+def transcript_settings(config: ExtractConfig) -> dict[str, Any]:
+    """Keyword arguments of `write_transcript` that the settings decide."""
     fitting = config.fitting
     return {
         "victim": config.victim,
@@ -226,40 +227,26 @@ def wording(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def surrogate_reports(
-    surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig, batch_size: BatchSize
-) -> list[str]:
-    """What the surrogate writes for pictures, in batches; the quickest words, since it only fills in."""
-    from cxrlab.models.decoding import Decoding
-
-    if surrogate is None:
-        return [""] * len(pictures)
-    images = [one.pixels.astype("float32") / 255.0 for one in pictures]
-    how = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
-    answers = batch_size.map(images, lambda some: surrogate.answers(some, None, how))
-    return [several[0].text for several in answers]
-
-
 def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]]) -> list[Picture]:
-    """The pictures of a round: those of its plan where there is one, else new ones, which are then its plan.
+    """The images of a round: those of its plan on disk if there is one; otherwise `make` draws them and they are saved.
 
-    Args:
-        attack: Whose round.
-        round: Which.
-        make: () → pictures with their notes.
+    The plan is written last: without it a resumed audit makes the round again.
     """
     file = attack.place(round) / PLAN
     pictures = attack.folder / PICTURES
     if not file.is_file():
-        made = make()
+        planned = make()
         make_folder(file.parent)
         lines = []
-        for picture, notes in made:
+        for picture, notes in planned:
             name = fingerprint(picture.pixels)
             if not (pictures / f"{name}.png").exists():
                 write_bytes(pictures / f"{name}.png", encode_png(picture.pixels))
             lines.append(dumps({"key": picture.key, "sha256": name, "in_domain": picture.in_domain, **notes}))
-        _note_unreadable(attack)
+        if attack.pool.unreadable:  # a resumed audit does not read these images again: earlier ones are kept
+            unreadable = attack.folder / UNREADABLE
+            known = read_json(unreadable) if unreadable.is_file() else {}
+            write_json(unreadable, {**known, **attack.pool.unreadable})
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
         Picture(str(row["key"]), as_uint8(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
@@ -267,17 +254,9 @@ def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]
     ]
 
 
-def _note_unreadable(attack: Attack) -> None:
-    """Pictures of the pool that could not be read, with the reason; a resumed audit does not meet them again."""
-    file = attack.folder / UNREADABLE
-    known = read_json(file) if file.is_file() else {}
-    if attack.pool.unreadable:
-        write_json(file, {**known, **attack.pool.unreadable})
-
-
 def query_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:
-    """Ask these pictures; the attacker writes down what it was told."""
-    answers = attack.desk.ask(pictures, round, first)
+    """Query the victim with these images; `first` is the number of the first query."""
+    answers = attack.client.ask(pictures, round, first)
     return [
         Query(first + place, round, one.key, fingerprint(one.pixels), text)
         for place, (one, text) in enumerate(zip(pictures, answers, strict=True))
@@ -285,6 +264,196 @@ def query_round(attack: Attack, round: int, first: int, pictures: Sequence[Pictu
 
 
 def was_aligned(query: Query, config: ExtractConfig) -> bool:
-    """Whether its picture was moved before it was asked; moved ones have their round in the name."""
-    first = 0 if config.alignment.guide else 1  # before, a name of the pool that ends like that is just a name
+    """Whether its image was moved before it was sent; the key of a moved image ends with its round."""
+    first = 0 if config.alignment.guide else 1  # in earlier rounds an ending like that belongs to the pool's own name
     return query.round >= first and query.key.endswith(f"@{query.round}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One category of an enriched report; the text is empty where the surrogate's own report does not mention it."""
+
+    category: Category
+    source: Source
+    text: str
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """The target report of one image, with one part per category; empty only where every part is."""
+
+    text: str
+    parts: tuple[Part, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The text and category → [source, text], for the run folder."""
+        return {"text": self.text, "parts": {part.category.value: [part.source, part.text] for part in self.parts}}
+
+
+def enrich(
+    surrogate_reports: Sequence[str],
+    descriptions: Descriptions,
+    shares: Shares | None = None,
+    *,
+    seed: int,
+    keys: Sequence[str],
+) -> list[Enriched]:
+    """The surrogate's reports, enriched by the oracle: one target report for each, in order.
+
+    For each of the five categories of each report a source is drawn independently: an abnormal description, a normal
+    one, or the surrogate's own sentences. One draw per report would make whole reports abnormal or normal.
+
+    Args:
+        surrogate_reports: An empty one mentions no category.
+        descriptions: Of the oracle.
+        shares: Probability of each source; 80, 10 and 10 % when None.
+        seed: Of the draws; give another one, or other keys, for another round.
+        keys: Unique name of each report. A target depends on seed, name and report alone.
+    """
+    if len(keys) != len(surrogate_reports) or len(set(keys)) != len(keys):
+        raise DataError(
+            f"{len(surrogate_reports)} reports came with {len(set(keys))} different keys; give each its own."
+        )
+    rows = []
+    for report, key in zip(surrogate_reports, keys, strict=True):
+        rng = generator(seed, "enrich", key)
+        own, parts = split_by_category(report), []
+        for category in Category:
+            source = (shares or Shares()).draw(rng)
+            # The second number is drawn for every source, so that other shares leave the later draws as they were.
+            u = rng.random()
+            options = (own[category],) if source == "own" else descriptions.of(category, source)
+            parts.append(Part(category, source, options[int(u * len(options))]))
+        rows.append(Enriched(" ".join(part.text for part in parts if part.text), tuple(parts)))
+    return rows
+
+
+def keep_own_reports(surrogate_reports: Sequence[str]) -> list[Enriched]:
+    """The surrogate's reports as they are: the attack without an oracle."""
+    return [
+        Enriched(report, tuple(Part(category, "own", text) for category, text in split_by_category(report).items()))
+        for report in surrogate_reports
+    ]
+
+
+def contradictions(report: Enriched) -> int:
+    """How often a report contradicts itself.
+
+    Counts observations that it both states and denies, and pairs of stated findings that cannot be on one image. A
+    statement that a part is normal as a whole ("the lungs are clear") contradicts nothing here.
+    """
+    reading = read(report.text)
+    present = [finding for finding in reading if finding.present]
+    denied = {finding.observation for finding in reading if not finding.present}
+    both = len({finding.observation for finding in present} & denied)
+    unlike = [pair for pair in combinations(present, 2) if pair[0].observation != pair[1].observation]
+    return both + sum(clash(*pair) for pair in unlike)
+
+
+def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:
+    """What was drawn: `drawn` descriptions for `n` reports, by source; `unsaid` counts empty parts."""
+    parts = [part for report in reports for part in report.parts]
+    sources = Counter(part.source for part in parts)
+    clashes = [contradictions(report) for report in reports]
+    return {
+        "n": len(reports),
+        "drawn": len(parts),
+        "sources": {source: sources[source] for source in SOURCES},
+        "unsaid": sum(not part.text for part in parts),
+        "distinct": len({report.text for report in reports}),
+        "contradictory": sum(count > 0 for count in clashes),
+        "contradictions": sum(clashes),
+    }
+
+
+_REACH = 2.5  # of several steps together, in radii: enough to cross the ball and to turn
+
+
+class ReportObjective(Objective):
+    """Makes the target report of each image likelier (`sign` -1) or less likely (+1) to a surrogate or another guide."""
+
+    name = "enriched"
+
+    def __init__(self, model: Any, reports: Sequence[str], sign: float) -> None:
+        self.model, self.reports, self.sign = model, reports, sign
+
+    def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """`sign` times the guide's loss: a surrogate's mean of −log p over the tokens of the enriched report."""
+        return self.sign * report_losses(self.model, images, rows, self.reports, [None] * len(self.reports))
+
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Never: only the victim's answer shows what a moved image is worth."""
+        return torch.zeros(len(rows), dtype=torch.bool)
+
+
+def align_images(
+    model: Any, pictures: Sequence[Picture], reports: Sequence[str], settings: Alignment, *, seed: int, round: int,
+    batch_size: BatchSize | None = None,
+) -> tuple[list[Picture], list[dict[str, float]]]:  # fmt: skip
+    """Move every image towards (or away from) its target report, rounded to 8 bits; returns losses and distances too.
+
+    Args:
+        model: The surrogate or another guide, with `losses(images, reports, indications)`.
+        pictures: uint8 [S, S] each, all of one size.
+        reports: Target of each; an image with an empty one stays as it is.
+        settings: Radius, steps and direction.
+        seed: Of everything random.
+        round: Suffix of the keys of moved images.
+        batch_size: Images at once; that of the settings when None.
+    """
+    found: list[tuple[Picture, dict[str, float]]] = []
+    at_once = batch_size or BatchSize(settings.batch_size)
+    pairs, size = list(zip(pictures, reports, strict=True)), settings.batch_size
+    batches = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    for batch in track(batches, f"moving images, round {round}", len(pairs), size=len):
+        found += at_once.map(batch, partial(_align_batch, model, settings=settings, seed=seed, round=round))
+    return [picture for picture, _ in found], [row for _, row in found]
+
+
+def _align_batch(
+    model: Any, pairs: Sequence[tuple[Picture, str]], settings: Alignment, seed: int, round: int
+) -> list[tuple[Picture, dict[str, float]]]:
+    found: list[tuple[Picture, dict[str, float]]] = [(picture, {}) for picture, _ in pairs]
+    places = [place for place, (_, text) in enumerate(pairs) if text.strip()]
+    if not places:
+        return found
+    pixels = np.stack([pairs[place][0].pixels for place in places])
+    images = torch.from_numpy(pixels).to(model.device).float().div(255.0)[:, None]
+    if settings.steps == 1:
+        attack = ATTACKS.load("fgsm")(AttackSettings(steps=1))
+    else:
+        step = min(1.0, _REACH / settings.steps)
+        attack = ATTACKS.load("pgd")(AttackSettings(steps=settings.steps, step_size=step, random_start=False))
+    sign = -1.0 if settings.direction == "towards" else 1.0
+    objective = ReportObjective(model, [pairs[place][1] for place in places], sign)
+    keys = [pairs[place][0].key for place in places]
+    result = attack(objective, images, parse_eps(settings.eps), keys=keys, seed=seed)
+    for place, image, before, after, linf in zip(
+        places, result.images.cpu().numpy(), result.initial_loss, result.final_loss, result.linf, strict=True
+    ):
+        picture = pairs[place][0]
+        losses = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
+        found[place] = Picture(f"{picture.key}@{round}", to_uint8(image[0]), picture.in_domain), losses
+    return found
+
+
+class EncoderGuide:
+    """A contrastive encoder of images and texts with the one method of a surrogate that `align_images` needs."""
+
+    def __init__(self, encoder: DualEncoder) -> None:
+        if not encoder.pixels.differentiable:
+            raise ConfigError(f"{encoder.name} cannot guide images, since no gradient reaches them: "
+                              f"{encoder.pixels.reason}")  # fmt: skip
+        encoder.model.requires_grad_(False)
+        self._encoder = encoder
+
+    @property
+    def device(self) -> Any:
+        """Where the encoder is."""
+        return self._encoder.device
+
+    def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
+        """1 − cosine of each image [B, 1, H, W] and its report [B], 0 to 2; differentiable to the pixels."""
+        with torch.no_grad():
+            targets = self._encoder.text_vectors(reports)
+        return 1.0 - (self._encoder.image_vectors(images[:, 0]) * targets).sum(dim=1)

@@ -1,8 +1,8 @@
-"""The desk between an attack and a victim: pictures go in, words come out.
+"""Client through which an attack queries the victim: images go in, text comes out, and the ledger records every query.
 
-Attacking code gets a desk and nothing else. No attribute of it leads to the victim, its tokenizer or its
-probabilities: the victim stands in the closure of one function. Whoever takes a closure apart finds it, for Python
-hides nothing from those who dig; what the audit claims is that the attacks here do not.
+Attacking code gets this client and nothing else. No attribute of it leads to the victim, its tokenizer or its
+probabilities: the victim is in the closure of one function. Python lets code inspect closures; the audit claims only
+that the attacks here do not.
 """
 
 from __future__ import annotations
@@ -30,39 +30,38 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
-_Asked = tuple[PendingQuery, Picture]
+_Query = tuple[PendingQuery, Picture]
 
 
 class AccountsBlocked(CxrlabError):
-    """A victim that has refused so many pictures in a row that asking on would only spend the budget.
+    """The victim refused so many images in a row that further queries would only spend the budget.
 
     Args:
-        refusals: How many it refused in a row.
+        refusals: Refusals in a row.
         first: Number of the first of them in the audit, from 0.
-        said: What it said to the last one.
+        answer: The victim's answer to the last one.
     """
 
-    def __init__(self, refusals: int, first: int, said: str) -> None:
-        super().__init__(f"the victim refused {refusals} pictures in a row, from query {first + 1} on: {said}")
-        self.refusals, self.first, self.said = refusals, first, said
+    def __init__(self, refusals: int, first: int, answer: str) -> None:
+        super().__init__(f"The victim refused {refusals} images in a row, from query {first + 1} on: {answer}")
+        self.refusals, self.first, self.answer = refusals, first, answer
 
 
 class VictimClient:
-    """Puts pictures to a victim within a budget and keeps what was asked and answered.
+    """Queries a victim within a budget and keeps images and answers.
 
     Args:
-        victim: What answers; it is shown float32 [H, W], each pixel's byte divided by 255.
-        ledger: Open; every picture is booked in it before it is asked.
-        folder: The run folder; pictures are kept in its `pictures`, as PNG, before they are asked.
-        decoding: How the victim chooses its words; None leaves that to the victim.
-        batch_size: Pictures put at once. It may change a local victim's last bit, so it belongs to the config.
-        workers: Batches under way at once, for a victim that is asked over a connection; a model in this process
-            is asked by one.
-        accounts: Names that take turns, by the number of the question.
-        patience: Refusals in a row after which nothing more is asked; None has no end.
+        victim: Gets float32 [H, W], each pixel's byte divided by 255.
+        ledger: Open; every query is reserved in it before it is sent.
+        folder: The run folder; images are saved in its `pictures`, as PNG, before they are sent.
+        decoding: Decoding of the victim; None leaves it to the victim.
+        batch_size: Images per call. It may change the last bit of a local victim, so it belongs to the config.
+        workers: Parallel batches for a victim behind a connection; a model in this process has one.
+        accounts: Names that take turns, by query number.
+        patience: Refusals in a row after which no query is sent; None for no limit.
     """
 
-    __slots__ = ("_accounts", "_batch_size", "_folder", "_ledger", "_patience", "_refusals", "_speak", "_workers")
+    __slots__ = ("_accounts", "_batch_size", "_folder", "_generate", "_ledger", "_patience", "_refusals", "_workers")
 
     def __init__(
         self,
@@ -79,59 +78,61 @@ class VictimClient:
         for name, value in (("batch_size", batch_size), ("workers", workers), ("accounts", len(accounts))):
             if value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give at least 1.")
-        # A model behind an address is not asked a second time what may have cost money.
+        # A batch that failed is not split and sent again to a model behind an address: it may have cost money.
         batch = None if victim.capabilities.black_box else BatchSize(batch_size, Path(folder))
-        self._speak = query_function(victim, decoding, batch)
+        self._generate = query_function(victim, decoding, batch)
         self._ledger = ledger
         self._folder = Path(folder) / PICTURES
         self._batch_size = batch_size
         self._workers = workers if victim.capabilities.black_box else 1
         self._accounts = tuple(accounts)
         self._patience = patience
-        self._refusals: list[Query] = []  # the last ones, as long as nothing was answered since
+        self._refusals: list[Query] = []  # since the last answer
 
     @property
     def left(self) -> int:
-        """Pictures that may still be asked."""
+        """Queries left in the budget."""
         return self._ledger.left
 
     def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
-        """The victim's words on each picture, in order.
+        """The victim's report on each image (uint8 [H, W]), in order.
 
-        A picture that was asked before, in this call or an earlier one, is answered from the ledger. Called again
-        with the same pictures after an interruption, it asks what has no answer yet, in the same batches.
+        An image that was sent before, in this call or an earlier one, is answered from the ledger. Called again with
+        the same images after an interruption, it sends those without an answer, in the same batches.
 
         Args:
-            pictures: uint8 [H, W] each; sizes may differ.
+            pictures: Sizes may differ.
             round: Round of the audit, from 0.
-            first: Number of the first picture in the audit, from 0; the others follow.
+            first: Query number of the first image, from 0; the others follow.
 
         Raises:
-            BudgetExceeded: When the budget ends before the pictures do; the answers until then are in the ledger.
-            AccountsBlocked: When the victim refuses longer than its patience allows. What is counted are answers in the order
-                of their batches, so that the same questions asked again after a stop end at the same one.
+            BudgetExceeded: When the budget ends before the images do; the answers until then are in the ledger.
+            AccountsBlocked: After `patience` refusals in a row, counted in the order of the batches, so that the same
+                queries sent again after a stop end at the same one.
         """
-        asked = [
-            (
-                PendingQuery(number, round, one.key, _checked_print(one), self._accounts[number % len(self._accounts)]),
-                one,
-            )
-            for number, one in enumerate(pictures, first)
-        ]
-        # A picture's repetitions wait until its first appearance has an answer, however many workers there are.
-        at_first = {ask.sha256: ask.number for ask, _ in reversed(asked)}
-        fresh = [one for one in asked if at_first[one[0].sha256] == one[0].number]
-        again = [one for one in asked if at_first[one[0].sha256] != one[0].number]
+        queries: list[_Query] = []
+        for number, picture in enumerate(pictures, first):
+            pixels, account = picture.pixels, self._accounts[number % len(self._accounts)]
+            if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
+                raise DataError(f"Image '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; expected uint8 [H, W].")
+            queries.append((PendingQuery(number, round, picture.key, fingerprint(pixels), account), picture))
+        # Repetitions of an image wait until its first appearance has an answer, however many workers there are.
+        at_first = {query.sha256: query.number for query, _ in reversed(queries)}
+        fresh = [one for one in queries if at_first[one[0].sha256] == one[0].number]
+        again = [one for one in queries if at_first[one[0].sha256] != one[0].number]
         answers: dict[int, str] = {}
         for part in (fresh, again):
             batches = [part[start : start + self._batch_size] for start in range(0, len(part), self._batch_size)]
-            label = f"asking the victim, round {round}"
-            for queries in track(self._answers(batches), label, len(part), size=len):
-                answers.update((query.number, query.report) for query in queries)
-                self._heed(queries)
-        return [answers[ask.number] for ask, _ in asked]
+            for settled in track(self._answers(batches), f"querying the victim, round {round}", len(part), size=len):
+                answers.update((query.number, query.report) for query in settled)
+                # An answer from the cache says nothing about whether the account is blocked.
+                for query in sorted((one for one in settled if not one.cached), key=lambda one: one.number):
+                    self._refusals = [*self._refusals, query] if query.refused else []
+                    if self._patience is not None and len(self._refusals) >= self._patience:
+                        raise AccountsBlocked(len(self._refusals), self._refusals[0].number, query.report)
+        return [answers[query.number] for query, _ in queries]
 
-    def _answers(self, batches: Sequence[Sequence[_Asked]]) -> Iterator[list[Query]]:
+    def _answers(self, batches: Sequence[Sequence[_Query]]) -> Iterator[list[Query]]:
         """The answers of each batch, in order; after the first failure no further batch is begun."""
         if self._workers == 1:
             yield from map(self._answer, batches)
@@ -142,7 +143,7 @@ class VictimClient:
                 waiting = iter(futures)
                 turn = next(waiting, None)
                 for future in as_completed(futures):
-                    future.result()  # a failure is told at once, whoever's turn it is
+                    future.result()  # raises at once, whichever batch is next in order
                     while turn is not None and turn.done():
                         yield turn.result()
                         turn = next(waiting, None)
@@ -150,56 +151,35 @@ class VictimClient:
                 for future in futures:
                     future.cancel()
 
-    def _heed(self, queries: Sequence[Query]) -> None:
-        """Count refusals in a row; what was answered from an earlier question with the same pixels tells nothing."""
-        for query in sorted(queries, key=lambda one: one.number):
-            if query.cached:
-                continue
-            self._refusals = [*self._refusals, query] if query.refused else []
-            if self._patience is not None and len(self._refusals) >= self._patience:
-                raise AccountsBlocked(len(self._refusals), self._refusals[0].number, query.report)
-
-    def _answer(self, batch: Sequence[_Asked]) -> list[Query]:
-        """Book, keep, ask, write down; a batch that the budget cuts is answered up to there, then the error comes."""
-        booked = self._ledger.reserve_many([ask for ask, _ in batch])
-        tickets = [one for one in booked if isinstance(one, Reservation)]
-        images = [picture for one, (_, picture) in zip(booked, batch, strict=False) if isinstance(one, Reservation)]
+    def _answer(self, batch: Sequence[_Query]) -> list[Query]:
+        """Reserve, save, query, settle; a batch that exceeds the budget is answered up to there, then raises."""
+        found = self._ledger.reserve_many([query for query, _ in batch])
+        reserved = [(one, picture) for one, (_, picture) in zip(found, batch, strict=False)
+                    if isinstance(one, Reservation)]  # fmt: skip
+        tickets = [ticket for ticket, _ in reserved]
         try:
-            for ask, picture in batch[: len(booked)]:
-                self._keep(ask.sha256, picture)
+            for query, picture in batch[: len(found)]:
+                target = self._folder / f"{query.sha256}.png"
+                if not target.exists():
+                    write_bytes(target, encode_png(picture.pixels))
         except BaseException as error:
             self._ledger.release_many(tickets, _reason(error))
             raise
-        settled = self._put(tickets, images) if tickets else []
-        if len(booked) < len(batch):
+        settled: list[Query] = []
+        if tickets:
+            try:
+                images = [to_unit(picture.pixels) for _, picture in reserved]
+                answers = self._generate(images, [ticket.query.account for ticket in tickets])
+            except ConnectionRefusedError as error:  # the one failure that certainly cost nothing
+                self._ledger.release_many(tickets, _reason(error))
+                raise
+            except BaseException as error:
+                self._ledger.abandon_many(tickets, _reason(error))
+                raise
+            settled = self._ledger.settle_many(list(zip(tickets, answers, strict=True)))
+        if len(found) < len(batch):
             raise self._ledger.exceeded()
-        return settled + [one for one in booked if isinstance(one, Query)]
-
-    def _put(self, tickets: Sequence[Reservation], pictures: Sequence[Picture]) -> list[Query]:
-        try:
-            images = [to_unit(picture.pixels) for picture in pictures]
-            answers = self._speak(images, [ticket.ask.account for ticket in tickets])
-        except ConnectionRefusedError as error:  # nobody was there: the one failure that surely cost nothing
-            self._ledger.release_many(tickets, _reason(error))
-            raise
-        except BaseException as error:
-            self._ledger.abandon_many(tickets, _reason(error))
-            raise
-        return self._ledger.settle_many(list(zip(tickets, answers, strict=True)))
-
-    def _keep(self, sha256: str, picture: Picture) -> None:
-        target = self._folder / f"{sha256}.png"
-        if not target.exists():
-            write_bytes(target, encode_png(picture.pixels))
-
-
-def _checked_print(picture: Picture) -> str:
-    pixels = picture.pixels
-    if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
-        raise DataError(
-            f"picture '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; a victim is asked with uint8 [H, W]."
-        )
-    return fingerprint(pixels)
+        return settled + [one for one in found if isinstance(one, Query)]
 
 
 def _reason(error: BaseException) -> str:
@@ -208,73 +188,65 @@ def _reason(error: BaseException) -> str:
 
 @runtime_checkable
 class SupportsAccounts(Protocol):
-    """A victim to which it matters who asks."""
+    """A victim whose answers depend on the account."""
 
     def for_accounts(self, accounts: Sequence[str]) -> ImageToText:
-        """The victim as it answers its next images, each asked by the account in the same place."""
+        """The victim for its next images, one account per image."""
         ...
 
 
 def query_function(
     victim: ImageToText, decoding: Decoding | None = None, batch_size: BatchSize | None = None
 ) -> Callable[[Sequence[Image], Sequence[str]], list[Response]]:
-    """A function from images [H, W] in [0, 1] and who asks each to answers, in order.
-
-    It has the victim; whoever has it has words alone.
+    """A function from images [H, W] in [0, 1] and their accounts to answers; it hides the victim in its closure.
 
     Args:
-        victim: What answers; of its `Generated` the text, the number of tokens and the mark of a refusal are read.
-        decoding: How it chooses its words, the best answer is taken; None leaves that to the victim. A `ConfigError`
-            where the victim has no choice.
-        batch_size: Images at once; None takes those of a call together. A victim that knows accounts splits its batch
+        victim: Of its `Generated` the text, the number of tokens and the mark of a refusal are read.
+        decoding: Takes the best answer; None leaves it to the victim. A `ConfigError` where the victim has no choice.
+        batch_size: Images at once; None for all images of a call. A victim that supports accounts splits its batch
             itself, since its defence must count each image once.
     """
     if decoding is None:
 
-        def written(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
+        def generate(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
             return model.generate(images)
 
     else:
         from cxrlab.evaluation.generate import ReportGenerator
 
-        ReportGenerator(victim, decoding)  # one that has no choice is refused before anybody asks
+        ReportGenerator(victim, decoding)  # raises before the first query where the victim has no choice
 
-        def written(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
+        def generate(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
             return [answers[0] for answers in ReportGenerator(model, decoding).generate(images, [None] * len(images))]
 
-    knows = issubclass(type(victim), SupportsAccounts)  # its class is looked at: of a victim nothing is read but words
+    by_account = issubclass(type(victim), SupportsAccounts)  # the class: of the victim itself only its text is read
 
-    def speak(images: Sequence[Image], accounts: Sequence[str]) -> list[Response]:
+    def query(images: Sequence[Image], accounts: Sequence[str]) -> list[Response]:
         start = time.monotonic()
-        if knows:
-            told = written(cast(SupportsAccounts, victim).for_accounts(accounts), images)
+        if by_account:
+            answers = generate(cast(SupportsAccounts, victim).for_accounts(accounts), images)
         elif batch_size is not None:
-            told = batch_size.map(images, partial(written, victim))
+            answers = batch_size.map(images, partial(generate, victim))
         else:
-            told = written(victim, images)
-        if len(told) != len(images):
-            raise RunError(f"the victim gave {len(told)} answers to {len(images)} pictures; it must give one to each.")
+            answers = generate(victim, images)
+        if len(answers) != len(images):
+            raise RunError(f"The victim gave {len(answers)} answers to {len(images)} images; expected one per image.")
         share = (time.monotonic() - start) / max(len(images), 1)
-        return [response_of(one, share) for one in told]
+        return [response_of(one, share) for one in answers]
 
-    return speak
+    return query
 
 
-def response_of(told: Generated, seconds: float = 0.0) -> Response:
-    """The words of an answer, as a plain `str`; probabilities and whatever else came with it are not looked at.
+def response_of(answer: Generated, seconds: float = 0.0) -> Response:
+    """The text of an answer as a plain `str`, without probabilities or anything else that came with it.
 
-    Half a character (a lone surrogate), which no file can hold, becomes U+FFFD. A count of tokens that is no whole
-    number from 0 is unknown.
+    Half a character (a lone surrogate), which no file can hold, becomes U+FFFD. A token count that is not a whole
+    number of at least 0 is unknown.
     """
-    text = told.text
+    text, tokens = answer.text, answer.tokens
     if not isinstance(text, str):
-        raise RunError(f"the victim answered with {type(text).__name__} where a text was expected.")
-    # A subclass of str could carry anything: through bytes only its characters come.
+        raise RunError(f"The victim answered with {type(text).__name__}; expected a text.")
+    # A subclass of str could carry anything: bytes keep only its characters.
     report = str.encode(text, "utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return Response(report, told.extra.get(REFUSED) is True, _count(told.tokens), seconds)
-
-
-def _count(tokens: object) -> int | None:
-    if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
-        return int(tokens)
-    return None
+    count = int(tokens) if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None
+    return Response(report, answer.extra.get(REFUSED) is True, count, seconds)

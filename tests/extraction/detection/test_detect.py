@@ -53,8 +53,8 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = [*(image(3 * number + 2) for number in range(60, 70)), *pictures(40, 1)]
     keyed = [Picture(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", AuditScope("stub:normal", 60)) as ledger:
-        desk = VictimClient(load_model("stub:normal", lambda _: ()), ledger, folder)
-        desk.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
+        client = VictimClient(load_model("stub:normal", lambda _: ()), ledger, folder)
+        client.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
     write_json(folder / "extraction.json", {"curve": {"10": {"findings.f1": 0.25}, "40": {"findings.f1": 0.5}}})
     return folder
 

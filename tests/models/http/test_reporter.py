@@ -119,7 +119,7 @@ def test_a_refusal_is_an_answer_and_is_not_asked_again(server: ChatServer, statu
     assert [one.text for one in found] == ["A report.", "Not this image.", "A report."]
     assert [one.extra.get(REFUSED) for one in found] == [None, True, None]
     assert len(server.requests) == 3
-    # And so the desk of an audit sees it.
+    # And so the client of an audit sees it.
     assert [one.refused for one in query_function(reporter(server))([image(0), image(1)], ["a", "a"])] == [False, True]
 
 

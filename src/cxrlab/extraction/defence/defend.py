@@ -459,7 +459,7 @@ def watermark_evidence(
 
 def _enriched(reports: Sequence[str], seed: int) -> list[str]:
     """What an attack asks for after it has mixed the oracle's descriptions into reports, with the usual shares."""
-    from cxrlab.extraction.ada_steal import enrich
+    from cxrlab.extraction.rounds import enrich
 
     descriptions = load_oracle("rules", seed).describe()
     keys = [str(number) for number in range(len(reports))]
