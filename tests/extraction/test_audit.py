@@ -255,7 +255,7 @@ def test_an_audit_over_http_gets_the_answers_of_the_local_victim(world: World, t
     assert [(one.sha256, one.report) for one in there] == [(one.sha256, one.report) for one in here]
     assert (found["spent"], found["refused"], found["lost"], found["stopped"]) == (48, 0, 0, None)
     assert found["unused_settings"] == ["victim_decoding.max_new_tokens", "victim_decoding.strategy"]
-    assert "runs on this machine" in found["threat"] and found["options"]["shared_with_victim"] == []
+    assert "none required" in found["threat"] and found["options"]["shared_with_victim"] == []
     measured = (place / "victim" / "predictions.jsonl" for place in (local, folder))
     assert len({tuple(row["report"] for _, row in read_jsonl(file)) for file in measured}) == 1
 
