@@ -121,7 +121,7 @@ def test_a_gate_of_fewer_patients_than_the_minimum_is_not_established(pair: tupl
 
 def test_every_gate_must_pass(pair: tuple[Path, Path]) -> None:
     result = compare(pair, {"mean": 0.0, "errors": 0.1}, minimum_patients=20)
-    assert [gate.verdict.shown for gate in result.gates] == [True, False] and not result.ok
+    assert [gate.verdict.established for gate in result.gates] == [True, False] and not result.ok
 
 
 def test_without_a_gate_all_is_well(pair: tuple[Path, Path]) -> None:

@@ -1,7 +1,7 @@
-"""Two or more scored runs side by side, paired by study and clustered by patient.
+"""Compare two or more scored runs with the first of them, paired by study and clustered by patient.
 
-The first run is the baseline. A metric is compared only where every run computed it in the same way,
-and each difference comes with its interval, a permutation test and Holm's correction over all tests.
+A metric is compared only where every run computed it in the same way. Each difference has an interval, a permutation
+test and Holm's correction over all tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cxrlab.metrics.statistics.paired_tests import (
     non_inferior,
     paired_differences,
 )
-from cxrlab.metrics.tally import Metric, Tally, mean_of
+from cxrlab.metrics.tally import Tally, mean_of
 
 RESULT = "comparison.json"
 ALPHA = 0.05
@@ -61,8 +61,8 @@ def compare(
         noninferior: Metric → margin: how much worse than the baseline is still accepted. See `ComparisonResult.ok`.
         seed: Decides resamples and swaps.
         out: Run folder for comparison.json; nothing is written when left out.
-        metrics: Names, patterns (`bleu*`) and groups to compare, which are also what Holm's correction counts; the
-            headline ones when empty, "all" for every shared one.
+        metrics: Names, patterns (`bleu*`) and groups to compare, over which Holm's correction counts; the headline
+            metrics when empty, "all" for every shared one.
         trials: Swaps of the permutation test.
         minimum_patients: Fewest patients from which non-inferiority is established.
     """
@@ -73,13 +73,24 @@ def compare(
         raise ConfigError(f"{len(runs)} run was given; a comparison needs at least two, the baseline first.")
     scored = align_runs([read_tallies(Path(run)) for run in runs])
     names, refused = select_comparable(scored, metrics, list(margins))
-    result = _compared(scored, names, margins, minimum_patients, refused, trials, seed)
+    result = _compare(scored, names, margins, minimum_patients, refused, trials, seed)
     if out is not None:
-        _write(Path(out), result, scored, margins, minimum_patients, sorted(metrics), trials, seed)
+        config: dict[str, Any] = {
+            "runs": [str(run.folder) for run in scored],
+            # A run that was scored again is another comparison, though its folder has the same name.
+            "content": [hashlib.sha256(read_bytes(run.folder / INDEX)).hexdigest()[:16] for run in scored],
+            "noninferior": margins,
+            "minimum_patients": minimum_patients,
+            "metrics": sorted(metrics),
+            "trials": trials,
+        }
+        if not finished(Path(out), config, seed=seed):
+            with Run.open(Path(out), config, seed=seed) as run:
+                run.write(RESULT, result.to_json())
     return result
 
 
-def _compared(
+def _compare(
     runs: Sequence[ScoredRun],
     names: Sequence[str],
     margins: Mapping[str, float],
@@ -88,7 +99,10 @@ def _compared(
     trials: int,
     seed: int,
 ) -> ComparisonResult:
-    labels = _labels([run.folder for run in runs])
+    # Short labels: the folder's name, else its path, else a number behind it.
+    labels = [run.folder.resolve().name for run in runs]
+    labels = [x if labels.count(x) == 1 else str(run.folder) for x, run in zip(labels, runs, strict=True)]
+    labels = [f"{x} ({labels[:k].count(x) + 1})" if labels[:k].count(x) else x for k, x in enumerate(labels)]
     groups = Clusters(runs[0].patients)
     tallies = [[run.tallies[name] for name in names] for run in runs]
     draws = Resamples(groups, rng=generator(seed, "compare", "intervals"))
@@ -97,7 +111,7 @@ def _compared(
         paired_differences(tallies[0], mine, groups, trials=trials, rng=generator(seed, "compare", "differences"))
         for mine in track(tallies[1:], "comparing runs")
     ]
-    # Runs with the same counts on every study leave nothing to test, and what is no test is not corrected for.
+    # Runs with the same counts on every study leave nothing to test, and are not counted by the correction.
     tests = [one.p if one.patients else math.nan for differences in found for one in differences]
     adjusted = np.array(holm(tests)).reshape(len(found), len(names))
     records = []
@@ -109,12 +123,20 @@ def _compared(
             label: RunValue(tally.value, found.low, found.high, tally.n, tally.undefined, place)
             for label, tally, found, place in zip(labels, mine, ends, places, strict=True)
         }
-        against = tuple(
-            _against(labels[run + 1], mine[0], mine[run + 1], found[run][index], float(adjusted[run, index]))
-            for run in range(len(found))
-        )
         card = mine[0].metric
-        records.append(MetricComparison(name, card.direction, runs[0].signatures[name], values, against))
+        against = []
+        for label, other, differences, p in zip(labels[1:], mine[1:], found, adjusted[:, index].tolist(), strict=True):
+            difference = differences[index]
+            verdict: Verdict = "too few" if difference.too_few else "unclear"
+            if math.isnan(difference.difference):
+                verdict = "undefined"
+            elif not difference.patients:
+                verdict = "equal"
+            elif p < ALPHA:
+                verdict = "better" if (difference.difference > 0) == (card.direction == "higher") else "worse"
+            studies, right_or_wrong = count_wins(mine[0], other), _right_or_wrong(mine[0], other)
+            against.append(BaselineComparison(label, difference, p, verdict, studies, right_or_wrong))
+        records.append(MetricComparison(name, card.direction, runs[0].signatures[name], values, tuple(against)))
     gates = tuple(
         Gate(
             item.run,
@@ -135,22 +157,6 @@ def _compared(
         refused=dict(refused),
         gates=gates,
     )
-
-
-def _against(run: str, a: Tally, b: Tally, difference: PairedDifference, p_holm: float) -> BaselineComparison:
-    return BaselineComparison(
-        run, difference, p_holm, _verdict(difference, p_holm, a.metric), count_wins(a, b), _right_or_wrong(a, b)
-    )
-
-
-def _verdict(difference: PairedDifference, p_holm: float, card: Metric) -> Verdict:
-    if math.isnan(difference.difference):
-        return "undefined"
-    if not difference.patients:
-        return "equal"
-    if p_holm < ALPHA:
-        return "better" if (difference.difference > 0) == (card.direction == "higher") else "worse"
-    return "too few" if difference.too_few else "unclear"
 
 
 def count_wins(a: Tally, b: Tally) -> ByStudy | None:
@@ -186,39 +192,6 @@ def rank_values(values: Sequence[float], direction: Literal["higher", "lower"]) 
     ]
 
 
-def _labels(folders: Sequence[Path]) -> list[str]:
-    """Short names that tell the runs apart: the folder's name, else its path, else a number behind it."""
-    names = [folder.resolve().name for folder in folders]
-    names = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
-    return [f"{name} ({names[:k].count(name) + 1})" if names[:k].count(name) else name for k, name in enumerate(names)]
-
-
-def _write(
-    out: Path,
-    result: ComparisonResult,
-    runs: Sequence[ScoredRun],
-    margins: Mapping[str, float],
-    minimum_patients: int,
-    metrics: Sequence[str],
-    trials: int,
-    seed: int,
-) -> None:
-    """Write comparison.json; a finished comparison of the same content is left as it is."""
-    config: dict[str, Any] = {
-        "runs": [str(run.folder) for run in runs],
-        # A run that was scored again is another comparison, though its folder has the same name.
-        "content": [hashlib.sha256(read_bytes(run.folder / INDEX)).hexdigest()[:16] for run in runs],
-        "noninferior": dict(margins),
-        "minimum_patients": minimum_patients,
-        "metrics": list(metrics),
-        "trials": trials,
-    }
-    if finished(out, config, seed=seed):
-        return
-    with Run.open(out, config, seed=seed) as run:
-        run.write(RESULT, result.to_json())
-
-
 Verdict = Literal["better", "worse", "unclear", "too few", "equal", "undefined"]
 _MARKS = {"non-inferior": "PASS", "not shown": "FAIL", "not established": "NOT ESTABLISHED"}
 # Wide enough that no name is broken; a table takes what it needs.
@@ -230,9 +203,7 @@ class RunValue:
     """One metric of one run.
 
     Args:
-        value: Over the run; not-a-number when no study has one.
-        low: Lower end of its interval by patient.
-        high: Upper end.
+        value: Over the run, with the interval `low` to `high` by patient; not-a-number when no study has one.
         n: Studies that entered it.
         undefined: Studies without a value.
         rank: 1 for the best run, ties share the better rank; None without a value.
@@ -283,15 +254,7 @@ class BaselineComparison:
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """One metric over all runs.
-
-    Args:
-        metric: Name.
-        direction: Whether higher or lower is better.
-        signature: How it was computed, the same in every run.
-        values: By label of the run, the baseline first.
-        against: Every other run against the baseline.
-    """
+    """One metric over all runs, by label, and every other run against the baseline."""
 
     metric: str
     direction: Literal["higher", "lower"]
@@ -302,7 +265,7 @@ class MetricComparison:
 
 @dataclass(frozen=True)
 class Gate:
-    """A demand that a run must not be worse than the baseline by more than a margin."""
+    """A requirement that a run is not worse than the baseline by more than a margin."""
 
     run: str
     verdict: NonInferiority
@@ -316,12 +279,12 @@ class ComparisonResult:
         runs: Labels, the baseline first.
         folders: Where they are.
         n: Studies.
-        patients: Patients; the unit that is drawn and swapped.
+        patients: Patients; the unit that is resampled and swapped.
         tests: Number of tests that Holm's correction counts.
         alpha: Level of the verdicts after correction.
-        metrics: One record a metric, in the order of the baseline.
+        metrics: One record per metric, in the order of the baseline.
         refused: Metric → why it was not compared.
-        gates: Demands of non-inferiority and what became of them.
+        gates: Requirements of non-inferiority and their verdicts.
     """
 
     runs: tuple[str, ...]
@@ -337,10 +300,10 @@ class ComparisonResult:
     @property
     def ok(self) -> bool:
         """Whether every gate was passed; True without gates."""
-        return all(gate.verdict.shown for gate in self.gates)
+        return all(gate.verdict.established for gate in self.gates)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written into comparison.json."""
+        """The content of comparison.json."""
         return {
             "runs": list(self.runs),
             "folders": list(self.folders),
@@ -350,51 +313,52 @@ class ComparisonResult:
             "tests": self.tests,
             "alpha": self.alpha,
             "ok": self.ok,
-            "metrics": {one.metric: _metric_json(one) for one in self.metrics},
+            "metrics": {
+                one.metric: {
+                    "direction": one.direction,
+                    "signature": one.signature,
+                    "values": plain(one.values),
+                    "against": {
+                        item.run: {
+                            **plain(item.difference),
+                            "p_holm": plain(item.p_holm),
+                            "verdict": item.verdict,
+                            "by_study": plain(item.by_study),
+                            "mcnemar": plain(item.mcnemar),
+                        }
+                        for item in one.against
+                    },
+                }
+                for one in self.metrics
+            },
             "refused": dict(self.refused),
             "interval": METHOD,
-            "gates": [{"run": gate.run, **plain(gate.verdict), "shown": gate.verdict.shown} for gate in self.gates],
+            "gates": [
+                {"run": gate.run, **plain(gate.verdict), "shown": gate.verdict.established} for gate in self.gates
+            ],
         }
 
     def text(self) -> str:
         """Tables and sentences for a terminal, without a final newline."""
-        parts = [_head(self)]
+        of = "1 patient" if self.patients == 1 else f"{self.patients} patients"
+        tests = "1 test" if self.tests == 1 else f"{self.tests} tests"
+        p = f" p: permutation by patient, after Holm over {tests}." if self.tests else ""
+        parts = [f"{self.n} studies of {of}; baseline {self.runs[0]}. Intervals: 95 %, {METHOD}.{p}"]
         if len(self.runs) > 2:
-            parts.append(_ranking(self))
-        parts += [_versus(self, run, number) for number, run in enumerate(self.runs[1:])]
+            rows = [
+                [one.metric, *(f"{_number(value.value)} ({value.rank or '–'})" for value in one.values.values())]
+                for one in self.metrics
+            ]
+            parts.append(_table("values and ranks", ["metric", *self.runs], rows))
+        parts += [_compare_with_baseline(self, run, number) for number, run in enumerate(self.runs[1:])]
         parts += [f"not compared: {metric} ({why})" for metric, why in self.refused.items()]
         for gate in self.gates:
             parts.append(f"gate {_MARKS[gate.verdict.verdict]} for {gate.run}: {gate.verdict.sentence}")
         return "\n".join(parts)
 
 
-def _metric_json(one: MetricComparison) -> dict[str, Any]:
-    return {
-        "direction": one.direction,
-        "signature": one.signature,
-        "values": plain(one.values),
-        "against": {
-            item.run: {
-                **plain(item.difference),
-                "p_holm": plain(item.p_holm),
-                "verdict": item.verdict,
-                "by_study": plain(item.by_study),
-                "mcnemar": plain(item.mcnemar),
-            }
-            for item in one.against
-        },
-    }
-
-
-def _head(result: ComparisonResult) -> str:
-    of = "1 patient" if result.patients == 1 else f"{result.patients} patients"
-    tests = "1 test" if result.tests == 1 else f"{result.tests} tests"
-    p = f" p: permutation by patient, after Holm over {tests}." if result.tests else ""
-    return f"{result.n} studies of {of}; baseline {result.runs[0]}. Intervals: 95 %, {METHOD}.{p}"
-
-
-def _versus(result: ComparisonResult, run: str, number: int) -> str:
-    """One table; metrics without a difference to speak of are only named."""
+def _compare_with_baseline(result: ComparisonResult, run: str, number: int) -> str:
+    """One table; metrics that are equal or undefined are only named."""
     rows = []
     silent: dict[str, list[str]] = {"equal": [], "undefined": []}
     for one in result.metrics:
@@ -409,32 +373,20 @@ def _versus(result: ComparisonResult, run: str, number: int) -> str:
                 _number(found.a),
                 _number(found.b),
                 f"{_number(found.difference, '+')} [{_number(found.low, '+')}, {_number(found.high, '+')}]",
-                _p(item.p_holm),
+                "–" if math.isnan(item.p_holm) else "<0.0001" if item.p_holm < 0.0001 else f"{item.p_holm:.4f}",
                 item.verdict,
                 "–" if study is None else f"{study.win}/{study.tie}/{study.lose}",
             ]
         )
     head = ["metric", "baseline", run, "difference", "p", "verdict", "win/tie/lose"]
     lines = [_table(f"{run} against {result.runs[0]}", head, rows)] if rows else [f"{run} against {result.runs[0]}"]
-    told = {"equal": "the same counts on every study", "undefined": "no value in one of the two"}
-    lines += [f"{told[kind]}: {', '.join(names)}" for kind, names in silent.items() if names]
+    reasons = {"equal": "the same counts on every study", "undefined": "no value in one of the two"}
+    lines += [f"{reasons[kind]}: {', '.join(names)}" for kind, names in silent.items() if names]
     return "\n".join(lines)
-
-
-def _ranking(result: ComparisonResult) -> str:
-    rows = [
-        [one.metric, *(f"{_number(value.value)} ({value.rank or '–'})" for value in one.values.values())]
-        for one in result.metrics
-    ]
-    return _table("values and ranks", ["metric", *result.runs], rows)
 
 
 def _number(value: float, sign: str = "") -> str:
     return "–" if math.isnan(value) else f"{value:{sign}.4f}"
-
-
-def _p(value: float) -> str:
-    return "–" if math.isnan(value) else "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

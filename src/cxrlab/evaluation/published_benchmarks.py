@@ -18,11 +18,12 @@ from cxrlab.evaluation.metric_choice import OpenJudge
 from cxrlab.evaluation.report_files import Row, parse_age, parse_report, read_rows
 from cxrlab.evaluation.validate import compare_with_raters, score_pairs
 from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_per_rater, tau_with_interval
 from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.tally import Matrix
 
 DATA, FOLDER = "preference_data.json", "radiologist_annotations"
-PEER = "rougeL:google"  # what a new metric is asked to beat
+PEER = "rougeL:google"  # every metric is compared with this one
 _CANDIDATE = re.compile(r"(C\d+)_report")
 
 
@@ -31,8 +32,8 @@ class RadPref:
     """The benchmark as read.
 
     Args:
-        pairs: One a candidate that someone rated; `patient` is the study.
-        raters: Names of the raters.
+        pairs: One per candidate that someone rated; `patient` is the study.
+        raters: Their names.
         ratings: [pairs, raters], not-a-number where a rater gave none.
         unrated: Candidates without any rating, which stay out.
     """
@@ -60,7 +61,16 @@ def read_radpref(root: Path) -> RadPref:
     cases = read_json(file)
     if not isinstance(cases, list) or not cases:
         raise DataError(f"{file} must hold a list of studies; is {root} the folder of RadPref?")
-    raters = {name: _annotations(path) for name, path in _rater_files(root).items()}
+    files = sorted(root.glob("user_*.json")) or sorted((root / FOLDER).glob("user_*.json"))
+    if not files:
+        raise DataError(f"{root} has no user_*.json, nor has its folder {FOLDER}; name the folder of RadPref.")
+    raters: dict[str, dict[str, Any]] = {}
+    for path in files:
+        value = read_json(path)
+        annotations = value.get("annotations") if isinstance(value, dict) else None
+        if not isinstance(annotations, dict):
+            raise DataError(f"{path} has no object 'annotations'; it is not a rater's file of RadPref.")
+        raters[path.stem] = annotations
     ids = [case.get("id") if isinstance(case, dict) else None for case in cases]
     if twice := [key for key in ids if key is not None and ids.count(key) > 1]:
         raise DataError(f"{file} has the study {short_repr(twice[0])} twice; its ratings would count twice.")
@@ -68,7 +78,17 @@ def read_radpref(root: Path) -> RadPref:
     for number, case in enumerate(cases):
         place = f"{file}, entry {number + 1}"
         for key, pair in _radpref_pairs(case, place):
-            row = [_rating(given, pair.patient, key, name) for name, given in raters.items()]
+            row = []
+            for name, given in raters.items():
+                entry = given.get(pair.patient)
+                answer = entry.get(key) if isinstance(entry, dict) else None
+                rating = answer.get("rating") if isinstance(answer, dict) else None
+                if rating is not None and (isinstance(rating, bool) or not isinstance(rating, (int, float))):
+                    raise DataError(
+                        f"the rating of {name} for '{pair.patient}', {key}, is {short_repr(rating)}; it must be a "
+                        "number."
+                    )
+                row.append(float("nan") if rating is None else float(rating))
             if all(np.isnan(value) for value in row):
                 unrated += 1
             else:
@@ -82,19 +102,16 @@ def read_radpref(root: Path) -> RadPref:
 class RadPrefBenchmark:
     """Kendall τ-b of every metric against the mean rating, preferences, and what the raters reach themselves.
 
-    Args:
-        config: Settings; the files are read at once.
+    The files are read at once.
     """
 
     def __init__(self, config: ValidateConfig) -> None:
-        assert config.root is not None  # the settings see to it
+        assert config.root is not None  # checked by ValidateConfig
         self._config, self._data = config, read_radpref(config.root)
         self.batch = Batch(self._data.pairs)
 
-    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The figures; see `validate.Benchmark`."""
-        from cxrlab.metrics.statistics.agreement import leave_one_out_tau
-
+    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The content of `validation.json`; see `validate.Benchmark`."""
         data = self._data
         values = score_pairs(self.batch, names, judges)
         found = {name: self._agreement(name, values) for name in values}
@@ -105,13 +122,11 @@ class RadPrefBenchmark:
             "studies": len(set(data.studies)),
             "unrated": data.unrated,
             "metrics": found,
-            "ceiling": {"leave_one_out_tau": leave_one_out_tau(data.ratings) if len(data.raters) > 1 else []},
+            "ceiling": {"leave_one_out_tau": tau_per_rater(data.ratings) if len(data.raters) > 1 else []},
             "raters": compare_raters(data, values, found, [judge.metrics[0] for judge in judges]),
         }
 
     def _agreement(self, name: str, values: Mapping[str, Matrix]) -> dict[str, Any]:
-        from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_with_interval
-
         data, seed, trials = self._data, self._config.seed, self._config.trials
         rng = generator(seed, "radpref")  # the same resamples for every metric
         tau = tau_with_interval(values[name], data.mean, data.studies, trials=trials, rng=rng)
@@ -132,29 +147,28 @@ def compare_raters(
 ) -> dict[str, Any]:
     """Each rater's mean absolute difference to the mean of the others, beside that of the best metric.
 
-    A metric does not speak in ratings from 1 to 5, so a straight line from value to mean rating is
-    fitted on all studies but the one in question.
+    A metric is not on the raters' scale from 1 to 5, so a straight line from value to mean rating is fitted on all
+    studies but the one in question.
 
     Args:
         data: The ratings.
         values: Metric → value of each pair, higher better.
-        found: Metric → its agreement, by which the best is found.
+        found: Metric → its agreement, by which the best is chosen.
         judges: Metrics of judges by language models, which have a table each under "judges".
     """
     if len(data.raters) < 2:
         return {}
-    each = {name: _beside_raters(data, name, values[name]) for name in judges}
-    told: dict[str, Any] = {"judges": each} if each else {}
     taus = {name: row["tau"] for name, row in found.items() if not np.isnan(row["tau"])}
-    if not taus:
-        return told
-    best = max(taus, key=lambda name: taus[name])
+    best = max(taus, key=lambda name: taus[name], default=None)
+    tables = {}
+    for name in dict.fromkeys([*judges, *([] if best is None else [best])]):
+        predicted = predict_ratings(values[name], data.mean, data.studies)
+        tables[name] = compare_with_raters(data.ratings, data.raters, name, predicted)
+    of_judges: dict[str, Any] = {"judges": {name: tables[name] for name in judges}} if judges else {}
+    if best is None:
+        return of_judges
     scale = "a straight line from value to mean rating, fitted without the study in question"
-    return {**_beside_raters(data, best, values[best]), "scale": scale, **told}
-
-
-def _beside_raters(data: RadPref, name: str, values: Matrix) -> dict[str, Any]:
-    return compare_with_raters(data.ratings, data.raters, name, predict_ratings(values, data.mean, data.studies))
+    return {**tables[best], "scale": scale, **of_judges}
 
 
 def predict_ratings(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:
@@ -173,22 +187,6 @@ def predict_ratings(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> 
     return judged
 
 
-def _rater_files(root: Path) -> dict[str, Path]:
-    places = [root, root / FOLDER]
-    files = next((found for place in places if (found := sorted(place.glob("user_*.json")))), [])
-    if not files:
-        raise DataError(f"{root} has no user_*.json, nor has its folder {FOLDER}; name the folder of RadPref.")
-    return {file.stem: file for file in files}
-
-
-def _annotations(file: Path) -> Mapping[str, Any]:
-    value = read_json(file)
-    found = value.get("annotations") if isinstance(value, dict) else None
-    if not isinstance(found, dict):
-        raise DataError(f"{file} has no object 'annotations'; it is not a rater's file of RadPref.")
-    return found
-
-
 def _radpref_pairs(case: Any, place: str) -> list[tuple[str, Pair]]:
     if not isinstance(case, dict) or not isinstance(case.get("id"), str):
         raise DataError(f"{place} must be an object with a text 'id', not {short_repr(case)}.")
@@ -196,25 +194,14 @@ def _radpref_pairs(case: Any, place: str) -> list[tuple[str, Pair]]:
         raise DataError(f"{place} ('{case['id']}') has no 'ground_truth_report'.")
     indication = case.get("Indication")
     context = Context(parse_age(case.get("PatientAge"), place), indication if isinstance(indication, str) else None)
-    told = parse_report(case["ground_truth_report"], f"{place}, 'ground_truth_report'")
+    reference = parse_report(case["ground_truth_report"], f"{place}, 'ground_truth_report'")
     keys = [found[1] for key in case if (found := _CANDIDATE.fullmatch(key))]
     if not keys:
         raise DataError(f"{place} ('{case['id']}') has no candidate such as 'C1_report'.")
     texts = {key: parse_report(case[f"{key}_report"], f"{place}, '{key}_report'") for key in keys}
-    return [(key, Pair(f"{case['id']}:{key}", told, text, case["id"], context=context)) for key, text in texts.items()]
-
-
-def _rating(given: Mapping[str, Any], study: str, candidate: str, rater: str) -> float:
-    entry = given.get(study)
-    judged = entry.get(candidate) if isinstance(entry, dict) else None
-    rating = judged.get("rating") if isinstance(judged, dict) else None
-    if rating is None:
-        return float("nan")
-    if isinstance(rating, bool) or not isinstance(rating, (int, float)):
-        raise DataError(
-            f"the rating of {rater} for '{study}', {candidate}, is {short_repr(rating)}; it must be a number."
-        )
-    return float(rating)
+    return [
+        (key, Pair(f"{case['id']}:{key}", reference, text, case["id"], context=context)) for key, text in texts.items()
+    ]
 
 
 REPORTS = "50_samples_gt_and_candidates.csv"
@@ -222,7 +209,7 @@ COUNTS = "6_valid_raters_per_rater_error_categories.csv"
 _NEEDED = ("study_number", "candidate_type", "rater_index", "clinically_significant", "num_errors")
 _NOT_CANDIDATES = ("study_id", "gt_report", "")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# Counts in the raters' own unit, errors a report, so that they can be set beside a rater: ours, and the judge's.
+# Counts in the raters' own unit, errors per report: by rule, and by the judge that counts.
 RULES = {"total": "errors.total", "significant": "errors.significant"}
 COUNTING = "chexprompt"
 
@@ -232,10 +219,10 @@ class RexVal:
     """The benchmark as read.
 
     Args:
-        pairs: One a candidate; `patient` is the study.
+        pairs: One per candidate; `patient` is the study.
         raters: Their indices, in order.
         total: Errors counted [pairs, raters].
-        significant: Of these the significant ones.
+        significant: The clinically significant ones among them.
     """
 
     pairs: tuple[Pair, ...]
@@ -254,7 +241,14 @@ def read_rexval(root: Path) -> RexVal:
     reports, counts = (tuple(row for _, row in read_rows(root / name)) for name in (REPORTS, COUNTS))
     if missing := [key for key in _NEEDED if key not in counts[0].values]:
         raise DataError(f"{root / COUNTS} has no column '{missing[0]}'; it needs {', '.join(_NEEDED)}.")
-    pairs = _rexval_pairs(reports)
+    kinds = [key for key in reports[0].values if key not in _NOT_CANDIDATES]
+    if not kinds:
+        raise DataError(f"{reports[0].place} has no column with candidates beside gt_report.")
+    pairs = [
+        Pair(f"{number}:{kind}", row.text("gt_report"), row.text(kind), str(number))
+        for number, row in enumerate(reports)
+        for kind in kinds
+    ]
     place = {pair.id: index for index, pair in enumerate(pairs)}
     names = _study_names(reports, counts)
     raters = sorted({_cell(row, "rater_index") for row in counts}, key=lambda name: (len(name), name))
@@ -263,30 +257,38 @@ def read_rexval(root: Path) -> RexVal:
         key = f"{names[_cell(row, 'study_number')]}:{_cell(row, 'candidate_type').lower()}"
         if key not in place:
             raise DataError(f"{row.place}: there is no candidate '{_cell(row, 'candidate_type')}' in {root / REPORTS}.")
-        number, spot = _number(row), (place[key], raters.index(_cell(row, "rater_index")))
-        total[spot] += number
-        if _truth(row):
-            significant[spot] += number
+        try:
+            number = float(_cell(row, "num_errors"))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            raise DataError(
+                f"{row.place}: 'num_errors' is {row.values['num_errors']!r}; it must be a number of at least 0."
+            )
+        word = _cell(row, "clinically_significant").lower()
+        if word not in _TRUTH:
+            raise DataError(f"{row.place}: 'clinically_significant' is {word!r}; it must be True or False.")
+        cell = (place[key], raters.index(_cell(row, "rater_index")))
+        total[cell] += number
+        if _TRUTH[word]:
+            significant[cell] += number
     return RexVal(tuple(pairs), tuple(raters), total, significant)
 
 
 class RexValBenchmark:
-    """Kendall τ-b of every metric against the mean counts, and whoever counts errors beside the raters.
+    """Kendall τ-b of every metric with the mean counts, and rules and judges that count errors beside the raters.
 
-    Args:
-        config: Settings; the files are read at once.
+    The files are read at once.
     """
 
     def __init__(self, config: ValidateConfig) -> None:
-        assert config.root is not None  # the settings see to it
+        assert config.root is not None  # checked by ValidateConfig
         self._config, self._data = config, read_rexval(config.root)
         self._truths = {"": self._data.total, "_significant": self._data.significant}
         self.batch = Batch(self._data.pairs)
 
-    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The figures; see `validate.Benchmark`."""
-        from cxrlab.metrics.statistics.agreement import leave_one_out_tau
-
+    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The content of `validation.json`; see `validate.Benchmark`."""
         data = self._data
         values = score_pairs(self.batch, names, judges)
         several = len(data.raters) > 1
@@ -298,16 +300,14 @@ class RexValBenchmark:
             "studies": len(set(data.studies)),
             "metrics": {name: self._agreement(scores) for name, scores in values.items()},
             "ceiling": {
-                "leave_one_out_tau": leave_one_out_tau(-data.total) if several else [],
-                "leave_one_out_tau_significant": leave_one_out_tau(-data.significant) if several else [],
+                "leave_one_out_tau": tau_per_rater(-data.total) if several else [],
+                "leave_one_out_tau_significant": tau_per_rater(-data.significant) if several else [],
             },
             "raters": self._raters(values, counting) if several else {},
             "differences": self._differences(values, counting),
         }
 
     def _agreement(self, scores: Matrix) -> dict[str, Any]:
-        from cxrlab.metrics.statistics.agreement import tau_with_interval
-
         row: dict[str, Any] = {}
         for suffix, counts in self._truths.items():
             rng = generator(self._config.seed, "rexval")
@@ -319,23 +319,20 @@ class RexValBenchmark:
         return row
 
     def _raters(self, values: Mapping[str, Matrix], judges: Sequence[OpenJudge]) -> dict[str, Any]:
-        """Our counts in a rater's seat, and those of every judge that counts, all errors and the significant ones."""
-        rules = self._seats(values, RULES)
-        each = {judge.name: self._seats(values, list_count_metrics(judge)) for judge in judges}
-        return {**rules, "judges": each} if each else rules
-
-    def _seats(self, values: Mapping[str, Matrix], metrics: Mapping[str, str]) -> dict[str, Any]:
-        """`total` or `significant` → table of the raters; nothing for a count that was not asked for."""
-        return {
-            which: compare_with_raters(getattr(self._data, which), self._data.raters, name, -values[name])
-            for which, name in metrics.items()
-            if name in values
+        """Counts by rule and by each judge beside the raters: `total` or `significant` → table, for chosen metrics."""
+        tables: dict[str, dict[str, Any]] = {
+            counter: {
+                which: compare_with_raters(getattr(self._data, which), self._data.raters, name, -values[name])
+                for which, name in metrics.items()
+                if name in values
+            }
+            for counter, metrics in {"": RULES, **{judge.name: list_count_metrics(judge) for judge in judges}}.items()
         }
+        rules = tables.pop("")
+        return {**rules, "judges": tables} if tables else rules
 
     def _differences(self, values: Mapping[str, Matrix], judges: Sequence[OpenJudge]) -> dict[str, Any]:
         """How much better each further judge that counts orders the reports than the first, on the same resamples."""
-        from cxrlab.metrics.statistics.agreement import tau_difference
-
         found: dict[str, Any] = {}
         for judge in judges[1:]:
             found[judge.name] = {"above": judges[0].name}
@@ -357,26 +354,15 @@ def list_count_metrics(judge: OpenJudge) -> dict[str, str]:
     return {"total": f"{COUNTING}:{model}", "significant": f"{COUNTING}.significant:{model}"}
 
 
-def _rexval_pairs(reports: tuple[Row, ...]) -> list[Pair]:
-    kinds = [key for key in reports[0].values if key not in _NOT_CANDIDATES]
-    if not kinds:
-        raise DataError(f"{reports[0].place} has no column with candidates beside gt_report.")
-    return [
-        Pair(f"{number}:{kind}", row.text("gt_report"), row.text(kind), str(number))
-        for number, row in enumerate(reports)
-        for kind in kinds
-    ]
-
-
 def _study_names(reports: tuple[Row, ...], counts: tuple[Row, ...]) -> dict[str, str]:
-    """What the counts call a study → its row, counted from 0."""
-    asked = {_cell(row, "study_number") for row in counts}
+    """The counts' name of each study → its row, counted from 0."""
+    wanted = {_cell(row, "study_number") for row in counts}
     by_row = {str(number): str(number) for number in range(len(reports))}
     by_id = {str(row.values.get("study_id")): str(number) for number, row in enumerate(reports)}
     for names in (by_row, by_id):
-        if asked <= names.keys():
+        if wanted <= names.keys():
             return names
-    stray = min(asked - by_row.keys())
+    stray = min(wanted - by_row.keys())
     row = next(row for row in counts if _cell(row, "study_number") == stray)
     raise DataError(f"{row.place}: there is no study '{stray}' among the {len(reports)} of {REPORTS} (from 0).")
 
@@ -386,25 +372,6 @@ def _cell(row: Row, key: str) -> str:
     if not value:
         raise DataError(f"{row.place}: '{key}' is empty.")
     return value.removesuffix(".0")
-
-
-def _number(row: Row) -> float:
-    try:
-        number = float(_cell(row, "num_errors"))
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise DataError(
-            f"{row.place}: 'num_errors' is {row.values['num_errors']!r}; it must be a number of at least 0."
-        )
-    return number
-
-
-def _truth(row: Row) -> bool:
-    word = _cell(row, "clinically_significant").lower()
-    if word not in _TRUTH:
-        raise DataError(f"{row.place}: 'clinically_significant' is {word!r}; it must be True or False.")
-    return _TRUTH[word]
 
 
 CASES = "cases.json"
@@ -449,20 +416,16 @@ def read_radjudge(root: Path) -> list[Case]:
 
 
 class RadJudgeBenchmark:
-    """How many cases each metric ranks as expected.
-
-    Args:
-        config: Settings; the cases are read at once.
-    """
+    """How many cases each metric ranks as expected. The cases are read at once."""
 
     def __init__(self, config: ValidateConfig) -> None:
-        assert config.root is not None  # the settings see to it
+        assert config.root is not None  # checked by ValidateConfig
         self._tie, self._cases = config.tie, read_radjudge(config.root)
         self._places = [(case, key) for case in self._cases for key in case.pairs]
         self.batch = Batch([case.pairs[key] for case, key in self._places])
 
-    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The figures; see `validate.Benchmark`."""
+    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The content of `validation.json`; see `validate.Benchmark`."""
         metrics = {}
         for name, column in score_pairs(self.batch, names, judges).items():
             scored: dict[str, dict[str, float]] = {}
@@ -514,7 +477,7 @@ def _ranking_case(item: Any, place: str) -> Case:
     place = f"{place} ('{key}')"
     if not isinstance(candidates, dict) or len(candidates) < 2:
         raise DataError(f"{place} needs an object of two or more candidates.")
-    told = parse_report(item["ground_truth"], f"{place}, 'ground_truth'")
+    reference = parse_report(item["ground_truth"], f"{place}, 'ground_truth'")
     shared = item.get("context")
     pairs = {}
     for name, entry in candidates.items():
@@ -522,17 +485,14 @@ def _ranking_case(item: Any, place: str) -> Case:
         entry = entry if isinstance(entry, dict) else {"text": entry}
         if "text" not in entry:
             raise DataError(f"{spot} has no 'text'.")
-        context = _context(entry.get("context") or shared, spot)
-        pairs[name] = Pair(f"{key}:{name}", told, parse_report(entry["text"], spot), key, context=context)
+        given = entry.get("context") or shared
+        if given is not None and not isinstance(given, dict):
+            raise DataError(
+                f"{spot}: the context is {short_repr(given)}; it must be an object with age and indication."
+            )
+        fields = {str(k).lower().removeprefix("patient").strip("_ "): item for k, item in (given or {}).items()}
+        indication = fields.get("indication")
+        context = Context(parse_age(fields.get("age"), spot), indication if isinstance(indication, str) else None)
+        pairs[name] = Pair(f"{key}:{name}", reference, parse_report(entry["text"], spot), key, context=context)
     found = parse_ranking(item["expected_ranking"], candidates, place)
     return Case(key, str(item.get("category", "")), pairs, found)
-
-
-def _context(value: Any, place: str) -> Context:
-    if value is None:
-        return Context()
-    if not isinstance(value, dict):
-        raise DataError(f"{place}: the context is {short_repr(value)}; it must be an object with age and indication.")
-    told = {str(key).lower().removeprefix("patient").strip("_ "): item for key, item in value.items()}
-    indication = told.get("indication")
-    return Context(parse_age(told.get("age"), place), indication if isinstance(indication, str) else None)

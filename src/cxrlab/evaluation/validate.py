@@ -1,14 +1,14 @@
-"""Metrics measured: against radiologists, ranking cases, or reports whose errors are known.
+"""Validate metrics against radiologists' ratings, ranking cases, or reports with known errors.
 
-validation.json   the benchmark's figures, by metric
-judged.jsonl      what judges by language models said of each pair, where there are any
+    validation.json   the benchmark's figures, by metric
+    judged.jsonl      the answers of judges by language models for each pair, where there are any
 
-With judges also answers.sqlite and requests.jsonl, see `models.asked_once`: a run that was stopped asks nothing twice.
+With judges also answers.sqlite and requests.jsonl, see `models.asked_once`: a resumed run asks nothing twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ from cxrlab.evaluation.metric_choice import (
 )
 from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.statistics.agreement import compare_with_each_rater
 from cxrlab.metrics.tally import Family, Matrix, Tally
 
 VALIDATION, JUDGED = "validation.json", "judged.jsonl"
@@ -53,20 +54,15 @@ SYNTHETIC = ("phantom",)  # the others are reports of patients
 
 
 class Benchmark(Protocol):
-    """Pairs whose merit is known; made from the settings, it has read its files."""
+    """Pairs of known quality; constructed from the settings, it has read its files."""
 
     @property
     def batch(self) -> Batch:
         """The pairs."""
         ...
 
-    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The figures of `validation.json`.
-
-        Args:
-            names: Names or groups of metrics; the default ones when None.
-            judges: Judges by language models, open.
-        """
+    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The content of `validation.json` for these metrics (the default ones when None) and open judges."""
         ...
 
 
@@ -82,34 +78,31 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
     select_metrics(names, beside_judges=bool(judges))
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
-    # asked: their answers are kept in it as they come.
-    with open_judges(judges, config.llm, [_shown(config)], out, config.judging) as opened:
+    # asked: their answers are stored in it as they come.
+    source = EgressData(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
+    with open_judges(judges, config.llm, [source], out, config.judging) as opened:
         if out is None:
-            return _measured(benchmark, names, opened)[0]
+            return _measure(benchmark, names, opened)[0]
         with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
-            found, judged = _measured(benchmark, names, opened)
+            figures, judged = _measure(benchmark, names, opened)
             if opened:
                 run.write(JUDGED, judged)
-            run.write(VALIDATION, found)
-    return found
+            run.write(VALIDATION, figures)
+    return figures
 
 
-def _measured(
+def _measure(
     benchmark: Benchmark, names: Sequence[str] | None, judges: Sequence[OpenJudge]
 ) -> tuple[Mapping[str, Any], str]:
     """The content of both files."""
-    found = benchmark.measured(names, judges)
+    figures = benchmark.measure(names, judges)
     evidence = collect_evidence(judges, benchmark.batch)
     lines = [
         dumps({"id": pair.id, "judged": evidence_for_pair(evidence, place)})
         for place, pair in enumerate(benchmark.batch.pairs)
     ]
-    told: Mapping[str, Any] = plain({**found, "judges": count_answers(evidence)})
-    return told, "".join(f"{line}\n" for line in lines)
-
-
-def _shown(config: ValidateConfig) -> EgressData:
-    return EgressData(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
+    content: Mapping[str, Any] = plain({**figures, "judges": count_answers(evidence)})
+    return content, "".join(f"{line}\n" for line in lines)
 
 
 def score_pairs(
@@ -117,12 +110,7 @@ def score_pairs(
 ) -> dict[str, Matrix]:
     """Metric → value of each pair [N], negated where lower is better; not-a-number where undefined.
 
-    A metric whose value for a single pair means nothing is left out.
-
-    Args:
-        batch: The pairs.
-        names: Names or groups of metrics; the default ones when None.
-        judges: Judges by language models, whose metrics follow.
+    Metrics of judges follow those of `names`. A metric whose value for a single pair means nothing is left out.
     """
     wanted = metric_names(names)
     tallies = [
@@ -138,27 +126,25 @@ def compare_with_raters(ratings: Matrix, raters: Sequence[str], name: str, judge
     Args:
         ratings: [pairs, raters], at least two raters; not-a-number where one did not rate.
         raters: Their names.
-        name: The metric that sits in their seats.
-        judged: Its values [pairs] in the raters' unit; a pair without one stays out, as `n` tells.
+        name: The metric that judges.
+        judged: Its values [pairs] in the raters' unit; a pair without one stays out and is not counted in `n`.
     """
-    from cxrlab.metrics.statistics.agreement import leave_one_rater_out
-
-    rows = [asdict(one) for one in leave_one_rater_out(ratings, judged)]
+    rows = [asdict(one) for one in compare_with_each_rater(ratings, judged)]
     means = {key: float(np.mean([row[key] for row in rows])) for key in ("rater_difference", "judge_difference")}
     by_rater = {raters[row["rater"]]: {key: value for key, value in row.items() if key != "rater"} for row in rows}
     return {"judge": name, "by_rater": by_rater, "mean": means}
 
 
 def format_validation(found: Mapping[str, Any]) -> str:
-    """What a validation came to, best metric first, for a terminal."""
-    lines = _ranked(found) if found["benchmark"] == "radjudge" else _correlated(found)
+    """The figures of a validation, best metric first, for a terminal."""
+    lines = _format_cases(found) if found["benchmark"] == "radjudge" else _format_correlations(found)
     return "\n".join([*lines, *format_unreadable_answers(found.get("judges", {}))])
 
 
-def _ranked(found: Mapping[str, Any]) -> Iterator[str]:
+def _format_cases(found: Mapping[str, Any]) -> Iterator[str]:
     metrics = found["metrics"]
     width = max(map(len, metrics), default=6)
-    for name in sorted(filter(_whole, metrics), key=lambda name: -metrics[name]["passed"]):
+    for name in sorted(_hide_error_counts(metrics), key=lambda name: -metrics[name]["passed"]):
         row = metrics[name]
         wrong = [case for case, right in row["cases"].items() if not right]
         failed = f"   wrong: {', '.join(wrong)}" if 0 < len(wrong) <= 10 else ""
@@ -166,48 +152,62 @@ def _ranked(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"values within {found['tie']:g} of each other count as equal"
 
 
-def _correlated(found: Mapping[str, Any]) -> Iterator[str]:
+def _format_correlations(found: Mapping[str, Any]) -> Iterator[str]:
     metrics = found["metrics"]
     width = max([6, *map(len, metrics)])
-    extra = next((key for key in ("tau_significant", "preference_accuracy") if _any_has(metrics, key)), None)
-    title = {"tau_significant": "tau, significant errors", "preference_accuracy": "right preferences"}.get(
-        extra or "", ""
-    )
-    yield f"{'metric':<{width}}  {'tau':<24}  {title}"
+    titles = {"tau_significant": "tau, significant errors", "preference_accuracy": "right preferences", "": ""}
+    extra = next(key for key in titles if not key or any(key in row for row in metrics.values()))
+    yield f"{'metric':<{width}}  {'tau':<24}  {titles[extra]}"
     # A metric without an order (null) comes last.
-    for name in sorted(filter(_whole, metrics), key=lambda name: -_order(metrics[name]["tau"])):
+    taus = {name: -2.0 if row["tau"] is None else row["tau"] for name, row in metrics.items()}
+    for name in sorted(_hide_error_counts(metrics), key=lambda name: -taus[name]):
         row = metrics[name]
-        last = "" if extra is None else _tau(row, "_significant") if extra == "tau_significant" else _number(row[extra])
-        yield f"{name:<{width}}  {_tau(row, ''):<24}  {last:<24}  {_share(row, found)}".rstrip()
-    ceiling = found.get("ceiling", {}).get("leave_one_out_tau")
-    if ceiling:
+        last = _tau(row, "_significant") if extra == "tau_significant" else _number(row[extra]) if extra else ""
+        # The pairs that a metric leaves out may be the hard ones.
+        n, pairs = row.get("n"), found.get("n")
+        share = f"n {n:,} of {pairs:,}" if n is not None and pairs is not None and n < pairs else ""
+        yield f"{name:<{width}}  {_tau(row, ''):<24}  {last:<24}  {share}".rstrip()
+    if ceiling := found.get("ceiling", {}).get("leave_one_out_tau"):
         yield f"ceiling, one rater against the others: {', '.join(map(_number, ceiling))}"
     raters = found.get("raters", {})
-    yield from _rater_lines({key: table for key, table in raters.items() if key != "judges"})
-    yield from _judge_lines(raters.get("judges", {}), found.get("differences", {}))
-    yield from _sensitivity_lines(found.get("sensitivity", {}))
+    for which, table in _tables({key: table for key, table in raters.items() if key != "judges"}):
+        for rater, row in table["by_rater"].items():
+            who = f"{which} errors, {_who(rater)}" if which else _who(rater)
+            yield (
+                f"{who}: {_number(row['rater_difference'])} from the other raters on average, {table['judge']} "
+                f"{_number(row['judge_difference'])} ({_p(row['p'])})"
+            )
+    yield from _format_judges(raters.get("judges", {}), found.get("differences", {}))
+    if rows := found.get("sensitivity", {}).get("rows", {}):
+        yield "sensitivity: does each metric fall where something is made wrong, and stay where nothing is?"
+        for name in _hide_error_counts(next(iter(rows.values()))["metrics"]):
+            wrong = [edit for edit, row in rows.items() if not row["metrics"][name]["right"]]
+            yield f"  {name}: {'right' if not wrong else 'wrong at ' + ', '.join(wrong)}"
 
 
-def _judge_lines(judges: Mapping[str, Any], differences: Mapping[str, Any]) -> Iterator[str]:
-    """Judges by language models side by side: in each rater's seat, and against the first of them."""
+def _format_judges(judges: Mapping[str, Any], differences: Mapping[str, Any]) -> Iterator[str]:
+    """Judges by language models side by side: beside each rater, and against the first of them."""
     if judges:
         yield (
-            "judges in each rater's seat, one rater left out: mean absolute difference to the others beside the "
+            "judges in place of each rater, one rater left out: mean absolute difference to the others beside the "
             "raters' own; judge minus rater, with a paired t-test, for each (below 0: the judge is closer)"
         )
-    width = max((len(table["judge"]) for found in judges.values() for _, table in _tables(found)), default=0)
-    for found in judges.values():
-        for _, table in _tables(found):
-            rows, mean = table["by_rater"], table["mean"]
-            tests = ", ".join(f"{_who(rater)} {_gap(row)} ({_p(row['p'])})" for rater, row in rows.items())
-            least = min(row["n"] for row in rows.values())
-            both = f"{_number(mean['judge_difference'])} beside {_number(mean['rater_difference'])}"
-            yield f"  {table['judge']:<{width}}  {both}  n {least}  {tests}"
-    for judge, row in differences.items():
+    tables = [table for found in judges.values() for _, table in _tables(found)]
+    width = max((len(table["judge"]) for table in tables), default=0)
+    for table in tables:
+        tests = []
+        for rater, row in table["by_rater"].items():
+            judge, other = row["judge_difference"], row["rater_difference"]
+            gap = "–" if judge is None or other is None else f"{judge - other:+.3f}"
+            tests.append(f"{_who(rater)} {gap} ({_p(row['p'])})")
+        mean, least = table["mean"], min(row["n"] for row in table["by_rater"].values())
+        both = f"{_number(mean['judge_difference'])} beside {_number(mean['rater_difference'])}"
+        yield f"  {table['judge']:<{width}}  {both}  n {least}  {', '.join(tests)}"
+    for name, row in differences.items():
         for which in (key for key in ("total", "significant") if key in row):
-            gap = row[which]
-            ends = f"[{_number(gap['low'])}, {_number(gap['high'])}]"
-            yield f"{judge} above {row['above']}, tau of {which} errors: {_number(gap['difference'])} {ends}"
+            change = row[which]
+            ends = f"[{_number(change['low'])}, {_number(change['high'])}]"
+            yield f"{name} above {row['above']}, tau of {which} errors: {_number(change['difference'])} {ends}"
 
 
 def _tables(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -215,56 +215,17 @@ def _tables(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
     yield from [("", found)] if "by_rater" in found else found.items()
 
 
-def _rater_lines(raters: Mapping[str, Any]) -> Iterator[str]:
-    for which, table in _tables(raters):
-        for rater, row in table["by_rater"].items():
-            who = f"{which} errors, {_who(rater)}" if which else _who(rater)
-            yield (
-                f"{who}: {_number(row['rater_difference'])} from the other raters on average, {table['judge']} "
-                f"{_number(row['judge_difference'])} ({_p(row['p'])})"
-            )
-
-
-def _sensitivity_lines(table: Mapping[str, Any]) -> Iterator[str]:
-    rows = table.get("rows", {})
-    if not rows:
-        return
-    yield "sensitivity: does each metric fall where something is made wrong, and stay where nothing is?"
-    for name in filter(_whole, next(iter(rows.values()))["metrics"]):
-        wrong = [edit for edit, row in rows.items() if not row["metrics"][name]["right"]]
-        yield f"  {name}: {'right' if not wrong else 'wrong at ' + ', '.join(wrong)}"
-
-
-def _whole(name: str) -> bool:
-    """False for one of the twelve counts, which measures one kind of error alone and fills a terminal."""
-    return not is_error_count(name)
-
-
-def _order(tau: float | None) -> float:
-    return -2.0 if tau is None else tau
-
-
-def _any_has(metrics: Mapping[str, Mapping[str, Any]], key: str) -> bool:
-    return any(key in row for row in metrics.values())
+def _hide_error_counts(names: Iterable[str]) -> list[str]:
+    """Without the twelve counts, each of one kind of error alone, which would fill a terminal."""
+    return [name for name in names if not is_error_count(name)]
 
 
 def _tau(row: Mapping[str, Any], suffix: str) -> str:
     return f"{_number(row[f'tau{suffix}'])} [{_number(row[f'low{suffix}'])}, {_number(row[f'high{suffix}'])}]"
 
 
-def _share(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """How many pairs a metric has a value for, where it has not one for each: those left out may be the hard ones."""
-    known, pairs = row.get("n"), found.get("n")
-    return f"n {known:,} of {pairs:,}" if known is not None and pairs is not None and known < pairs else ""
-
-
 def _who(rater: str) -> str:
     return f"rater {rater}" if rater.isdigit() else rater
-
-
-def _gap(row: Mapping[str, Any]) -> str:
-    judge, rater = row["judge_difference"], row["rater_difference"]
-    return "–" if judge is None or rater is None else f"{judge - rater:+.3f}"
 
 
 def _p(value: float | None) -> str:

@@ -62,12 +62,12 @@ class Idf:
 
     Args:
         documents: N, at least 2.
-        holding: Token → n, the documents that hold it.
+        containing: Token → n, documents with it.
         name: Which corpus, for the signature.
     """
 
     documents: int
-    holding: Mapping[str, int]
+    containing: Mapping[str, int]
     name: str
 
     @classmethod
@@ -79,13 +79,13 @@ class Idf:
                 "weights by document frequency need at least two different texts: with one, every weight is 0. "
                 "Give a larger corpus, or score without idf."
             )
-        holding = Counter(token for text in encoder.encode_tokens(texts) for token in set(text.tokens))
+        containing = Counter(token for text in encoder.encode_tokens(texts) for token in set(text.tokens))
         digest = hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()
-        return cls(len(texts), dict(holding), f"{len(texts)}-{digest[:8]}")
+        return cls(len(texts), dict(containing), f"{len(texts)}-{digest[:8]}")
 
     def weights(self, tokens: Sequence[str]) -> Matrix:
         """Weights [T] ≥ 0; a token that the corpus does not hold has the largest."""
-        return np.array([math.log((self.documents + 1) / (self.holding.get(token, 0) + 1)) for token in tokens])
+        return np.array([math.log((self.documents + 1) / (self.containing.get(token, 0) + 1)) for token in tokens])
 
 
 def bert_score(reference: TokenVectors, candidate: TokenVectors, idf: Idf | None = None) -> Matrix:

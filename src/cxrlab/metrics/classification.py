@@ -71,7 +71,7 @@ def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resample
         level: Share of resamples inside the interval.
     """
     clusters = resamples.clusters
-    fewer = min(clusters.holding(truth), clusters.holding(~truth))
+    fewer = min(clusters.count_with(truth), clusters.count_with(~truth))
     found = resamples.resample_value(
         lambda weights: auroc(scores, truth, weights[:, clusters.codes]), fewer, (0.0, 1.0)
     )

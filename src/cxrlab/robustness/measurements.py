@@ -200,7 +200,7 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
         times = weights.T.astype(np.float32)[resamples.clusters.codes]
         return _mean([_areas(probs[:, label], truth[:, label], times) for label in labels], len(weights))
 
-    patients = resamples.clusters.holding(known.sum(axis=1) > 0)
+    patients = resamples.clusters.count_with(known.sum(axis=1) > 0)
     return Quantity(AUROC, resamples.resample_value(mean_area, patients, (0.0, 1.0)), int(known.sum()), "higher")
 
 

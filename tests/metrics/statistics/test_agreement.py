@@ -8,9 +8,9 @@ import pytest
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics.agreement import (
     kendall_tau,
-    leave_one_out_tau,
     preference_accuracy,
     tau_difference,
+    tau_per_rater,
     tau_with_interval,
 )
 
@@ -108,16 +108,16 @@ def test_no_pairs_no_accuracy() -> None:
 def test_the_ceiling_is_each_rater_against_the_rest() -> None:
     """Two who agree and one who turns everything round; the mean of an order and its reverse is constant: no τ."""
     ratings = np.array([[1, 1, 3], [2, 2, 2], [3, 3, 1]])
-    first, second, third = leave_one_out_tau(ratings)
+    first, second, third = tau_per_rater(ratings)
     assert math.isnan(first) and math.isnan(second) and third == -1
 
 
 def test_a_rater_who_skipped_an_item_is_left_out_there() -> None:
     """Item 3 is rated by the first and the third alone, and those two agree."""
     ratings = [[1, 1, 1], [2, 2, 2], [3, math.nan, 3]]
-    assert leave_one_out_tau(ratings) == [1, 1, 1]
+    assert tau_per_rater(ratings) == [1, 1, 1]
 
 
 def test_one_rater_has_no_ceiling() -> None:
     with pytest.raises(ValueError, match="at least two raters"):
-        leave_one_out_tau([[1], [2]])
+        tau_per_rater([[1], [2]])

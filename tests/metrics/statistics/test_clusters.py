@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_trials, side_by_side, trial_blocks
+from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_trials, stack_cluster_sums, trial_blocks
 from cxrlab.metrics.statistics.intervals import check_share
 
 
@@ -33,9 +33,9 @@ def test_rows_that_metrics_share_are_summed_once() -> None:
     """A view on the same numbers counts as the same; an equal copy need not."""
     rows = np.arange(12.0).reshape(3, 2, 2)
     flat = rows.reshape(3, 4)
-    columns = side_by_side(Clusters("abc"), [flat, rows.reshape(3, 4), flat[:, :1]])
-    assert columns.matrix.shape == (3, 5)
-    assert columns.places == (slice(0, 4), slice(0, 4), slice(4, 5))
+    matrix, places = stack_cluster_sums(Clusters("abc"), [flat, rows.reshape(3, 4), flat[:, :1]])
+    assert matrix.shape == (3, 5)
+    assert places == [slice(0, 4), slice(0, 4), slice(4, 5)]
 
 
 def test_blocks_cover_every_trial_within_the_bound() -> None:

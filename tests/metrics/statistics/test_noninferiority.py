@@ -30,7 +30,7 @@ def difference(low: float, high: float, patients: int = 100) -> PairedDifference
 )
 def test_the_unfavourable_end_decides(low: float, high: float, direction: str, margin: float, shown: bool) -> None:
     found = non_inferior(difference(low, high), direction, margin)  # type: ignore[arg-type]
-    assert found.shown is shown
+    assert found.established is shown
     assert found.level == pytest.approx(0.975)
     assert found.verdict == ("non-inferior" if shown else "not established" if math.isnan(low) else "not shown")
 
@@ -47,8 +47,8 @@ def test_the_sentence_names_gain_bound_and_margin() -> None:
 def test_few_patients_establish_nothing(patients: int, minimum: int, verdict: str) -> None:
     """However good the bound; both sides of the minimum, as it is by default and as it is set."""
     found = non_inferior(difference(0.1, 0.3, patients), "higher", 0.02, minimum_patients=minimum)
-    assert (found.verdict, found.shown, found.patients) == (verdict, verdict == "non-inferior", patients)
-    assert ("--minimum-patients" in found.sentence) is not found.shown
+    assert (found.verdict, found.established, found.patients) == (verdict, verdict == "non-inferior", patients)
+    assert ("--minimum-patients" in found.sentence) is not found.established
 
 
 @pytest.mark.parametrize("patients", [1, 29])
@@ -68,8 +68,8 @@ def test_a_worse_system_never_passes_on_few_patients(n: int) -> None:
         a = rng.random(n)
         b = np.where(rng.random(n) < 0.1, a - 0.5, a)
         found = paired_difference(mean(a), mean(b), [str(k) for k in range(n)], trials=50, resamples=200, rng=rng)
-        passed += non_inferior(found, "higher", 0.02).shown
-        assert not non_inferior(found, "higher", 0.02, minimum_patients=2).shown, "nor without the minimum"
+        passed += non_inferior(found, "higher", 0.02).established
+        assert not non_inferior(found, "higher", 0.02, minimum_patients=2).established, "nor without the minimum"
     assert passed == 0
 
 
@@ -82,7 +82,7 @@ def test_equal_systems_pass_from_the_number_of_patients_that_the_sentence_names(
             paired_difference(same, same, [str(k) for k in range(n)], trials=20, rng=generator(1)), "higher", 0.02
         )
         verdicts.append(found.verdict)
-        assert found.shown or "183 patients" in found.sentence
+        assert found.established or "183 patients" in found.sentence
     assert verdicts == ["not shown", "not shown", "non-inferior"]
 
 
@@ -91,7 +91,7 @@ def test_no_significant_difference_is_no_proof_of_non_inferiority() -> None:
     rng = generator(1)
     a, b = rng.random(8), rng.random(8)
     found = paired_difference(mean(a), mean(b), [str(k) for k in range(8)], rng=rng)
-    assert found.p > 0.2 and not non_inferior(found, "higher", 0.05).shown
+    assert found.p > 0.2 and not non_inferior(found, "higher", 0.05).established
 
 
 def test_a_system_that_is_worse_by_half_the_margin_passes_with_enough_studies() -> None:
@@ -100,7 +100,7 @@ def test_a_system_that_is_worse_by_half_the_margin_passes_with_enough_studies() 
     b = a - 0.01 + rng.normal(scale=0.05, size=2000)
     found = paired_difference(mean(a), mean(b), np.arange(2000).astype(str).tolist(), rng=rng)
     assert found.p < 0.01, "it is truly worse"
-    assert non_inferior(found, "higher", 0.02).shown
+    assert non_inferior(found, "higher", 0.02).established
 
 
 @pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.agreement import leave_one_rater_out, paired_t
+from cxrlab.metrics.statistics.agreement import compare_with_each_rater, paired_t
 
 
 def test_differences_by_hand() -> None:
     """Rater 0 gives 1, 4; the others' mean is 2, 2: differences 1 and 2. The judge gives 2, 3: 0 and 1."""
     ratings = [[1, 2, 2], [4, 2, 2]]
-    first = leave_one_rater_out(ratings, [2, 3])[0]
+    first = compare_with_each_rater(ratings, [2, 3])[0]
     assert (first.rater_difference, first.judge_difference, first.n) == (1.5, 0.5, 2)
     assert math.isnan(first.p), "judge − rater is −1 on both items: no spread to judge by"
 
@@ -22,22 +22,22 @@ def test_a_judge_closer_than_the_raters_is_seen() -> None:
     rng = generator(1)
     truth = rng.integers(0, 6, 200).astype(float)
     ratings = truth[:, None] + rng.normal(size=(200, 6))
-    for found in leave_one_rater_out(ratings, truth):
+    for found in compare_with_each_rater(ratings, truth):
         assert found.judge_difference < found.rater_difference and found.t < 0 and found.p < 0.01
 
 
 def test_a_judge_who_is_a_rater_makes_no_difference() -> None:
     ratings = generator(2).integers(1, 6, (50, 3)).astype(float)
-    found = leave_one_rater_out(ratings, ratings[:, 1])[1]
+    found = compare_with_each_rater(ratings, ratings[:, 1])[1]
     assert found.judge_difference == found.rater_difference and math.isnan(found.t)
 
 
 def test_items_without_judge_or_rater_stay_out() -> None:
     nan = math.nan
     ratings = [[1, 2, 3], [nan, 2, 3], [2, 2, 2], [3, nan, nan]]
-    found = leave_one_rater_out(ratings, [1, 1, nan, 1])
+    found = compare_with_each_rater(ratings, [1, 1, nan, 1])
     assert [one.n for one in found] == [1, 2, 2]
-    empty = leave_one_rater_out([[nan, nan]], [1])[0]
+    empty = compare_with_each_rater([[nan, nan]], [1])[0]
     assert empty.n == 0 and math.isnan(empty.rater_difference)
 
 
@@ -66,4 +66,4 @@ def test_without_spread_there_is_no_t(x: list[float]) -> None:
 
 def test_a_judge_of_other_length_is_refused() -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        leave_one_rater_out([[1, 2], [2, 3]], [1])
+        compare_with_each_rater([[1, 2], [2, 3]], [1])

@@ -1,12 +1,12 @@
-"""How far a metric orders reports as people do: Kendall's τ-b, preference accuracy, and the raters' own ceiling.
+"""Agreement of a metric with raters: Kendall's τ-b, preference accuracy, and the raters' own ceiling.
 
-In every function here a higher number means a better report; turn a metric round whose lower values are better.
+In every function a higher number means a better report; negate a metric whose lower values are better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,16 +36,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class TauDifference:
-    """How much better the first metric orders than the second, on the pairs that both and the rating know.
-
-    Args:
-        first: τ-b of the first metric.
-        second: τ-b of the second.
-        difference: first − second.
-        low: Lower end of the interval of the difference, both on the same resamples.
-        high: Upper end.
-        n: Pairs.
-    """
+    """τ-b of two metrics and first − second with its interval, on the `n` pairs that both and the rating have."""
 
     first: float
     second: float
@@ -84,16 +75,7 @@ def tau_with_interval(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> Agreement:
-    """τ-b of a metric with a rating, and its interval by cluster.
-
-    Args:
-        x: Values of the metric [N]; not-a-number where it has none.
-        y: Ratings [N].
-        clusters: What is drawn together [N], such as the study that two candidates share.
-        trials: Resamples.
-        level: Of the interval.
-        rng: Source of the resamples.
-    """
+    """τ-b of a metric's values [N] with ratings [N]; clusters [N], such as studies, are resampled together."""
     one, two = two_lists(x, y)
     known, draws = _known([one, two], clusters, trials, rng)
     one, two = one[known], two[known]
@@ -134,18 +116,17 @@ def preference_accuracy(scores: ArrayLike, ratings: ArrayLike, groups: Sequence[
         i, j = np.triu_indices(len(inside), 1)
         left, right = np.asarray(inside)[i], np.asarray(inside)[j]
         people, ours = order_of(rating[left], rating[right]), order_of(metric[left], metric[right])
-        asked = (people != 0) & ~(np.isnan(metric[left]) | np.isnan(metric[right]))
-        n += int(asked.sum())
-        correct += int((asked & (people == ours)).sum())
-        tied += int((asked & (ours == 0)).sum())
+        counted = (people != 0) & ~(np.isnan(metric[left]) | np.isnan(metric[right]))
+        n += int(counted.sum())
+        correct += int((counted & (people == ours)).sum())
+        tied += int((counted & (ours == 0)).sum())
     return Preference(correct, tied, n)
 
 
-def leave_one_out_tau(ratings: ArrayLike) -> list[float]:
+def tau_per_rater(ratings: ArrayLike) -> list[float]:
     """For each rater τ-b of their ratings with the mean of the others: the ceiling of any metric.
 
-    Args:
-        ratings: [N, R], at least two raters; not-a-number where one did not rate.
+    Ratings are [N, R] of at least two raters; not-a-number where one did not rate.
     """
     table = np.asarray(ratings, dtype=np.float64)
     return [kendall_tau(table[:, rater], others_mean(table, rater)) for rater in range(table.shape[1])]
@@ -184,12 +165,29 @@ def kendall_tau(x: ArrayLike, y: ArrayLike) -> float:
 def resampled_tau(x: Matrix, y: Matrix, draws: Resamples) -> ResampledValue:
     """τ-b of two lists without a not-a-number, and in every resample."""
     codes = draws.clusters.codes
-    value_of = _by_product(x, y, codes) if len(x) <= SQUARE else _one_by_one(x, y, codes)
-    return draws.resample_value(value_of, draws.clusters.count, (-1.0, 1.0))
+    ranks_x, ranks_y = _ranks(x), _ranks(y)
+    kinds: tuple[Matrix, ...] = ()
+    if len(x) <= SQUARE:
+        sign_x, sign_y = order_of(x[:, None], x), order_of(y[:, None], y)
+        kinds = (sign_x * sign_y, np.abs(sign_x), np.abs(sign_y))
+
+    def taus(weights: Matrix) -> Matrix:
+        if not kinds:  # long lists: each resample in full, in O(n log n)
+            drawn = (np.repeat(np.arange(len(x)), row[codes].astype(np.intp)) for row in weights)
+            return np.array([_tau(ranks_x[rows], ranks_y[rows]) for rows in drawn])
+        # With S the signs of all pairs and w how often each was drawn, concordant − discordant is wᵀSw / 2.
+        found = np.empty(len(weights))
+        for start, stop in trial_blocks(len(weights), len(x)):
+            times = weights[start:stop][:, codes]
+            balance, apart_x, apart_y = (np.einsum("tn,tn->t", times @ kind, times) for kind in kinds)
+            found[start:stop] = ratio(balance, np.sqrt(apart_x * apart_y))
+        return found
+
+    return draws.resample_value(taus, draws.clusters.count, (-1.0, 1.0))
 
 
 def two_lists(x: ArrayLike, y: ArrayLike) -> tuple[Matrix, Matrix]:
-    """Both as arrays [N]; other shapes are a mistake of the programmer."""
+    """Both as arrays [N] of equal length."""
     one, two = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if one.ndim != 1 or one.shape != two.shape:
         raise ValueError(f"shapes {one.shape} and {two.shape} are not two lists of equal length")
@@ -207,13 +205,23 @@ def _ranks(values: Matrix) -> NDArray[np.intp]:
 
 
 def _tau(x: NDArray[np.intp], y: NDArray[np.intp]) -> float:
-    """τ-b of dense ranks."""
+    """τ-b of dense ranks.
+
+    Sorted by x and, within ties of x, by y, the pairs whose y still stand in the wrong order are discordant. They are
+    counted bit by bit from the highest: two ranks differ first at their highest differing bit. With the list sorted
+    stably by the bits above, the pairs that differ first at this bit and stand in the wrong order are, within each run
+    of equal upper bits, the ones before a zero.
+    """
     n = len(x)
     if n < 2:
         return float("nan")
-    order = np.lexsort((y, x))
-    # Sorted by x and, within ties of x, by y: what still stands in the wrong order is discordant.
-    discordant = _inversions(y[order])
+    discordant, ranks = 0, y[np.lexsort((y, x))]
+    for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
+        upper, ones = ranks >> (bit + 1), (ranks >> bit) & 1
+        before = np.cumsum(ones)
+        first = np.searchsorted(upper, upper)  # where this run begins
+        discordant += int((before - (before[first] - ones[first]))[ones == 0].sum())
+        ranks = ranks[np.argsort(ranks >> bit, kind="stable")]
     pairs = n * (n - 1) // 2
     tied_x, tied_y = _tied(x), _tied(y)
     both = _tied(x * (int(y.max()) + 1) + y)
@@ -227,60 +235,9 @@ def _tied(codes: NDArray[np.intp]) -> int:
     return int((times * (times - 1) // 2).sum())
 
 
-def _inversions(ranks: NDArray[np.intp]) -> int:
-    """Pairs i < j with ranks[i] > ranks[j], bit by bit from the highest.
-
-    Two ranks are first told apart at the highest bit in which they differ. With the list sorted stably
-    by the bits above, the pairs told apart here are, inside each run of equal upper bits, the ones
-    that stand before a zero.
-    """
-    total = 0
-    for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
-        upper, ones = ranks >> (bit + 1), (ranks >> bit) & 1
-        before = np.cumsum(ones)
-        first = np.searchsorted(upper, upper)  # where this run begins
-        here = before - (before[first] - ones[first])
-        total += int(here[ones == 0].sum())
-        ranks = ranks[np.argsort(ranks >> bit, kind="stable")]
-    return total
-
-
-def _by_product(x: Matrix, y: Matrix, codes: NDArray[np.intp]) -> Callable[[Matrix], Matrix]:
-    """With S the signs of all pairs and w how often each was drawn, concordant − discordant is wᵀSw / 2."""
-    sign_x, sign_y = order_of(x[:, None], x), order_of(y[:, None], y)
-    kinds = (sign_x * sign_y, np.abs(sign_x), np.abs(sign_y))
-
-    def taus(weights: Matrix) -> Matrix:
-        found = np.empty(len(weights))
-        for start, stop in trial_blocks(len(weights), len(x)):
-            drawn = weights[start:stop][:, codes]
-            balance, apart_x, apart_y = (np.einsum("tn,tn->t", drawn @ kind, drawn) for kind in kinds)
-            found[start:stop] = ratio(balance, np.sqrt(apart_x * apart_y))
-        return found
-
-    return taus
-
-
-def _one_by_one(x: Matrix, y: Matrix, codes: NDArray[np.intp]) -> Callable[[Matrix], Matrix]:
-    """For long lists: each resample spelled out and counted in O(n log n)."""
-    ranks_x, ranks_y = _ranks(x), _ranks(y)
-
-    def taus(weights: Matrix) -> Matrix:
-        drawn = (np.repeat(np.arange(len(x)), row[codes].astype(np.intp)) for row in weights)
-        return np.array([_tau(ranks_x[rows], ranks_y[rows]) for rows in drawn])
-
-    return taus
-
-
 @dataclass(frozen=True)
 class TTest:
-    """A paired t-test.
-
-    Args:
-        t: Student's t; not-a-number with fewer than two items or without spread.
-        df: Degrees of freedom.
-        p: Two-sided.
-    """
+    """A two-sided paired t-test; `t` is not-a-number with fewer than two items or without spread."""
 
     t: float
     df: int
@@ -295,9 +252,7 @@ class RaterComparison:
         rater: Column of the rater.
         rater_difference: Mean absolute difference of the rater to the others' mean, in the unit of the rating.
         judge_difference: That of the judge to the same mean.
-        t: Paired t of judge − rater; negative when the judge is closer.
-        df: Its degrees of freedom.
-        p: Two-sided.
+        t: Paired t of judge − rater, with `df` and two-sided `p`; negative when the judge is closer.
         n: Items.
     """
 
@@ -310,25 +265,27 @@ class RaterComparison:
     n: int
 
 
-def leave_one_rater_out(ratings: ArrayLike, judge: ArrayLike) -> list[RaterComparison]:
-    """Mean absolute differences with a paired t-test, one record a rater.
+def compare_with_each_rater(ratings: ArrayLike, judge: ArrayLike) -> list[RaterComparison]:
+    """Mean absolute differences of each rater and of the judge to the other raters, with a paired t-test.
 
     Args:
         ratings: [N, R], at least two raters; not-a-number where one did not rate.
         judge: [N], in the unit of the ratings (a count of errors, or a rating).
     """
-    table, seat = np.asarray(ratings, dtype=np.float64), np.asarray(judge, dtype=np.float64)
-    if seat.shape != table.shape[:1]:
-        raise ValueError(f"a judge of shape {seat.shape} does not fit ratings of shape {table.shape}")
-    found = []
+    table, judged = np.asarray(ratings, dtype=np.float64), np.asarray(judge, dtype=np.float64)
+    if judged.shape != table.shape[:1]:
+        raise ValueError(f"a judge of shape {judged.shape} does not fit ratings of shape {table.shape}")
+    comparisons = []
     for rater in range(table.shape[1]):
         others = others_mean(table, rater)
-        person, machine = np.abs(table[:, rater] - others), np.abs(seat - others)
-        known = ~np.isnan(person + machine)
-        person, machine = person[known], machine[known]
-        test = paired_t(machine, person)
-        found.append(RaterComparison(rater, _mean(person), _mean(machine), test.t, test.df, test.p, len(person)))
-    return found
+        of_rater, of_judge = np.abs(table[:, rater] - others), np.abs(judged - others)
+        known = ~np.isnan(of_rater + of_judge)
+        of_rater, of_judge = of_rater[known], of_judge[known]
+        n = len(of_rater)
+        means = (float(of_rater.mean()), float(of_judge.mean())) if n else (math.nan, math.nan)
+        test = paired_t(of_judge, of_rater)
+        comparisons.append(RaterComparison(rater, means[0], means[1], test.t, test.df, test.p, n))
+    return comparisons
 
 
 def paired_t(x: ArrayLike, y: ArrayLike) -> TTest:
@@ -340,7 +297,3 @@ def paired_t(x: ArrayLike, y: ArrayLike) -> TTest:
         return TTest(math.nan, max(0, n - 1), math.nan)
     t = float(change.mean() / (change.std(ddof=1) / math.sqrt(n)))
     return TTest(t, n - 1, t_two_sided(t, n - 1))
-
-
-def _mean(values: Matrix) -> float:
-    return float(values.mean()) if len(values) else math.nan

@@ -1,9 +1,8 @@
-"""Bootstrap by patient: the value of a metric in test sets drawn again, whole patients at a time."""
+"""Bootstrap by patient: the value of a metric in resamples of the test set, whole patients at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,10 @@ from cxrlab.metrics.tally import Matrix, Tally
 
 
 class Resamples:
-    """Test sets drawn again with replacement, whole patients at a time.
+    """Resamples of the test set with replacement, whole clusters (usually patients, one name per pair) at a time.
 
-    The draws are not kept: they come again, the same, from one number taken from `rng`. Memory stays
-    flat for a hundred thousand studies, and every question to one object is answered on the same draws.
-
-    Args:
-        clusters: One name a pair, usually the patient.
-        trials: Number of resamples.
-        rng: Source of the one number.
+    The draws are not stored: they are drawn again, the same, from one seed taken from `rng`. Memory stays flat for a
+    hundred thousand studies, and every value of one object is computed on the same draws.
     """
 
     def __init__(self, clusters: Sequence[str] | Clusters, *, trials: int = 1000, rng: np.random.Generator) -> None:
@@ -43,15 +37,15 @@ class Resamples:
     def resample(self, tallies: Sequence[Tally]) -> list[ResampledValue]:
         """Each tally's value in every resample and without each patient."""
         check_rows(tallies, self.clusters)
-        columns = side_by_side(self.clusters, [tally.rows for tally in tallies])
-        sums = np.empty((self.trials, columns.matrix.shape[1]))
+        matrix, places = stack_cluster_sums(self.clusters, [tally.rows for tally in tallies])
+        sums = np.empty((self.trials, matrix.shape[1]))
         if self.clusters.count:
             for start, weights in self.weights():
-                sums[start : start + len(weights)] = weights @ columns.matrix
-        left = columns.matrix.sum(axis=0) - columns.matrix
+                sums[start : start + len(weights)] = weights @ matrix
+        left = matrix.sum(axis=0) - matrix
         found = []
-        for tally, place in zip(tallies, columns.places, strict=True):
-            alone = ~np.isnan(tally.value_of(columns.matrix[:, place]))
+        for tally, place in zip(tallies, places, strict=True):
+            alone = ~np.isnan(tally.value_of(matrix[:, place]))
             alone[np.bincount(self.clusters.codes[tally.defined], minlength=self.clusters.count) == 0] = False
             draws, without = tally.value_of(sums[:, place]), tally.value_of(left[:, place])
             found.append(ResampledValue(tally.value, draws, without, int(alone.sum()), tally.metric.range))
@@ -60,17 +54,17 @@ class Resamples:
     def resample_value(
         self, value_of: Callable[[Matrix], Matrix], patients: int, range: tuple[float, float] = EVERY
     ) -> ResampledValue:
-        """The same of a number that is no function of sums.
+        """The same for a number that is not a function of sums.
 
         Args:
             value_of: Weights of the clusters [B, C] → its values [B].
-            patients: Those that bear on it; where it sets two groups apart, those of the smaller one.
+            patients: Those that enter the number; where it compares two groups, those of the smaller one.
             range: Smallest and largest possible value.
         """
         count = self.clusters.count
         draws = [value_of(weights) for _, weights in self.weights()] if count else [np.full(self.trials, np.nan)]
         without = [np.empty(0)]
-        # One further resample for each patient: with more patients than resamples a single one hardly matters.
+        # One further resample per patient; with more patients than resamples a single one hardly matters.
         if count <= self.trials:
             for start, stop in trial_blocks(count, count):
                 weights = np.ones((stop - start, count))
@@ -90,11 +84,9 @@ BLOCK = 1 << 22
 
 
 class Clusters:
-    """Which rows belong together.
+    """Which rows belong together, by one name per row, usually the patient.
 
-    Args:
-        names: One name a row, usually the patient. The numbering follows the sorted names, so that the
-            order of the rows changes no draw.
+    Clusters are numbered by sorted name, so that the order of the rows changes no draw.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -116,34 +108,24 @@ class Clusters:
         summed: Matrix = np.add.reduceat(rows[self._order].astype(np.float64, copy=False), self._starts, axis=0)
         return summed
 
-    def holding(self, defined: NDArray[np.bool_]) -> int:
+    def count_with(self, defined: NDArray[np.bool_]) -> int:
         """Number of clusters with at least one row that is True."""
         return len(np.unique(self.codes[defined]))
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The cluster sums of many tallies side by side, so that one matrix product serves them all.
-
-    Args:
-        matrix: [C, K in all].
-        places: For each tally its columns; tallies that share their rows share them here too.
-    """
-
-    matrix: Matrix
-    places: tuple[slice, ...]
 
 
 Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def memory_key(rows: Matrix) -> Place:
-    """The same for two arrays that are one and the same numbers: metrics of a family often share their rows."""
+    """Equal for two arrays on the same memory: metrics of a family often share their rows."""
     return rows.__array_interface__["data"][0], rows.shape, rows.strides
 
 
-def side_by_side(clusters: Clusters, rows: Sequence[Matrix]) -> Columns:
-    """Cluster sums of several matrices of rows; one that occurs several times, also as a view, is held once."""
+def stack_cluster_sums(clusters: Clusters, rows: Sequence[Matrix]) -> tuple[Matrix, list[slice]]:
+    """Cluster sums of several matrices in one [C, K in all], and the columns of each.
+
+    One matrix product then serves all. A matrix that occurs several times, also as a view, is stored once.
+    """
     blocks: list[Matrix] = []
     known: dict[Place, slice] = {}
     places = []
@@ -154,8 +136,7 @@ def side_by_side(clusters: Clusters, rows: Sequence[Matrix]) -> Columns:
             blocks.append(clusters.sums(matrix))
             known[memory] = slice(width, width := width + matrix.shape[1])
         places.append(known[memory])
-    together = np.concatenate(blocks, axis=1) if blocks else np.zeros((clusters.count, 0))
-    return Columns(together, tuple(places))
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((clusters.count, 0)), places
 
 
 def trial_blocks(trials: int, count: int) -> Iterator[tuple[int, int]]:
@@ -166,14 +147,14 @@ def trial_blocks(trials: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def check_rows(tallies: Sequence[Tally], clusters: Clusters) -> None:
-    """A tally of another batch is a mistake of the programmer."""
+    """Raise `ValueError` for a tally of another batch."""
     for tally in tallies:
         if len(tally.rows) != len(clusters):
             raise ValueError(f"{tally.metric.name} has {len(tally.rows)} rows for {len(clusters)} cluster names")
 
 
 def check_trials(trials: int) -> int:
-    """The number of trials, refused below 1."""
+    """The number of trials; `ConfigError` below 1."""
     if trials < 1:
         raise ConfigError(f"trials={trials} is not usable; give a whole number of at least 1.")
     return trials

@@ -1,6 +1,7 @@
 """Confidence intervals: every interval is an `Estimate`, and this is the only module that computes one.
 
-To use another interval for resampled values, such as BCa, change `bootstrap_ends` and its description `METHOD`.
+To use another interval for resampled values, such as BCa, change `bootstrap_ends` and its description `METHOD`; a
+p-value from resamples (`ResampledValue.p_value`) is widened by the same factor.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def regularised_beta(x: float, a: float, b: float) -> float:
 
 
 def check_share(name: str, value: float) -> float:
-    """A level or alpha, refused outside (0, 1)."""
+    """A level or alpha; `ConfigError` outside (0, 1)."""
     if not 0 < value < 1:
         raise ConfigError(f"{name}={value} is not usable; give a share between 0 and 1, such as 0.95.")
     return value

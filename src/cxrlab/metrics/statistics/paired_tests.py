@@ -16,10 +16,10 @@ from cxrlab.metrics.statistics.bootstrap import (
     Resamples,
     check_rows,
     check_trials,
-    side_by_side,
+    stack_cluster_sums,
     trial_blocks,
 )
-from cxrlab.metrics.statistics.intervals import SLACK, ResampledValue, check_share
+from cxrlab.metrics.statistics.intervals import SLACK, check_share
 from cxrlab.metrics.tally import Matrix, Tally
 
 
@@ -31,9 +31,7 @@ class PairedDifference:
         metric: Its name.
         a: Value of the first system.
         b: Value of the second.
-        difference: b − a, in the metric's own direction.
-        low: Lower end of its bootstrap interval.
-        high: Upper end.
+        difference: b − a, in the metric's own direction, with the bootstrap interval `low` to `high`.
         p: Two-sided, of swapping the systems within patients.
         trials: Swaps tried.
         exact: Whether these were all there are.
@@ -89,13 +87,13 @@ def paired_differences(
 ) -> list[PairedDifference]:
     """Every metric of two systems, on the same resamples and the same swaps.
 
-    A value is taken over the pairs that have one, as in a score. A pair that only one system defines
-    moves with its report, so that leaving a report blank is part of what is compared.
+    A value is taken over the pairs that have one, as in a score. A pair that only one system defines moves with its
+    report, so that a blank report is part of what is compared.
 
     Args:
         a: Tallies of the first system.
         b: Tallies of the second, metric by metric and pair by pair in the same order.
-        clusters: One name a pair, usually the patient.
+        clusters: One name per pair, usually the patient.
         trials: Swaps; where the differing patients allow no more than that, all of them are tried instead.
         resamples: Bootstrap samples for the interval.
         alpha: For `too_few`.
@@ -111,42 +109,32 @@ def paired_differences(
     found = Resamples(groups, trials=resamples, rng=rng).resample([*a, *b])
     changes = [two.minus(one) for one, two in zip(found[: len(a)], found[len(a) :], strict=True)]
     tests = permutation_tests(a, b, groups, trials, rng)
-    together = zip(a, b, changes, tests, strict=True)
-    return [
-        _record(one, two, change, test, min(change.patients, _under_both(one, two, groups)), alpha, level)
-        for one, two, change, test in together
-    ]
-
-
-def _under_both(a: Tally, b: Tally, groups: Clusters) -> int:
-    """Patients with a pair that is defined under a and one that is under b."""
-    one, two = (np.bincount(groups.codes[tally.defined], minlength=groups.count) > 0 for tally in (a, b))
-    return int((one & two).sum())
-
-
-def _record(
-    a: Tally, b: Tally, change: ResampledValue, test: PermutationTest, patients: int, alpha: float, level: float
-) -> PairedDifference:
-    # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
-    least = min(1.0, 2.0 ** (1 - test.patients))
-    if not test.exact:
-        least = max(least, 1 / (test.trials + 1))
-    low, high = change.estimate(level).ends
-    return PairedDifference(
-        metric=a.metric.name,
-        a=a.value,
-        b=b.value,
-        difference=b.value - a.value,
-        low=low,
-        high=high,
-        p=test.p,
-        trials=test.trials,
-        exact=test.exact,
-        smallest_p=least,
-        too_few=least > alpha,
-        patients=test.patients,
-        patients_with_value=patients,
-    )
+    differences = []
+    for one, two, change, test in zip(a, b, changes, tests, strict=True):
+        # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
+        least = min(1.0, 2.0 ** (1 - test.patients))
+        if not test.exact:
+            least = max(least, 1 / (test.trials + 1))
+        under_a, under_b = (np.bincount(groups.codes[t.defined], minlength=groups.count) > 0 for t in (one, two))
+        low, high = change.estimate(level).ends
+        differences.append(
+            PairedDifference(
+                metric=one.metric.name,
+                a=one.value,
+                b=two.value,
+                difference=two.value - one.value,
+                low=low,
+                high=high,
+                p=test.p,
+                trials=test.trials,
+                exact=test.exact,
+                smallest_p=least,
+                too_few=least > alpha,
+                patients=test.patients,
+                patients_with_value=min(change.patients, int((under_a & under_b).sum())),
+            )
+        )
+    return differences
 
 
 @dataclass(frozen=True)
@@ -170,91 +158,55 @@ def permutation_tests(
     a: Sequence[Tally], b: Sequence[Tally], groups: Clusters, trials: int, rng: np.random.Generator
 ) -> list[PermutationTest]:
     """The test of every metric: exact where its differing patients are few, else on swaps that all share."""
-    first = side_by_side(groups, [tally.rows for tally in a])
-    second = side_by_side(groups, [tally.rows for tally in b])
-    swaps = _Swaps(trials, rng)
-    tests: dict[int, PermutationTest] = {}
+    sums_a, places_a = stack_cluster_sums(groups, [tally.rows for tally in a])
+    sums_b, places_b = stack_cluster_sums(groups, [tally.rows for tally in b])
+    tests: list[PermutationTest] = []
+    observed = [
+        abs(two.value - one.value) - SLACK * max(abs(one.value), abs(two.value)) for one, two in zip(a, b, strict=True)
+    ]
+    sampled: dict[int, tuple[int, int]] = {}  # metric → its columns of both systems
+    changes: dict[tuple[int, int], Matrix] = {}  # b − a by patient; metrics with the same counts share the product
     for index, (one, two) in enumerate(zip(a, b, strict=True)):
-        mine, yours = first.matrix[:, first.places[index]], second.matrix[:, second.places[index]]
+        mine, yours = sums_a[:, places_a[index]], sums_b[:, places_b[index]]
         moving = (mine != yours).any(axis=1)
         patients = int(moving.sum())
         if math.isnan(one.value) or math.isnan(two.value):
-            tests[index] = PermutationTest(math.nan, 0, True, patients)
+            tests.append(PermutationTest(math.nan, 0, True, patients))
         elif patients < trials.bit_length():  # 2^patients <= trials
-            tests[index] = _exact(_Question.of(one, two), mine, yours, moving)
+            # Each side is summed afresh, so that a column without counts stays exactly 0.
+            swaps = ((np.arange(1 << patients)[:, None] >> np.arange(patients)) & 1).astype(np.float64)
+            fixed = mine[~moving].sum(axis=0)
+            swapped_a = fixed + (1 - swaps) @ mine[moving] + swaps @ yours[moving]
+            swapped_b = fixed + swaps @ mine[moving] + (1 - swaps) @ yours[moving]
+            p = float(_differ_as_much(one, two, swapped_a, swapped_b, observed[index]).mean())
+            tests.append(PermutationTest(p, len(swaps), True, patients))
         else:
-            key = (first.places[index].start, second.places[index].start)
-            swaps.add(index, _Question.of(one, two), yours - mine, key)
-            tests[index] = PermutationTest(math.nan, trials, False, patients)
-    for index, count in swaps.counts().items():
+            sampled[index] = (places_a[index].start, places_b[index].start)
+            changes[sampled[index]] = yours - mine
+            tests.append(PermutationTest(math.nan, trials, False, patients))
+    if not sampled:
+        return tests
+    matrix = np.concatenate(list(changes.values()), axis=1)
+    ends = np.cumsum([change.shape[1] for change in changes.values()])
+    totals = {index: (a[index].rows.sum(axis=0), b[index].rows.sum(axis=0)) for index in sampled}
+    counts = dict.fromkeys(sampled, 0)
+    for start, stop in trial_blocks(trials, len(matrix)):
+        # Zeros and ones with equal chance [trials, patients]; one random bit each.
+        bits = np.frombuffer(rng.bytes((stop - start) * ((len(matrix) + 7) // 8)), dtype=np.uint8)
+        swaps = np.unpackbits(bits.reshape(stop - start, -1), axis=1, count=len(matrix)).astype(np.float64)
+        moved = dict(zip(changes, np.split(swaps @ matrix, ends[:-1], axis=1), strict=True))
+        for index, key in sampled.items():
+            swapped_a, swapped_b = totals[index][0] + moved[key], totals[index][1] - moved[key]
+            counts[index] += int(_differ_as_much(a[index], b[index], swapped_a, swapped_b, observed[index]).sum())
+    for index, count in counts.items():
         tests[index] = replace(tests[index], p=(count + 1) / (trials + 1))
-    return [tests[index] for index in range(len(a))]
+    return tests
 
 
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """One metric of two systems, summed once: whether a trial differs at least as much as the data do."""
-
-    a: Tally
-    b: Tally
-    sums_a: Matrix
-    sums_b: Matrix
-    observed: float
-
-    @classmethod
-    def of(cls, a: Tally, b: Tally) -> _Question:
-        """The data's own difference, less what rounding may take from a trial that equals it."""
-        slack = SLACK * max(abs(a.value), abs(b.value))
-        return cls(a, b, a.rows.sum(axis=0), b.rows.sum(axis=0), abs(b.value - a.value) - slack)
-
-    def beyond(self, sums_a: Matrix, sums_b: Matrix) -> NDArray[np.bool_]:
-        """For sums of each trial [T, K]; a trial without a value counts as one that differs as much."""
-        beyond: NDArray[np.bool_] = ~(np.abs(self.b.value_of(sums_b) - self.a.value_of(sums_a)) < self.observed)
-        return beyond
-
-
-def _exact(question: _Question, mine: Matrix, yours: Matrix, moving: NDArray[np.bool_]) -> PermutationTest:
-    """All 2^patients swaps; each side is summed afresh, so that a column without counts stays exactly 0."""
-    patients = int(moving.sum())
-    swaps = ((np.arange(1 << patients)[:, None] >> np.arange(patients)) & 1).astype(np.float64)
-    fixed = mine[~moving].sum(axis=0)
-    sums_a = fixed + (1 - swaps) @ mine[moving] + swaps @ yours[moving]
-    sums_b = fixed + swaps @ mine[moving] + (1 - swaps) @ yours[moving]
-    return PermutationTest(float(question.beyond(sums_a, sums_b).mean()), len(swaps), True, patients)
-
-
-class _Swaps:
-    """Random swaps that many metrics share; metrics with the same counts share the product too."""
-
-    def __init__(self, trials: int, rng: np.random.Generator) -> None:
-        self._trials, self._rng = trials, rng
-        self._changes: dict[tuple[int, int], Matrix] = {}
-        self._asked: dict[int, tuple[_Question, tuple[int, int]]] = {}
-
-    def add(self, index: int, question: _Question, change: Matrix, key: tuple[int, int]) -> None:
-        """Ask for one metric; `change` [C, K] is b − a by patient, `key` names it."""
-        self._changes[key] = change
-        self._asked[index] = (question, key)
-
-    def counts(self) -> dict[int, int]:
-        """For each metric asked for, how many swaps leave a difference at least as large as the data's."""
-        counts = dict.fromkeys(self._asked, 0)
-        if not counts:
-            return counts
-        matrix = np.concatenate(list(self._changes.values()), axis=1)
-        ends = np.cumsum([change.shape[1] for change in self._changes.values()])
-        for start, stop in trial_blocks(self._trials, len(matrix)):
-            moved = self._drawn(stop - start, len(matrix)) @ matrix
-            by_key = dict(zip(self._changes, np.split(moved, ends[:-1], axis=1), strict=True))
-            for index, (question, key) in self._asked.items():
-                beyond = question.beyond(question.sums_a + by_key[key], question.sums_b - by_key[key])
-                counts[index] += int(beyond.sum())
-        return counts
-
-    def _drawn(self, trials: int, clusters: int) -> Matrix:
-        """Zeros and ones with equal chance [trials, clusters]; one random bit each."""
-        bits = np.frombuffer(self._rng.bytes(trials * ((clusters + 7) // 8)), dtype=np.uint8)
-        return np.unpackbits(bits.reshape(trials, -1), axis=1, count=clusters).astype(np.float64)
+def _differ_as_much(a: Tally, b: Tally, sums_a: Matrix, sums_b: Matrix, observed: float) -> NDArray[np.bool_]:
+    """Whether each trial [T, K] differs at least as much as the data; one without a value counts as such."""
+    differ: NDArray[np.bool_] = ~(np.abs(b.value_of(sums_b) - a.value_of(sums_a)) < observed)
+    return differ
 
 
 # From fewer patients no claim of non-inferiority is made; docs/scoring.md has what intervals of fewer are worth.
@@ -290,8 +242,8 @@ class NonInferiority:
     sentence: str
 
     @property
-    def shown(self) -> bool:
-        """Whether non-inferiority was shown."""
+    def established(self) -> bool:
+        """Whether b is non-inferior."""
         return self.verdict == "non-inferior"
 
 
@@ -336,12 +288,7 @@ def check_margin(metric: str, margin: float) -> None:
 
 
 def _sentence(found: NonInferiority, differing: int) -> str:
-    """The verdict with its reason, and what to do about it.
-
-    Args:
-        found: Without its sentence.
-        differing: Patients on whom the two systems differ.
-    """
+    """The verdict with its reason and a remedy; `differing` patients have other counts under the two systems."""
     if found.patients < found.minimum_patients:
         have = "1 patient has" if found.patients == 1 else f"{found.patients} patients have"
         return (
@@ -350,13 +297,13 @@ def _sentence(found: NonInferiority, differing: int) -> str:
         )
     if math.isnan(found.bound):
         return f"{found.metric}: non-inferiority not established, since the difference has no interval."
-    relation = "above" if found.shown else "not above"
-    verdict = "non-inferior" if found.shown else "NOT shown to be non-inferior"
+    relation = "above" if found.established else "not above"
+    verdict = "non-inferior" if found.established else "NOT shown to be non-inferior"
     sentence = (
         f"{found.metric}: {verdict}; the gain is {found.gain:+.4f} and its lower {100 * found.level:.4g} % bound "
         f"{found.bound:+.4f} is {relation} the margin {-found.margin:+.4g}."
     )
-    if differing or found.shown or not found.margin:
+    if differing or found.established or not found.margin:
         return sentence
     # The bound is −u · reach with (1 − u)^patients = 1 − level, see `Estimate.interval`.
     reach = -found.bound / (1 - (1 - found.level) ** (1 / found.patients))
@@ -372,7 +319,7 @@ class McNemar:
         only_a: Studies that only the first has right.
         only_b: Studies that only the second has right.
         p: Exact, two-sided.
-        mid_p: The less conservative mid-p, half of the observed outcome's probability left out on each side.
+        mid_p: The less conservative mid-p, without half of the observed outcome's probability on each side.
     """
 
     only_a: int
