@@ -89,7 +89,7 @@ def main() -> None:
 def own_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
     """Request → report that the model here writes for its image alone; no two images have the same report."""
     from cxrlab.evaluation.open_models import load_model
-    from cxrlab.models.http.models import data_url
+    from cxrlab.models.http_models import data_url
 
     make_phantom(PhantomConfig(n=2 * count, size=128, seed=11, masks=False), folder)
     corpus, writer = load_corpus(folder), load_model(model)

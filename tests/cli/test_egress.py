@@ -27,8 +27,8 @@ from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
 from cxrlab.evaluation.open_models import open_model, open_text_model
 from cxrlab.models import names
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.models import HttpReportModel, HttpTextModel
+from cxrlab.models.http_client import ChatClient
+from cxrlab.models.http_models import HttpReportModel, HttpTextModel
 from cxrlab.models.text_model_cache import CachedTextModel
 
 AWAY = "https://elsewhere.example/v1#model"

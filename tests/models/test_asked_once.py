@@ -17,8 +17,8 @@ from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.llm import BudgetSpent, LLMConfig
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.open_models import open_text_model
-from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.models import HttpTextModel
+from cxrlab.models.http_client import ChatClient
+from cxrlab.models.http_models import HttpTextModel
 from cxrlab.models.text_model_cache import REQUESTS, CachedTextModel
 
 PROMPTS = [f"prompt {number}" for number in range(40)]
@@ -125,7 +125,7 @@ def test_a_run_whose_server_was_killed_goes_on_with_the_same_answers_and_asks_no
 
     with ChatServer(answer) as server:
         with CachedTextModel(over(server, concurrency=1, tries=2), folder=tmp_path) as asked:
-            with pytest.raises(RunError, match="give the same command again to go on"):
+            with pytest.raises(RunError, match="repeat the command"):
                 asked.complete(PROMPTS)
         kept = {line["prompt"]: line["answer"] for line in requests(tmp_path)}
         assert len(kept) == 14

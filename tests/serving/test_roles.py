@@ -295,7 +295,7 @@ def test_server_and_client_are_killed_and_nothing_is_asked_twice(
     server.interrupt(first, when_kept(first, server.kill))
     assert main(command) == 1
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "give the same command again to go on" in told and server.name in told
+    assert told.count("\n") == 1 and "repeat the command" in told and server.name in told
     kept, after = [{record["prompt"] for record in role.requests(out)}], [len(server.prompts)]
 
     server.start()

@@ -23,7 +23,7 @@ from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.evaluation.generate import caution_domain, caution_image_size
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.text_model import HfTextModel
-from cxrlab.models.http.models import HttpReportModel, HttpTextModel
+from cxrlab.models.http_models import HttpReportModel, HttpTextModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Allowance, Limits, ServeConfig

@@ -30,8 +30,8 @@ KINDS = Table(
         "retrieval": "cxrlab.models.baselines:Retrieval",
         "hf": "cxrlab.models.hf.model:HfModel",
         "builtin": "cxrlab.models.builtin:Builtin",
-        "http": "cxrlab.models.http.models:HttpReportModel",
-        "https": "cxrlab.models.http.models:HttpReportModel",
+        "http": "cxrlab.models.http_models:HttpReportModel",
+        "https": "cxrlab.models.http_models:HttpReportModel",
     },
 )
 # Each row is a class with USAGES and load(argument, connection, loading) -> TextModel, with `synthetic` for addresses.
@@ -39,8 +39,8 @@ TEXT_KINDS = Table(
     "kind of text model",
     {
         "hf": "cxrlab.models.hf.text_model:HfTextModel",
-        "http": "cxrlab.models.http.models:HttpTextModel",
-        "https": "cxrlab.models.http.models:HttpTextModel",
+        "http": "cxrlab.models.http_models:HttpTextModel",
+        "https": "cxrlab.models.http_models:HttpTextModel",
         "scripted": "cxrlab.models.baselines:ScriptedTextModel",
     },
 )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.extraction.detection.features import StreamImage
     from cxrlab.extraction.records import Picture
-    from cxrlab.models.http.models import HttpReportModel
+    from cxrlab.models.http_models import HttpReportModel
     from cxrlab.serving.guard import Guard
 
 REHEARSAL, EVIDENCE, SERVER, KEYS = "rehearsal.json", "rehearsal.jsonl", "server", "keys.yaml"
@@ -97,7 +97,7 @@ def _served(
     config: RehearseConfig, model: ImageToText, images: EgressData, accounts: Sequence[str], folder: Path
 ) -> Iterator[tuple[Guard | None, HttpReportModel]]:
     """A running server's guard, and a client that has a key for every account."""
-    from cxrlab.models.http.models import HttpReportModel
+    from cxrlab.models.http_models import HttpReportModel
     from cxrlab.serving.accounts import add_account
     from cxrlab.serving.config import Allowance, ServeConfig
     from cxrlab.serving.guard import open_guard

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cxrlab.models.http.client import run_concurrently
+from cxrlab.models.http_client import run_concurrently
 
 
 def test_every_place_is_worked_on_once_and_no_more_at_once_than_allowed() -> None:
@@ -84,7 +84,7 @@ def test_whoever_stops_listening_stops_the_work() -> None:
 def test_ctrl_c_keeps_what_is_under_way_and_a_second_one_ends_at_once() -> None:
     program = """
 import os, signal, threading, time
-from cxrlab.models.http.client import run_concurrently
+from cxrlab.models.http_client import run_concurrently
 
 both = threading.Barrier(3)
 

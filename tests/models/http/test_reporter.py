@@ -20,8 +20,8 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.victim_client import SupportsAccounts, query_function
 from cxrlab.models.decoding import Decoding, SupportsDecoding
-from cxrlab.models.http.client import ChatClient, EndpointError
-from cxrlab.models.http.models import HttpReportModel
+from cxrlab.models.http_client import ChatClient, EndpointError
+from cxrlab.models.http_models import HttpReportModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model
 
@@ -212,4 +212,4 @@ def test_generate_writes_the_predictions_of_a_model_behind_an_address(
     assert lines[0]["confidence"] == {"tokens": 3} and lines[0]["prompt_tokens"] == 5
     assert main(words) == 0 and len(server.requests) == 5
     assert main([*words[:-1], str(tmp_path / "b"), "--decoding.max-new-tokens", "7"]) == 1  # its words are its own
-    assert "cannot be told how to choose its words" in capsys.readouterr().err and len(server.requests) == 5
+    assert "omit the --decoding flags" in capsys.readouterr().err and len(server.requests) == 5

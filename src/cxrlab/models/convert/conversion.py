@@ -22,15 +22,14 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """What a conversion may need beside the published files.
+    """Settings of `cxrlab models convert`.
 
     Args:
-        base: Folder of the language model that a LoRA stands on, for LLaVA-Rad that of Vicuna 7B v1.5.
-        vision_encoder: Folder of the open_clip encoder whose vision encoder is used; else looked for beside the LoRA.
-        text: Folder with config.json and tokenizer of an encoder's text model; else looked for beside its weights.
-        keep_adapter: Keep the LoRA apart, as an adapter folder with its base inside, instead of merging it.
-        collections: Collections of images that the model has learnt from, as cards of corpora name them;
-            those of LLaVA-Rad are known.
+        base: Folder of the language model under a LoRA; for LLaVA-Rad, Vicuna 7B v1.5.
+        vision_encoder: Folder of the open_clip encoder whose vision encoder is used; default: beside the LoRA.
+        text: Folder with config.json and tokenizer of an encoder's text model; default: beside its weights.
+        keep_adapter: Keep the LoRA as an adapter folder with its base inside, instead of merging it.
+        collections: Image collections that the model was trained on, as named in corpus cards; known for LLaVA-Rad.
         dtype: Number format of the weights written; auto keeps that of the source.
     """
 
@@ -54,13 +53,12 @@ CONVERTERS = Table(
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion wrote.
+    """Summary of a conversion.
 
     Args:
-        model: Class of the model, as transformers calls it.
-        parameters: Numbers in it.
+        model: Class of the model in transformers.
         image: Side of the image in pixels.
-        unused: Tensors of the source that the model does not need, with the reason.
+        unused: Tensor of the source that the model does not need → the reason.
     """
 
     model: str
@@ -70,13 +68,11 @@ class Converted:
 
 
 def convert(name: str, source: Path, config: ConvertConfig, out: Path) -> Converted:
-    """Convert a published checkpoint; `out` appears complete or not at all.
+    """Convert the published checkpoint in the folder `source`; `out` appears complete or not at all.
 
     Args:
         name: A row of `CONVERTERS`.
-        source: Folder of the published files.
-        config: What else is needed.
-        out: The folder to make; it must not exist, or be empty.
+        out: New or empty folder.
     """
     converter = CONVERTERS.load(name)
     require("models")
@@ -89,51 +85,70 @@ def convert(name: str, source: Path, config: ConvertConfig, out: Path) -> Conver
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A folder beside `out` to write into, which becomes `out` when the block ends well and is removed when not.
+    """A temporary folder beside `out`, renamed to `out` when the block succeeds and removed when it fails.
 
-    What a killed process left behind is removed by the next one.
+    The remains of a killed process are removed by the next one.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise ConfigError(f"{out} is already there; choose another --out, or remove it first.")
+        raise ConfigError(f"{out} already exists; choose another --out, or remove it first.")
     work = make_folder(out.parent / f".{out.name}.converting")
+    part = work / "folder"
     try:
         with lock_folder(work):
-            yield from _written(work / "folder", out)
+            shutil.rmtree(part, ignore_errors=True)
+            make_folder(part)
+            try:
+                yield part
+                make_private(part)
+                write_checksums(part)
+                with suppress(FileNotFoundError):
+                    out.rmdir()
+                part.rename(out)
+            except OSError as error:
+                raise os_error(error, out) from error
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
     finally:
-        with suppress(OSError):  # another process may be at work in it
+        with suppress(OSError):  # another process may be using it
             work.rmdir()
 
 
-def _written(part: Path, out: Path) -> Iterator[Path]:
-    shutil.rmtree(part, ignore_errors=True)
-    make_folder(part)
-    try:
-        yield part
-        make_private(part)
-        write_checksums(part)
-        with suppress(FileNotFoundError):
-            out.rmdir()
-        part.rename(out)
-    except OSError as error:
-        raise os_error(error, out) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-_NAMED = 5  # names that an error spells out
+_NAMED = 5  # names that an error lists
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
     """Name → tensor of a safetensors file or a pickle of tensors.
 
-    A training checkpoint is opened at its `state_dict`, and the `module.` that distributed training puts in front
-    of every name is taken off. Tensors of a pickle are mapped, not read: a file of many gigabytes costs no memory.
+    A training checkpoint is opened at its `state_dict`, and the prefix `module.` of distributed training is removed.
+    Tensors of a pickle are memory-mapped, so that a file of many gigabytes costs no memory.
     """
-    _refuse_pointer(path)
-    found = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    import numpy as np
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        with path.open("rb") as stream:
+            if stream.read(32).startswith(b"version https://git-lfs"):
+                raise DataError(f"{path} is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'.")
+        found = load_file(path) if path.suffix == ".safetensors" else None
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged ({first_line(error)}); fetch it again.") from error
+    if found is None:
+        # Training scripts also store numpy numbers, such as the best loss so far.
+        scalar: Any = np.float64(0).__reduce__()[0]
+        numbers = [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *map(type, map(np.dtype, "fdilq"))]
+        with torch.serialization.safe_globals(numbers):
+            found = load_torch(path, mmap=True)
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]
-    if not isinstance(found, Mapping) or not found or not all(map(_is_tensor, found.values())):
+    if (
+        not isinstance(found, Mapping)
+        or not found
+        or not all(isinstance(value, torch.Tensor) for value in found.values())
+    ):
         raise DataError(f"{path} holds no weights: a table of names and tensors was expected.")
     if all(name.startswith("module.") for name in found):
         return {name.removeprefix("module."): tensor for name, tensor in found.items()}
@@ -141,11 +156,10 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
 
 def renamed(tensors: Mapping[str, Any], names: Mapping[str, tuple[str, ...]], where: str) -> dict[str, Any]:
-    """The tensors under other names, none missing and none left over.
+    """The tensors under new names; raises if one is missing or left over.
 
     Args:
-        tensors: Name → tensor.
-        names: Old name → new names; several new names share the tensor in equal parts along its first axis.
+        names: Old name → new names; several new names split the tensor into equal parts along its first axis.
         where: What the tensors belong to, for the message.
     """
     check_names(set(names) - set(tensors), set(tensors) - set(names), where)
@@ -159,57 +173,42 @@ def renamed(tensors: Mapping[str, Any], names: Mapping[str, tuple[str, ...]], wh
 
 
 def filled(model_class: Any, config: Any, tensors: Mapping[str, Any], where: str, dtype: Any, **kwargs: Any) -> Any:
-    """A model of this class and config that holds exactly these tensors, in evaluation mode.
-
-    Args:
-        model_class: A class of transformers.
-        config: Its config.
-        tensors: Name → tensor, named as in published checkpoints of that class.
-        where: What the tensors belong to, for the message.
-        dtype: Number format of the model.
-        **kwargs: For the constructor of the model.
-    """
+    """A model of a transformers class with exactly these tensors, in evaluation mode; `where` is for the message."""
     with quiet_loading():
-        model, told = model_class.from_pretrained(
+        model, report = model_class.from_pretrained(
             None,
             config=config,
             state_dict=dict(tensors),
             dtype=dtype,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that all of them are told, and by name
+            ignore_mismatched_sizes=True,  # to report all of them, by name
             **kwargs,
         )
-    check_loaded(told, where)
+    check_loaded(report, where)
     return model.eval()
 
 
-def check_loaded(told: Mapping[str, Any], where: str) -> None:
-    """Raise when transformers filled a model incompletely; it tells so, but goes on with random weights."""
-    check_names(told["missing_keys"], told["unexpected_keys"], where)
-    wrong = sorted(f"{name} ({shape_words(a)}, not {shape_words(b)})" for name, a, b in told["mismatched_keys"])
+def check_loaded(report: Mapping[str, Any], where: str) -> None:
+    """Raise if transformers filled a model incompletely; it only reports this and continues with random weights."""
+    check_names(report["missing_keys"], report["unexpected_keys"], where)
+    wrong = sorted(f"{name} ({shape_words(a)}, not {shape_words(b)})" for name, a, b in report["mismatched_keys"])
     if wrong:
         raise DataError(f"{where}: {_several(wrong, 'tensor')} of another shape than expected: {_first(wrong)}.")
 
 
 def check_names(missing: Iterable[str], surplus: Iterable[str], where: str) -> None:
-    """Raise when a name is missing or left over, with the first few of each."""
-    told = []
+    """Raise if a tensor is missing or left over, with the first few names of each."""
+    problems = []
     if names := sorted(missing):
-        told.append(f"{_several(names, 'tensor')} missing ({_first(names)})")
+        problems.append(f"{_several(names, 'tensor')} missing ({_first(names)})")
     if names := sorted(surplus):
-        told.append(f"{_several(names, 'tensor')} that this architecture does not have ({_first(names)})")
-    if told:
-        raise DataError(f"{where}: {'; '.join(told)}. It is another architecture, or the file is incomplete.")
+        problems.append(f"{_several(names, 'tensor')} that this architecture does not have ({_first(names)})")
+    if problems:
+        raise DataError(f"{where}: {'; '.join(problems)}. It is another architecture, or the file is incomplete.")
 
 
 def without(tensors: Mapping[str, Any], reasons: Mapping[str, str], unused: dict[str, str]) -> dict[str, Any]:
-    """The tensors less those that are deliberately not used; their names go into `unused` with the reason.
-
-    Args:
-        tensors: Name → tensor.
-        reasons: Pattern of a whole name → why it is not needed.
-        unused: Name → reason, added to.
-    """
+    """The tensors without those whose name matches a pattern in `reasons`; `unused` is extended by name → reason."""
     kept = {}
     for name, tensor in tensors.items():
         reason = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), None)
@@ -221,61 +220,18 @@ def without(tensors: Mapping[str, Any], reasons: Mapping[str, str], unused: dict
 
 
 def under(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The tensors whose name begins with the prefix, without it."""
+    """The tensors whose name begins with the prefix, which is removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def shape(tensor: Any) -> str:
-    """Its shape as a person writes it."""
+    """The shape of a tensor as `3×224×224`."""
     return shape_words(tensor.shape)
 
 
 def shape_words(size: Iterable[int]) -> str:
-    """`3×224×224`; a single number has no sides."""
+    """A shape as `3×224×224`."""
     return "×".join(map(str, size)) or "a single number"
-
-
-def _refuse_pointer(path: Path) -> None:
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(32)
-    except OSError as error:
-        raise unreadable(error, path) from error
-    if start.startswith(b"version https://git-lfs"):
-        raise DataError(f"{path} is a note of Git LFS about the file and not the file; fetch it with 'git lfs pull'.")
-
-
-def _safetensors(path: Path) -> Any:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except OSError as error:
-        raise unreadable(error, path) from error
-    except SafetensorError as error:
-        raise DataError(f"{path} is damaged ({first_line(error)}); fetch it again.") from error
-
-
-def _pickled(path: Path) -> Any:
-    import torch
-
-    with torch.serialization.safe_globals(_harmless()):
-        return load_torch(path, mmap=True)
-
-
-def _harmless() -> list[Any]:
-    """What training scripts leave in checkpoints beside tensors: numbers of numpy, such as the best loss so far."""
-    import numpy as np
-
-    scalar: Any = np.float64(0).__reduce__()[0]
-    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *map(type, map(np.dtype, "fdilq"))]
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
 
 
 def _several(names: list[str], what: str) -> str:

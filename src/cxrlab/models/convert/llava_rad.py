@@ -1,4 +1,4 @@
-"""LLaVA-Rad as published, a LoRA and a projector over Vicuna and an open_clip encoder, as one LLaVA of transformers."""
+"""Convert LLaVA-Rad, published as LoRA, projector, Vicuna and an open_clip encoder, to one LLaVA of transformers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.random_init import IMAGE
 
 PROMPTS = "llava-rad/1"
-# Whose images LLaVA-Rad has seen, by cards of corpora: the seven data sets of CXR-697K (configs/data/cxr697k.yaml).
+# Training images of LLaVA-Rad: the seven data sets of CXR-697K (configs/data/cxr697k.yaml), as named in corpus cards.
 _COLLECTIONS = (
     "beth-israel",
     "stanford",
@@ -41,14 +41,14 @@ _ANSWER = 256  # most tokens of an answer, as LLaVA-Rad was evaluated
 _PROJECTOR = re.compile(r"(?:base_model\.)?(?:model\.)*mm_projector\.(.+)")
 _PLACES = {"0.weight": "linear_1", "0.bias": "linear_1", "2.weight": "linear_2", "2.bias": "linear_2"}
 _SELECT = {"patch": "default", "cls_patch": "full"}
-# What config.json must say, since transformers' LLaVA does nothing else; None: the key may be absent.
+# The only values in config.json that transformers' LLaVA supports; None: the key may be absent.
 _NEEDED: Mapping[str, tuple[Any, ...]] = {
     "mm_projector_type": ("mlp2x_gelu",),
     "mm_use_im_start_end": (False, None),
     "mm_use_im_patch_token": (False, None),
     "image_aspect_ratio": ("square", None),
 }
-# Settings of the language model that stand in both configs and must agree.
+# Settings of the language model that are in both configs and must agree.
 _SHARED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps")
 _UNUSED = {
     r"text\..+": "the encoder's text encoder; a LLaVA reads text with its language model",
@@ -59,43 +59,57 @@ _UNUSED = {
 
 def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Converted:
     """Write a LLaVA with its processor into `out`; with `keep_adapter` an adapter folder with its base inside."""
+    from transformers import LlavaProcessor
+
     if config.base is None:
         raise ConfigError("LLaVA-Rad is published without its language model; give the folder of Vicuna with --base.")
-    settings = _settings(source)
-    lora, projector = read_lora(source), _projector(source)
+    settings = _read_settings(source)
+    lora = read_lora(source)
+    projector_file = source / "non_lora_trainables.bin"
+    tensors = read_tensors(projector_file)
+    projector = {match[1]: tensor for name, tensor in tensors.items() if (match := _PROJECTOR.fullmatch(name))}
+    others = {name for name in tensors if not _PROJECTOR.fullmatch(name)}
+    surplus = others | (set(projector) - set(_PLACES))
+    check_names(set(_PLACES) - set(projector), surplus, f"the projector ({projector_file})")
     encoder, unused = read_open_clip(config.vision_encoder or source), dict[str, str]()
-    language, tokenizer = _language_model(config, settings)
+    language, tokenizer = _load_language_model(config, settings)
     check_fit(language, lora)
     if not config.keep_adapter:
         merge(language, lora)
     visual = {name: t for name, t in encoder.tensors.items() if not name.startswith("visual.trunk.")}
     check_names([], without(visual, _UNUSED, unused), "the open_clip encoder")
     vision_encoder = vision_encoder_of(encoder, language.dtype)
-    model = _assembled(vision_encoder, language, projector, tokenizer, settings)
+    model = _assemble(vision_encoder, language, projector, tokenizer, settings)
+    processor = LlavaProcessor(
+        image_processor=image_processor(encoder),
+        tokenizer=tokenizer,
+        patch_size=vision_encoder.config.patch_size,
+        vision_feature_select_strategy=model.config.vision_feature_select_strategy,
+        num_additional_image_tokens=1,
+        image_token=IMAGE,
+        chat_template=chat_template(tokenizer),
+    )
     whole = make_folder(out / _BASE) if config.keep_adapter else out
     with quiet_loading():
         model.save_pretrained(whole, max_shard_size=_SHARD)
-        _processor(encoder, vision_encoder, tokenizer, model.config).save_pretrained(whole)
+        processor.save_pretrained(whole)
     extra = {"layout": "llava-rad", "source": source.name, "language_model": config.base.name}
     card = ModelCard("convert", PROMPTS, config.collections or _COLLECTIONS, extra=extra)
     write_model_card(card, whole)
     if config.keep_adapter:
-        write_adapter(lora, {name: _in_llava(name) for name in lora.pairs}, out)
+        # Within a LLaVA, modules of the language model have another prefix.
+        names = {name: f"model.language_model.{name.removeprefix('model.')}" for name in lora.pairs}
+        write_adapter(lora, names, out)
         write_model_card(replace(card, base=f"hf:{_BASE}"), out)
     return Converted(type(model).__name__, model.num_parameters(), encoder.image, unused)
 
 
-def _in_llava(name: str) -> str:
-    """What a module of the language model is called once it is part of a LLaVA."""
-    return f"model.language_model.{name.removeprefix('model.')}"
-
-
-def _settings(source: Path) -> Mapping[str, Any]:
-    """config.json of the published folder, checked for what cannot be converted."""
+def _read_settings(source: Path) -> Mapping[str, Any]:
+    """config.json of the published folder; raises for settings that cannot be converted."""
     path = source / "config.json"
     found = read_json(path)
     if not isinstance(found, dict) or "mm_projector_type" not in found:
-        raise DataError(f"{path} is no config of LLaVA 1.x: it says nothing of a projector (mm_projector_type).")
+        raise DataError(f"{path} is not a config of LLaVA 1.x: it has no mm_projector_type.")
     for key, allowed in _NEEDED.items():
         if found.get(key) not in allowed:
             raise DataError(
@@ -103,25 +117,15 @@ def _settings(source: Path) -> Mapping[str, Any]:
             )
     if found.get("mm_vision_select_feature", "patch") not in _SELECT:
         raise DataError(
-            f"{path} takes the features {short_repr(found['mm_vision_select_feature'])}, which are not known."
+            f"{path} has the unknown mm_vision_select_feature {short_repr(found['mm_vision_select_feature'])}."
         )
     if not isinstance(found.get("mm_vision_select_layer"), int):
-        raise DataError(f"{path} does not say which layer of the vision encoder is read (mm_vision_select_layer).")
+        raise DataError(f"{path} has no mm_vision_select_layer: the layer of the vision encoder to read.")
     return found
 
 
-def _projector(source: Path) -> dict[str, Any]:
-    """Name within the projector → tensor; whatever else was trained beside the LoRA is refused."""
-    path = source / "non_lora_trainables.bin"
-    tensors = read_tensors(path)
-    found = {match[1]: tensor for name, tensor in tensors.items() if (match := _PROJECTOR.fullmatch(name))}
-    others = {name for name in tensors if not _PROJECTOR.fullmatch(name)}
-    check_names(set(_PLACES) - set(found), others | (set(found) - set(_PLACES)), f"the projector ({path})")
-    return found
-
-
-def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The base in the number format asked for, with a row for `<image>`, and its tokenizer."""
+def _load_language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The base model in the requested number format, extended by the token `<image>`, and its tokenizer."""
     import torch
     import transformers
 
@@ -129,12 +133,12 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
     folder = config.base
     if folder is None or not (folder / "config.json").is_file():
         raise DataError(f"{folder} holds no model (config.json is missing); name the folder of Vicuna with --base.")
-    told = read_json(folder / "config.json")
+    base = read_json(folder / "config.json")
     for key in _SHARED:
-        if key in settings and settings[key] != told.get(key):
+        if key in settings and settings[key] != base.get(key):
             raise DataError(
-                f"{folder} has {key}={short_repr(told.get(key))} and the model to convert {short_repr(settings[key])}; it is "
-                "another base than the one that was trained."
+                f"{folder} has {key}={short_repr(base.get(key))} and the model to convert {short_repr(settings[key])}; "
+                "give the base that it was trained on with --base."
             )
     tokenizer = load_tokenizer(folder)
     try:
@@ -150,33 +154,23 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
     except (OSError, ValueError, RuntimeError) as error:
         raise DataError(f"{folder} holds no language model that can be loaded ({first_line(error)}).") from error
     check_loaded(loaded, f"the language model ({folder})")
-    _make_room(model, tokenizer)
+    # `<image>` copies the rows of `<unk>`. Image features replace its embedding, so any would do. In the output it is
+    # as improbable as `<unk>`, so that log-probabilities change by at most log(1 + p(<unk>)).
+    rows = model.get_input_embeddings().weight.shape[0]
+    number, unknown = add_image_token(tokenizer), tokenizer.unk_token_id
+    if number >= rows:
+        with quiet_loading():
+            model.resize_token_embeddings(number + 1, mean_resizing=False)
+        with torch.no_grad():
+            for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+                layer.weight[rows:] = layer.weight[unknown]
     return model.eval(), tokenizer
 
 
-def _make_room(model: Any, tokenizer: Any) -> None:
-    """A row for `<image>` in the embeddings and in the output, both copies of those of `<unk>`.
-
-    The image's features replace the embedding, so that any would do. The output is what matters: `<unk>` was never
-    to be written, so `<image>` is as improbable, and a log-probability moves by log(1 + p(<unk>)) and no more.
-    """
-    import torch
-
-    rows = model.get_input_embeddings().weight.shape[0]
-    number, unknown = add_image_token(tokenizer), tokenizer.unk_token_id
-    if number < rows:
-        return
-    with quiet_loading():
-        model.resize_token_embeddings(number + 1, mean_resizing=False)
-    with torch.no_grad():
-        for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
-            layer.weight[rows:] = layer.weight[unknown]
-
-
-def _assembled(
+def _assemble(
     vision_encoder: Any, language: Any, projector: Mapping[str, Any], tokenizer: Any, settings: Mapping[str, Any]
 ) -> Any:
-    """The parts in one LLaVA; theirs are the tensors, nothing is copied but the projector."""
+    """One LLaVA that shares the tensors of its parts; only the projector is copied."""
     import torch
     import transformers
     from transformers import GenerationConfig, LlavaForConditionalGeneration
@@ -191,7 +185,7 @@ def _assembled(
         tie_word_embeddings=bool(language.config.tie_word_embeddings),
         image_seq_length=(vision_encoder.config.image_size // vision_encoder.config.patch_size) ** 2,
     )
-    with torch.device("meta"):  # the parts are there already; a second copy of seven billion numbers is not made
+    with torch.device("meta"):  # avoids a second copy of seven billion parameters
         model = LlavaForConditionalGeneration(config)
     model.model.vision_tower, model.model.language_model = vision_encoder, language.model
     model.lm_head = language.lm_head
@@ -211,21 +205,7 @@ def _assembled(
     return model.eval()
 
 
-def _processor(encoder: Any, vision_encoder: Any, tokenizer: Any, config: Any) -> Any:
-    from transformers import LlavaProcessor
-
-    return LlavaProcessor(
-        image_processor=image_processor(encoder),
-        tokenizer=tokenizer,
-        patch_size=vision_encoder.config.patch_size,
-        vision_feature_select_strategy=config.vision_feature_select_strategy,
-        num_additional_image_tokens=1,
-        image_token=IMAGE,
-        chat_template=chat_template(tokenizer),
-    )
-
-
-# Part of the model as its weights are: it was trained with these words in front of every prompt.
+# The model was trained with this text in front of every prompt.
 SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
@@ -252,11 +232,11 @@ _PROBE = (f"{SYSTEM} USER: ", "\nProvide a description of the findings in the ra
 
 
 def add_image_token(tokenizer: Any) -> int:
-    """The number of `<image>`, added behind all others where the tokenizer has none; padding is `<unk>` if unset."""
+    """The id of `<image>`, appended if the tokenizer has none; the padding token becomes `<unk>` if unset."""
     from tokenizers import AddedToken
 
     if tokenizer.unk_token is None or tokenizer.eos_token is None:
-        raise DataError("the base's tokenizer has no token for the unknown or for the end; it is not that of Vicuna.")
+        raise DataError("the base's tokenizer has no unknown or no end token; it is not that of Vicuna.")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.unk_token
     tokenizer.add_tokens([AddedToken(IMAGE, special=True, normalized=False)], special_tokens=True)
@@ -264,35 +244,31 @@ def add_image_token(tokenizer: Any) -> int:
 
 
 def chat_template(tokenizer: Any) -> str:
-    """Vicuna's conversation as a chat template whose tokens are those of LLaVA 1.x.
+    """Vicuna's conversation as a chat template that gives the tokens of LLaVA 1.x.
 
-    Some tokenizers put a space in front of every piece of text, others only of the first. The original pieces had
-    one each, so for the latter kind the template writes it.
+    Some tokenizers put a space before every piece of text, others only before the first. LLaVA 1.x tokenized the pieces
+    around the image separately, each with a space, so for the latter kind the template writes it.
     """
+    before, after = (tokenizer(piece)["input_ids"] for piece in _PROBE)
+    if after and after[0] == tokenizer.bos_token_id:
+        after = after[1:]
+    original = [*before, tokenizer.convert_tokens_to_ids(IMAGE), *after]
     for image in (IMAGE, f"{IMAGE} "):
-        if tokenizer(image.join(_PROBE))["input_ids"] == _original(tokenizer):
+        if tokenizer(image.join(_PROBE))["input_ids"] == original:
             parts = {"SYSTEM": SYSTEM, "IMAGE": image, "END": tokenizer.eos_token}
             template = _TEMPLATE
             for mark, words in parts.items():
                 template = template.replace(mark, words)
             return template
     raise DataError(
-        "the base's tokenizer cuts the text around an image otherwise than LLaVA 1.x did; it is not Vicuna's."
+        "the base's tokenizer splits the text around an image otherwise than LLaVA 1.x did; it is not Vicuna's."
     )
-
-
-def _original(tokenizer: Any) -> list[int]:
-    """Tokens as LLaVA 1.x made them: the pieces around the image each on its own, the begin token in front once."""
-    before, after = (tokenizer(piece)["input_ids"] for piece in _PROBE)
-    if after and after[0] == tokenizer.bos_token_id:
-        after = after[1:]
-    return [*before, tokenizer.convert_tokens_to_ids(IMAGE), *after]
 
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _NAME = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight")
-# Settings of later LoRAs that add something else than (alpha / rank) · B·A.
+# Values of a plain LoRA, which adds (alpha / rank) · B·A and nothing else.
 _PLAIN = {
     "bias": ("none",),
     "fan_in_fan_out": (False,),
@@ -306,12 +282,10 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class Lora:
-    """Pairs of matrices for some modules of a model.
+    """A plain LoRA adapter.
 
     Args:
-        rank: Numbers between the two matrices.
-        alpha: The sum is scaled by alpha / rank.
-        dropout: Of training; no part of what is computed.
+        dropout: Used in training only.
         pairs: Name of a module → (A [rank, in], B [out, rank]).
     """
 
@@ -322,13 +296,15 @@ class Lora:
 
 
 def read_lora(folder: Path) -> Lora:
-    """The LoRA in a folder of PEFT's; anything but a plain one is refused."""
+    """The LoRA in a PEFT folder; raises unless it is a plain one."""
     config = read_json(folder / _CONFIG)
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise DataError(f"{folder / _CONFIG} does not describe a LoRA.")
     for key, allowed in _PLAIN.items():
         if key in config and config[key] not in allowed:
-            raise DataError(f"{folder / _CONFIG} has {key}={short_repr(config[key])}; plain LoRAs alone are converted.")
+            raise DataError(
+                f"{folder / _CONFIG} has {key}={short_repr(config[key])}; only plain LoRAs can be converted."
+            )
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or rank < 1:
         raise DataError(
@@ -339,16 +315,16 @@ def read_lora(folder: Path) -> Lora:
     for name, tensor in read_tensors(path).items():
         found = _NAME.fullmatch(name)
         if found is None:
-            raise DataError(f"{path} holds {name}, which is no part of a LoRA.")
+            raise DataError(f"{path} holds {name}, which is not part of a LoRA.")
         halves.setdefault(found[1], {})[found[2]] = tensor
     if alone := sorted(module for module, half in halves.items() if len(half) != 2):
-        raise DataError(f"{path} holds one matrix of two for {len(alone)} modules, such as {alone[0]}.")
+        raise DataError(f"{path} lacks one of the two matrices of {len(alone)} modules, such as {alone[0]}.")
     pairs = {module: (half["A"], half["B"]) for module, half in halves.items()}
     return Lora(rank, float(alpha), float(config.get("lora_dropout") or 0.0), pairs)
 
 
 def check_fit(model: Any, lora: Lora) -> None:
-    """Raise when a pair has no module in the model, or another size than that module's weight."""
+    """Raise if the LoRA changes a module that the model does not have, or has other sizes than its weight."""
     modules = dict(model.named_modules())
     for name, (a, b) in lora.pairs.items():
         weight = getattr(modules.get(name), "weight", None)
@@ -362,7 +338,7 @@ def check_fit(model: Any, lora: Lora) -> None:
 
 
 def merge(model: Any, lora: Lora) -> None:
-    """Add the LoRA into the model's weights, in float32 and then rounded to the weights' own format."""
+    """Add the LoRA to the model's weights; computed in float32, stored in the weights' own dtype."""
     import torch
 
     with torch.no_grad():
@@ -372,12 +348,10 @@ def merge(model: Any, lora: Lora) -> None:
 
 
 def write_adapter(lora: Lora, names: Mapping[str, str], out: Path) -> None:
-    """An adapter folder of PEFT's; what it stands on is for the model card to say, since PEFT would look for it online.
+    """Write a PEFT adapter folder. It names no base model, which PEFT would look for online; the model card does.
 
     Args:
-        lora: What it holds.
-        names: Module → what it is called in the model that the adapter stands on.
-        out: The folder.
+        names: Module → its name in the adapter's base model.
     """
     import peft
     from safetensors.torch import save_file

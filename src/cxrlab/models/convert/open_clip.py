@@ -1,7 +1,4 @@
-"""open_clip encoders with a timm ViT and a BERT (BiomedCLIP, BiomedCLIP-CXR), as a dual encoder of transformers.
-
-The plain `VisionTextDualEncoderModel` where it computes the same, else `ProjectedDualEncoder`.
-"""
+"""Convert open_clip encoders with a timm ViT and a BERT (BiomedCLIP, BiomedCLIP-CXR) to dual encoders of transformers."""
 
 from __future__ import annotations
 
@@ -28,68 +25,58 @@ from cxrlab.models.convert.conversion import (
 from cxrlab.models.local_files import load_tokenizer, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 
-_VISION_ENCODERS = ("visual.", "text.")
-_HEAD = "visual.head.proj.weight"
-
 
 def convert_open_clip(source: Path, config: ConvertConfig, out: Path) -> Converted:
-    """Write a dual encoder with tokenizer and image processor into `out`."""
+    """Write a dual encoder with tokenizer and image processor into `out`.
+
+    It is a `VisionTextDualEncoderModel` if that computes the same, else a `ProjectedDualEncoder`.
+    """
+    import torch
     from transformers import VisionTextDualEncoderProcessor
 
     encoder, unused = read_open_clip(source), dict[str, str]()
-    dtype = number_format(config, encoder.tensors)
-    others = {name for name in encoder.tensors if not name.startswith(_VISION_ENCODERS)}
+    if config.dtype == "auto":
+        formats = [tensor.dtype for tensor in encoder.tensors.values() if tensor.is_floating_point()]
+        dtype: Any = max(set(formats), key=formats.count, default=torch.float32)
+    else:
+        dtype = getattr(torch, config.dtype)
+    others = {name for name in encoder.tensors if not name.startswith(("visual.", "text."))}
     check_names({"logit_scale"} - others, others - {"logit_scale"}, "the open_clip encoder")
-    _check_head(encoder)
+    pool, projection = encoder.vision.get("timm_pool", "avg"), encoder.vision.get("timm_proj", "linear")
+    if pool not in ("", "token") or projection != "linear":
+        raise DataError(
+            f"the vision encoder has timm_pool={short_repr(pool)} and timm_proj={short_repr(projection)}; only encoders "
+            "that read the class token (timm_pool '' or token) and project linearly (timm_proj linear) can be converted."
+        )
+    head = {name for name in under(encoder.tensors, "visual.") if not name.startswith("trunk.")}
+    check_names({"head.proj.weight"} - head, head - {"head.proj.weight"}, "the head of the vision encoder")
     vision_encoder = vision_encoder_of(encoder, dtype)
     text = convert_text(under(encoder.tensors, "text."), encoder.text, config.text or source, dtype, unused)
-    model = _joined(vision_encoder, text, encoder, dtype)
+    model = _join(vision_encoder, text, encoder, dtype)
     processor = VisionTextDualEncoderProcessor(image_processor(encoder), text.tokenizer)
     with quiet_loading():
         model.save_pretrained(out)
         processor.save_pretrained(out)
-    if config.collections:  # without a card it is unknown what an encoder has learnt from; a card would say nothing
+    if config.collections:  # without them the card would be empty
         extra = {"layout": "open-clip", "source": source.name}
         write_model_card(ModelCard("convert", collections=config.collections, extra=extra), out)
     return Converted(type(model).__name__, model.num_parameters(), encoder.image, unused)
 
 
 def vision_encoder_of(encoder: OpenClip, dtype: Any) -> Any:
-    """The vision encoder of an encoder, without the projection into the shared space."""
+    """The vision encoder of an open_clip encoder, without the projection into the shared space."""
     name = encoder.vision.get("timm_model_name")
     trunk = under(encoder.tensors, "visual.trunk.")
     if not isinstance(name, str) or not trunk:
         raise DataError(
-            "the vision encoder of this encoder is not one of timm (vision_cfg has no timm_model_name, or there are no "
-            "tensors visual.trunk.*); encoders built on a ViT of timm can be converted."
+            "the vision encoder is not from timm (vision_cfg has no timm_model_name, or there are no tensors "
+            "visual.trunk.*); only encoders built on a timm ViT can be converted."
         )
     return convert_vision_encoder(trunk, name, encoder.image, dtype)
 
 
-def _check_head(encoder: OpenClip) -> None:
-    """Raise unless the class token times one matrix is what the vision encoder gives."""
-    pool, projection = encoder.vision.get("timm_pool", "avg"), encoder.vision.get("timm_proj", "linear")
-    if pool not in ("", "token") or projection != "linear":
-        raise DataError(
-            f"the encoder pools by {short_repr(pool)} and projects by {short_repr(projection)}; encoders that read the class "
-            "token (timm_pool '' or token) and project by one matrix (timm_proj linear) can be converted."
-        )
-    head = {name for name in under(encoder.tensors, "visual.") if not name.startswith("trunk.")}
-    check_names({"head.proj.weight"} - head, head - {"head.proj.weight"}, "the head of the vision encoder")
-
-
-def number_format(config: ConvertConfig, tensors: Mapping[str, Any]) -> Any:
-    """The number format to write: the one asked for, else that of most tensors of the source."""
-    import torch
-
-    if config.dtype != "auto":
-        return getattr(torch, config.dtype)
-    formats = [tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()]
-    return max(set(formats), key=formats.count, default=torch.float32)
-
-
-def _joined(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: Any) -> Any:
-    """Both encoders with their projections and the temperature."""
+def _join(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: Any) -> Any:
+    """Both encoders in one model, with their projections and the temperature."""
     import torch
     from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel
 
@@ -106,7 +93,7 @@ def _joined(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: An
     matrices = model.text_projection
     places = [matrices] if len(text.projection) == 1 else [matrices[0], matrices[2]]
     pairs = [(place.weight, matrix) for place, matrix in zip(places, text.projection, strict=True)]
-    pairs += [(model.visual_projection.weight, encoder.tensors[_HEAD])]
+    pairs += [(model.visual_projection.weight, encoder.tensors["visual.head.proj.weight"])]
     pairs += [(model.logit_scale, encoder.tensors["logit_scale"].squeeze())]
     with torch.no_grad():
         for place, value in pairs:
@@ -118,19 +105,19 @@ def _joined(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: An
 
 _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
-_IMAGE = 224  # open_clip's side of an image where a config gives none
+_IMAGE = 224  # open_clip's default image size
 _MODES = ("bicubic", "bilinear")
 
 
 @dataclass(frozen=True)
 class OpenClip:
-    """A published encoder.
+    """A published open_clip encoder.
 
     Args:
         vision: Settings of the vision encoder.
         text: Settings of the text encoder.
-        preprocessing: Mean, deviation, interpolation and way to resize, where they are not open_clip's own.
-        shared: Numbers of the space that images and texts share.
+        preprocessing: Mean, standard deviation, interpolation and resizing, if they differ from open_clip's defaults.
+        shared: Dimension of the space that images and texts share.
         tensors: Name → tensor of both encoders.
     """
 
@@ -152,21 +139,28 @@ class OpenClip:
 
 def read_open_clip(folder: Path) -> OpenClip:
     """The encoder in a folder: `open_clip_config.json` with its weights, or one other config and one `.pt` file."""
-    path = _config_file(folder)
+    path = folder / _CONFIG
+    if not path.is_file():
+        configs = []
+        for file in sorted(folder.glob("*.json")):
+            values = read_json(file)
+            if isinstance(values, dict) and "vision_cfg" in values.get("model_cfg", values):
+                configs.append(file)
+        path = _only(configs, folder, f"a config of open_clip ({_CONFIG}, or another .json with vision_cfg in it)")
     whole = read_json(path)
     model = whole.get("model_cfg", whole) if isinstance(whole, dict) else None
-    told: dict[str, Any] = model if isinstance(model, dict) else {}
-    vision, text, shared = (told.get(key) for key in ("vision_cfg", "text_cfg", "embed_dim"))
+    settings: dict[str, Any] = model if isinstance(model, dict) else {}
+    vision, text, shared = (settings.get(key) for key in ("vision_cfg", "text_cfg", "embed_dim"))
     if not isinstance(vision, dict) or not isinstance(text, dict) or not isinstance(shared, int):
-        raise DataError(f"{path} is no config of open_clip: it needs embed_dim, vision_cfg and text_cfg.")
-    return OpenClip(vision, text, whole.get("preprocess_cfg") or {}, shared, read_tensors(_weights_file(folder)))
+        raise DataError(f"{path} is not a config of open_clip: it needs embed_dim, vision_cfg and text_cfg.")
+    weights = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    if weights is None:
+        weights = _only(sorted(folder.glob("*.pt")), folder, f"weights ({', '.join(_WEIGHTS)} or .pt)")
+    return OpenClip(vision, text, whole.get("preprocess_cfg") or {}, shared, read_tensors(weights))
 
 
 def image_processor(encoder: OpenClip) -> Any:
-    """The preparation of images that open_clip does before the vision encoder, as a CLIP image processor.
-
-    Shortest side to the size of the vision encoder and centre cut out, unless the config squeezes images instead.
-    """
+    """The image preprocessing of open_clip as a CLIP image processor: resize and centre crop, or squash if configured."""
     from transformers import CLIPImageProcessorPil
 
     from cxrlab.models.random_init import MEAN, STD
@@ -176,12 +170,12 @@ def image_processor(encoder: OpenClip) -> Any:
     resize, mode = given.get("resize_mode", "shortest"), given.get("mode", "RGB")
     if size not in (side, [side, side]):
         raise DataError(
-            f"preprocess_cfg brings images to {short_repr(size)} px, but the vision encoder reads {side} px."
+            f"preprocess_cfg resizes images to {short_repr(size)} px, but the vision encoder reads {side} px."
         )
     if interpolation not in _MODES or resize not in ("shortest", "squash") or mode != "RGB":
         raise DataError(
-            f"preprocess_cfg asks for interpolation {short_repr(interpolation)}, resize_mode {short_repr(resize)} and mode "
-            f"{short_repr(mode)}; those that can be converted are {' or '.join(_MODES)}, shortest or squash, and RGB."
+            f"preprocess_cfg has interpolation={short_repr(interpolation)}, resize_mode={short_repr(resize)} and mode="
+            f"{short_repr(mode)}; supported are {' or '.join(_MODES)}, shortest or squash, and RGB."
         )
     square = {"height": side, "width": side}
     return CLIPImageProcessorPil(
@@ -194,23 +188,6 @@ def image_processor(encoder: OpenClip) -> Any:
     )
 
 
-def _config_file(folder: Path) -> Path:
-    if (folder / _CONFIG).is_file():
-        return folder / _CONFIG
-    found = [path for path in sorted(folder.glob("*.json")) if _is_config(path)]
-    return _only(found, folder, f"a config of open_clip ({_CONFIG}, or another .json with vision_cfg in it)")
-
-
-def _is_config(path: Path) -> bool:
-    whole = read_json(path)
-    return isinstance(whole, dict) and "vision_cfg" in whole.get("model_cfg", whole)
-
-
-def _weights_file(folder: Path) -> Path:
-    named = [folder / name for name in _WEIGHTS if (folder / name).is_file()]
-    return named[0] if named else _only(sorted(folder.glob("*.pt")), folder, f"weights ({', '.join(_WEIGHTS)} or .pt)")
-
-
 def _only(found: list[Path], folder: Path, what: str) -> Path:
     if len(found) != 1:
         several = f"several: {', '.join(path.name for path in found)}" if found else "none"
@@ -219,10 +196,10 @@ def _only(found: list[Path], folder: Path, what: str) -> Path:
 
 
 _WHERE = "the vision encoder (visual.trunk)"
-# Members of timm's family whose norm, activation and head width are those of DINOv2; others (clip, siglip, huge, reg4
-# …) differ in one of them, which no tensor tells.
+# timm ViTs with the norm, activation and head width of DINOv2; others (clip, siglip, huge, reg4 …) differ in one of
+# them, which the tensors do not show.
 _NAMES = re.compile(r"vit_(tiny|small|base|large)_patch\d+(_\d+)?(_in21k|_dino|_dinov2)?(\.\w+)?")
-_HEAD_TIMM_VIT = 64  # numbers an attention head, in all of them
+_HEAD_TIMM_VIT = 64  # width of an attention head in all of them
 _BLOCK = {
     "norm1": ("norm1",),
     "attn.qkv": ("attention.attention.query", "attention.attention.key", "attention.attention.value"),
@@ -246,17 +223,17 @@ def convert_vision_encoder(trunk: Mapping[str, Any], name: str, image: int, dtyp
     """A `Dinov2Model` with the tensors of a timm ViT.
 
     Args:
-        trunk: Name → tensor, as timm names them.
-        name: Of the model in timm, such as `vit_base_patch14_dinov2`.
-        image: Side of the image in pixels, as the published config says.
-        dtype: Number format of the vision encoder.
+        trunk: Name in timm → tensor.
+        name: Name of the model in timm, such as `vit_base_patch14_dinov2`.
+        image: Side of the image in pixels, from the published config.
     """
+    import torch
     from transformers import Dinov2Model
 
     if not _NAMES.fullmatch(name):
         raise DataError(
-            f"{_WHERE} is timm's '{name}', which is not known to compute what transformers' DINOv2 does; encoders "
-            "named vit_{tiny,small,base,large}_patchN, with or without _dinov2, can be converted."
+            f"{_WHERE} is timm's '{name}', which may differ from transformers' DINOv2; only models named "
+            "vit_{tiny,small,base,large}_patchN, with or without _dinov2, can be converted."
         )
     if {"reg_token", "norm_pre.weight", "fc_norm.weight"} & set(trunk):
         raise DataError(
@@ -264,16 +241,7 @@ def convert_vision_encoder(trunk: Mapping[str, Any], name: str, image: int, dtyp
         )
     layers = 1 + max((int(found[1]) for key in trunk if (found := re.match(r"blocks\.(\d+)\.", key))), default=-1)
     scaled = "blocks.0.ls1.gamma" in trunk
-    tensors = renamed(trunk, _names(layers, scaled), _WHERE)
-    config = _config(trunk, layers, image)
-    if not scaled:
-        tensors |= _unit_scales(layers, config.hidden_size)
-    return filled(Dinov2Model, config, tensors, _WHERE, dtype)
-
-
-def _names(layers: int, scaled: bool) -> dict[str, tuple[str, ...]]:
-    """Name in timm → names in published DINOv2 checkpoints."""
-    names: dict[str, tuple[str, ...]] = dict(_AROUND)
+    names: dict[str, tuple[str, ...]] = dict(_AROUND)  # name in timm → names in published DINOv2 checkpoints
     for layer in range(layers):
         old, new = f"blocks.{layer}", f"encoder.layer.{layer}"
         for module, targets in _BLOCK.items():
@@ -281,24 +249,24 @@ def _names(layers: int, scaled: bool) -> dict[str, tuple[str, ...]]:
                 names[f"{old}.{module}.{kind}"] = tuple(f"{new}.{target}.{kind}" for target in targets)
         if scaled:
             names |= {f"{old}.{scale}": (f"{new}.{target}",) for scale, target in _SCALES.items()}
-    return names
+    tensors = renamed(trunk, names, _WHERE)
+    config = _dinov2_config(trunk, layers, image)
+    if not scaled:
+        width = config.hidden_size
+        scales = [f"encoder.layer.{layer}.{target}" for layer in range(layers) for target in _SCALES.values()]
+        tensors |= {name: torch.ones(width) for name in scales}
+    return filled(Dinov2Model, config, tensors, _WHERE, dtype)
 
 
-def _unit_scales(layers: int, width: int) -> dict[str, Any]:
-    import torch
-
-    return {f"encoder.layer.{k}.{target}": torch.ones(width) for k in range(layers) for target in _SCALES.values()}
-
-
-def _config(trunk: Mapping[str, Any], layers: int, image: int) -> Any:
-    """Sizes read off the tensors, and checked against each other and against the published image size."""
+def _dinov2_config(trunk: Mapping[str, Any], layers: int, image: int) -> Any:
+    """A config with sizes from the tensors, checked against each other and against the published image size."""
     from transformers import Dinov2Config
 
     if not layers:
         check_names(["blocks.0"], [], _WHERE)
     kernel, positions, hidden = trunk["patch_embed.proj.weight"], trunk["pos_embed"], trunk["blocks.0.mlp.fc1.weight"]
     if kernel.dim() != 4 or kernel.shape[2] != kernel.shape[3] or positions.dim() != 3 or hidden.dim() != 2:
-        raise DataError(f"{_WHERE}: patch_embed.proj is {shape(kernel)} and pos_embed {shape(positions)}; odd shapes.")
+        raise DataError(f"{_WHERE}: patch_embed.proj is {shape(kernel)} and pos_embed {shape(positions)}; not a ViT.")
     width, channels, patch = int(kernel.shape[0]), int(kernel.shape[1]), int(kernel.shape[3])
     side = math.isqrt(positions.shape[1] - 1)
     if side * side + 1 != positions.shape[1]:
@@ -323,15 +291,15 @@ def _config(trunk: Mapping[str, Any], layers: int, image: int) -> Any:
 
 
 _WHERE_OPEN_CLIP_TEXT = "the text encoder (text.transformer)"
-# BERT models whose config is that of BERT but for the sizes, which the tensors tell; others need their config.json.
+# BERT models that differ from BERT's config in sizes only, which the tensors show; others need their config.json.
 _PLAIN_BERT = re.compile(r"(microsoft/BiomedNLP-(PubMedBERT|BiomedBERT)-|(google-bert/)?bert-(base|large)-)\S+")
-_HEAD_OPEN_CLIP_TEXT = 64  # numbers an attention head, in all of them
+_HEAD_OPEN_CLIP_TEXT = 64  # width of an attention head in all of them
 _POOLINGS = {"cls_pooler": "pooler", "cls_last_hidden_state_pooler": "first"}
 _BUFFERS = {
-    r"embeddings\.position_ids": "whole numbers from 0 on, which are not learnt",
-    r"embeddings\.token_type_ids": "zeros, which are not learnt",
+    r"embeddings\.position_ids": "whole numbers from 0 on, not trained",
+    r"embeddings\.token_type_ids": "zeros, not trained",
 }
-_POOLER = {r"pooler\.dense\.(weight|bias)": "BERT's own pooler, which this encoder passes by"}
+_POOLER = {r"pooler\.dense\.(weight|bias)": "BERT's own pooler, which this encoder does not use"}
 
 
 @dataclass(frozen=True)
@@ -339,8 +307,8 @@ class TextEncoder:
     """A converted text encoder.
 
     Args:
-        model: A `BertModel`, with its pooler where that is used.
-        tokenizer: Cuts texts at the length that the encoder was trained with.
+        model: A `BertModel`, with its pooler if that is used.
+        tokenizer: Truncates texts to the length used in training.
         pooling: `pooler` or `first`; see `ProjectedDualEncoderConfig`.
         projection: Matrices of the projection, one or two.
     """
@@ -357,50 +325,51 @@ def convert_text(
     """The text encoder of an open_clip encoder.
 
     Args:
-        tensors: Name → tensor, without the `text.` in front.
+        tensors: Name → tensor, without the prefix `text.`.
         settings: `text_cfg` of the published config.
-        folder: Holds the tokenizer, and config.json of the text model where it is not a plain BERT.
-        dtype: Number format of the vision encoder.
-        unused: Name → reason of tensors that are not needed, added to.
+        folder: Holds the tokenizer, and config.json of the text model unless it is a plain BERT.
+        unused: Name → reason of tensors that are not needed; extended.
     """
     from transformers import BertModel
 
-    pooling = _pooling(settings)
-    needless: dict[str, str] = {}
-    reasons = _BUFFERS | (_POOLER if pooling == "first" else {})
-    bert = {name.removeprefix("transformer."): t for name, t in tensors.items() if name.startswith("transformer.")}
-    bert = without(bert, reasons, needless)
-    unused |= {f"text.transformer.{name}": reason for name, reason in needless.items()}
-    config = _config_open_clip_text(bert, settings, folder)
-    projection = _projection({name: t for name, t in tensors.items() if not name.startswith("transformer.")}, settings)
-    model = filled(BertModel, config, bert, _WHERE_OPEN_CLIP_TEXT, dtype, add_pooling_layer=pooling == "pooler")
-    return TextEncoder(model, _tokenizer(folder, config, settings), pooling, projection)
-
-
-def _pooling(settings: Mapping[str, Any]) -> str:
-    """How a text is read off its tokens; the older spelling of the setting meant two things and is asked about."""
     if "hf_pooler_type" not in settings and settings.get("pooler_type") == "cls_pooler":
         raise ConfigError(
-            'text_cfg says "pooler_type": "cls_pooler", which meant BERT\'s pooler to some versions of open_clip and '
+            'text_cfg has "pooler_type": "cls_pooler", which meant BERT\'s pooler to some versions of open_clip and '
             'the first token to others; write "hf_pooler_type": "cls_pooler" for the former or '
             '"hf_pooler_type": "cls_last_hidden_state_pooler" for the latter (BiomedCLIP).'
         )
-    name = settings.get("hf_pooler_type") or settings.get("pooler_type") or "cls_pooler"  # open_clip's own for BERT
-    if name not in _POOLINGS:
-        raise DataError(f"the text encoder pools by {short_repr(name)}; {' and '.join(_POOLINGS)} can be converted.")
-    return _POOLINGS[name]
-
-
-def _projection(tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    pooler = settings.get("hf_pooler_type") or settings.get("pooler_type") or "cls_pooler"  # open_clip's default
+    if pooler not in _POOLINGS:
+        raise DataError(f"the text encoder pools by {short_repr(pooler)}; {' and '.join(_POOLINGS)} can be converted.")
+    pooling = _POOLINGS[pooler]
+    needless: dict[str, str] = {}
+    reasons = _BUFFERS | (_POOLER if pooling == "first" else {})
+    bert = without(under(tensors, "transformer."), reasons, needless)
+    unused |= {f"text.transformer.{name}": reason for name, reason in needless.items()}
+    config = _bert_config(bert, settings, folder)
     kind = settings.get("hf_proj_type", settings.get("proj"))
     names = {"mlp": ("proj.0.weight", "proj.2.weight"), "linear": ("proj.weight",)}.get(kind or "")
     if names is None:
         raise DataError(f"the text encoder projects by {short_repr(kind)}; mlp and linear can be converted.")
-    check_names(set(names) - set(tensors), set(tensors) - set(names), f"the text projection ({kind})")
-    return tuple(tensors[name] for name in names)
+    head = {name for name in tensors if not name.startswith("transformer.")}
+    check_names(set(names) - head, head - set(names), f"the text projection ({kind})")
+    model = filled(BertModel, config, bert, _WHERE_OPEN_CLIP_TEXT, dtype, add_pooling_layer=pooling == "pooler")
+    tokenizer = load_tokenizer(folder)
+    if len(tokenizer) > config.vocab_size:
+        raise DataError(
+            f"the tokenizer in {folder} has {len(tokenizer):,} tokens and the text encoder {config.vocab_size:,}; "
+            "it belongs to another model."
+        )
+    if tokenizer.pad_token_id != config.pad_token_id:
+        raise DataError(
+            f"the tokenizer in {folder} pads with {short_repr(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
+            f"the text encoder with number {config.pad_token_id}; it belongs to another model."
+        )
+    tokenizer.model_max_length = min(int(settings.get("context_length", 77)), config.max_position_embeddings)
+    return TextEncoder(model, tokenizer, pooling, tuple(tensors[name] for name in names))
 
 
-def _config_open_clip_text(bert: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> Any:
+def _bert_config(bert: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> Any:
     from transformers import BertConfig
 
     path, name = folder / "config.json", str(settings.get("hf_model_name"))
@@ -409,12 +378,10 @@ def _config_open_clip_text(bert: Mapping[str, Any], settings: Mapping[str, Any],
         kind = found.get("model_type") if isinstance(found, dict) else None
         if kind == "bert":
             return BertConfig.from_dict(found)
-        raise DataError(
-            f"{path} describes a {short_repr(kind)}; text vision encoders that are a BERT can be converted."
-        )
+        raise DataError(f"{path} describes a {short_repr(kind)}; only text encoders that are a BERT can be converted.")
     if not _PLAIN_BERT.fullmatch(name):
         raise ConfigError(
-            f"the text encoder is {short_repr(name)}, whose settings the weights do not tell; name a folder with its "
+            f"the text encoder is {short_repr(name)}, whose settings are not in the weights; give a folder with its "
             "config.json and tokenizer with --text."
         )
     words, places = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
@@ -435,19 +402,3 @@ def _config_open_clip_text(bert: Mapping[str, Any], settings: Mapping[str, Any],
         max_position_embeddings=int(bert[places].shape[0]),
         type_vocab_size=int(bert[kinds].shape[0]),
     )
-
-
-def _tokenizer(folder: Path, config: Any, settings: Mapping[str, Any]) -> Any:
-    tokenizer = load_tokenizer(folder)
-    if len(tokenizer) > config.vocab_size:
-        raise DataError(
-            f"the tokenizer in {folder} has {len(tokenizer):,} words and the text encoder {config.vocab_size:,}; "
-            "it is that of another model."
-        )
-    if tokenizer.pad_token_id != config.pad_token_id:
-        raise DataError(
-            f"the tokenizer in {folder} pads with {short_repr(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
-            f"the text encoder with number {config.pad_token_id}; it is that of another model."
-        )
-    tokenizer.model_max_length = min(int(settings.get("context_length", 77)), config.max_position_embeddings)
-    return tokenizer

@@ -1,4 +1,4 @@
-"""Any report model behind an OpenAI-compatible address that takes pictures: a black box that is asked image by image."""
+"""Report models and text models behind an OpenAI-compatible endpoint, as black boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.llm import replace_lone_surrogates
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.http.client import (
+from cxrlab.models.http_client import (
     FILTERED,
     FINISH_REASON,
     OBJECTIONS,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
     from cxrlab.models.baselines import Library
 
-# What a server answers in place of a report: (status, code).
+# Refusals that stand in place of a report: (status, code).
 REFUSALS = (
     (403, "refused_by_guard"),
     (403, "account_blocked"),
@@ -45,20 +45,14 @@ _DEFAULT = Decoding()
 
 
 class HttpReportModel:
-    """A report model over a connection.
+    """A report model at an endpoint.
 
-    An image is sent as a PNG of 8 bits at its own size, beside the words of the prompts. How the model chooses its
-    words is the server's business: it is asked for temperature 0, a seed and at most 256 tokens. Where the server
-    declines,
-    the answer has its words and `refused: True`.
-
-    Args:
-        client: What sends.
-        prompts: What is asked; the default row when None.
+    An image is sent as an 8-bit PNG at its own size, with the prompt. Requests ask for temperature 0, a seed and at
+    most 256 tokens; no other decoding is supported. A refusal of the server is an answer with `refused: True`.
     """
 
     USAGES = MappingProxyType(
-        {"http://HOST/v1#MODEL": "any model behind an OpenAI-compatible address that takes pictures (https too)"}
+        {"http://HOST/v1#MODEL": "any model at an OpenAI-compatible address that accepts images (https too)"}
     )
 
     def __init__(self, client: ChatClient, prompts: Prompts | None = None) -> None:
@@ -76,14 +70,7 @@ class HttpReportModel:
         *,
         synthetic: bool = False,
     ) -> HttpReportModel:
-        """The model at this address; nothing is asked yet.
-
-        Args:
-            argument: The address.
-            library: Not looked at.
-            loading: Connection and prompts.
-            synthetic: See `ChatClient`.
-        """
+        """The model at an address; no request is sent yet. `library` is not used."""
         connection, prompts = (loading.connection, loading.prompts) if loading is not None else (None, None)
         return cls(ChatClient(argument, connection, synthetic=synthetic), load_prompts(prompts))
 
@@ -94,31 +81,31 @@ class HttpReportModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """It runs elsewhere; several images at once are under way together."""
+        """A black box; a batch of images is sent concurrently."""
         return Capabilities(batch=True, black_box=True)
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer an image, in order.
+        """One answer per image, in order.
 
         Raises:
-            EndpointUnreachable: When nobody listened for any of the images, so that nothing was asked.
-            EndpointError: When an image got no answer otherwise.
+            EndpointUnreachable: If no request reached the server.
+            EndpointError: If an image got no answer otherwise.
         """
-        return self._answered(images, indications, [0] * len(images))
+        return self.generate_with_keys(images, indications, [0] * len(images))
 
     def for_accounts(self, accounts: Sequence[str]) -> ReportModelForAccounts:
-        """The model as it answers its next images, each asked by the account in the same place.
+        """The model for one batch of images, each sent by the account at the same position.
 
-        The first account that is ever seen asks by the first key of the environment variable, the second by the second
-        and so on, from the first again when there are more accounts than keys.
+        Accounts take the API keys of the environment variable in the order in which they first appear, cyclically.
         """
         with self._lock:
             keys = [self._accounts.setdefault(account, len(self._accounts)) for account in accounts]
         return ReportModelForAccounts(self, keys)
 
-    def _answered(
+    def generate_with_keys(
         self, images: Sequence[Image], indications: Sequence[str | None] | None, keys: Sequence[int]
     ) -> list[Generated]:
+        """`generate`, with the index of the API key that sends each image."""
         reasons = list(indications) if indications is not None else [None] * len(images)
         if not len(images) == len(reasons) == len(keys):
             raise DataError(f"{len(images)} images, {len(reasons)} indications and {len(keys)} accounts do not match.")
@@ -127,107 +114,90 @@ class HttpReportModel:
 
         def one(place: int, stop: threading.Event) -> Generated:
             try:
-                told = self._ask(pictures[place], reasons[place], keys[place], stop)
+                answer = self._ask(pictures[place], reasons[place], keys[place], stop)
             except EndpointUnreachable:
                 raise
             except EndpointError:
                 reached.set()
                 raise
             reached.set()
-            return told
+            return answer
 
         try:
             found = dict(run_concurrently(one, len(pictures), self._chat.client.connection.concurrency))
         except EndpointUnreachable as error:
             if not reached.is_set():
                 raise
-            told = str(error)
+            message = str(error)
         else:
             return [found[place] for place in range(len(pictures))]
-        raise EndpointError(told)  # some images got through: it cannot be said that nothing was asked
+        raise EndpointError(message)  # some images were sent, so the server was not unreachable
 
     def _ask(self, picture: Any, reason: str | None, key: int, stop: threading.Event) -> Generated:
-        asked = replace_lone_surrogates(self._prompts.ask(reason))
+        prompt = replace_lone_surrogates(self._prompts.ask(reason))
         parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": data_url(picture)}}]
-        if asked:  # a row that asks nothing leaves the image alone: some servers take no part without a word
-            parts.insert(0, {"type": "text", "text": asked})
+        if prompt:  # some servers refuse an empty text part
+            parts.insert(0, {"type": "text", "text": prompt})
         try:
-            told = self._chat.ask(parts, max_tokens=_DEFAULT.max_new_tokens, seed=_DEFAULT.seed, key=key, stop=stop)
+            answer = self._chat.ask(parts, max_tokens=_DEFAULT.max_new_tokens, seed=_DEFAULT.seed, key=key, stop=stop)
         except EndpointError as error:
             if (error.status, error.code) not in REFUSALS:
                 raise
             return Generated(error.said, extra={REFUSED: True})
-        if REFUSAL in told.extra and not told.text:
-            return Generated(told.extra[REFUSAL], tokens=told.tokens, extra={**told.extra, REFUSED: True})
-        if told.extra.get(FINISH_REASON) == FILTERED:
-            return Generated("", tokens=told.tokens, extra={**told.extra, REFUSED: True})
-        return told
+        if REFUSAL in answer.extra and not answer.text:
+            return Generated(answer.extra[REFUSAL], tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
+        if answer.extra.get(FINISH_REASON) == FILTERED:
+            return Generated("", tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
+        return answer
 
 
 class ReportModelForAccounts:
-    """A report model for one batch of images, each of them asked by one of its keys.
+    """A report model for one batch of images, each of them sent with its own API key."""
 
-    Args:
-        reporter: The model.
-        keys: Number of the key for each image.
-    """
-
-    def __init__(self, reporter: HttpReportModel, keys: Sequence[int]) -> None:
-        self._reporter, self._keys = reporter, tuple(keys)
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self._reporter.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The model's."""
-        return self._reporter.capabilities
+    def __init__(self, model: HttpReportModel, keys: Sequence[int]) -> None:
+        self._model, self._keys = model, tuple(keys)
+        self.name, self.capabilities = model.name, model.capabilities
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer an image, in order; as many images as there are accounts."""
-        return self._reporter._answered(images, indications, self._keys)
+        """One answer per image, in order; as many images as there are accounts."""
+        return self._model.generate_with_keys(images, indications, self._keys)
 
 
 def data_url(picture: Any) -> str:
-    """A picture [H, W] or [H, W, 3] in [0, 1] as the data URL of a PNG of 8 bits."""
+    """An image [H, W] or [H, W, 3] in [0, 1] as the data URL of an 8-bit PNG."""
     from cxrlab.core.image_codec import encode_png, to_uint8
 
     return f"data:image/png;base64,{base64.b64encode(encode_png(to_uint8(picture))).decode('ascii')}"
 
 
 def _checked(image: Any, number: int) -> Any:
-    """The image as an array, after a look at what would else fail after others were paid for."""
+    """The image as an array, checked before any image of the batch is sent (and paid for)."""
     import numpy as np
 
-    radiograph = np.asarray(image)
-    if radiograph.dtype.kind != "f":
-        raise DataError(f"image {number} holds {radiograph.dtype}; scale it to float32 in [0, 1] first.")
-    if not (radiograph.ndim == 2 or (radiograph.ndim == 3 and radiograph.shape[2] == 3)) or 0 in radiograph.shape:
-        raise DataError(f"image {number} has the shape {list(radiograph.shape)}; give [H, W] or [H, W, 3].")
-    low, high = float(radiograph.min()), float(radiograph.max())
-    if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
+    array = np.asarray(image)
+    if array.dtype.kind != "f":
+        raise DataError(f"image {number} holds {array.dtype}; scale it to float32 in [0, 1] first.")
+    if not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)) or 0 in array.shape:
+        raise DataError(f"image {number} has the shape {list(array.shape)}; give [H, W] or [H, W, 3].")
+    low, high = float(array.min()), float(array.max())
+    if not (low >= -_SLACK and high <= 1 + _SLACK):  # NaN fails both
         raise DataError(f"image {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")
-    return radiograph
+    return array
 
 
-TOO_LONG = "context_length_exceeded"  # OpenAI's code; others say it in words
+TOO_LONG = "context_length_exceeded"  # OpenAI's code; other servers write a sentence
 _TOO_LONG = re.compile(rf"{TOO_LONG}|context (?:length|window|size)", re.I)
 
 
 class HttpTextModel:
-    """A text model over a connection.
+    """A text model at an endpoint.
 
-    An answer without a word has the server's reason under `finish_reason`; one that was cut has `truncated`.
-    What a thinking model writes apart from its answer is passed over.
-
-    Args:
-        client: What sends.
+    An empty answer has the server's reason under `finish_reason`; a cut one has `truncated`. Reasoning that a server
+    sends apart from the answer is ignored.
     """
 
     USAGES = MappingProxyType(
-        {"http://HOST/v1#MODEL": "any language model behind an OpenAI-compatible address (https too)"}
+        {"http://HOST/v1#MODEL": "any language model at an OpenAI-compatible address (https too)"}
     )
 
     def __init__(self, client: ChatClient) -> None:
@@ -242,7 +212,7 @@ class HttpTextModel:
         *,
         synthetic: bool = False,
     ) -> HttpTextModel:
-        """The model at this address; nothing is asked yet, and `synthetic` is that of `ChatClient`."""
+        """The model at an address; no request is sent yet."""
         return cls(ChatClient(argument, connection, synthetic=synthetic))
 
     @property
@@ -251,14 +221,14 @@ class HttpTextModel:
         return self._chat.client.name
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """One answer a prompt, in order."""
+        """One answer per prompt, in order."""
         found = dict(self.completions(prompts, max_tokens=max_tokens, seed=seed))
         return [found[place] for place in range(len(prompts))]
 
     def completions(
         self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0
     ) -> Iterator[tuple[int, Generated]]:
-        """Place of a prompt and its answer, as they come; after a failure what is under way still comes."""
+        """Index of a prompt and its answer, as they arrive; after a failure running requests still finish."""
 
         def one(place: int, stop: threading.Event) -> Generated:
             try:
@@ -266,17 +236,11 @@ class HttpTextModel:
                     replace_lone_surrogates(prompts[place]), max_tokens=max_tokens, seed=seed, stop=stop
                 )
             except EndpointError as error:
-                reason = _objection(error)
-                if reason is None:
-                    raise
-                return Generated("", extra={FINISH_REASON: reason})  # one prompt, not the whole run
+                # A refusal of this prompt, for its content or its length, does not end the run.
+                if error.code in OBJECTIONS:
+                    return Generated("", extra={FINISH_REASON: FILTERED})
+                if error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.said}"):
+                    return Generated("", extra={FINISH_REASON: TOO_LONG})
+                raise
 
         return run_concurrently(one, len(prompts), self._chat.client.connection.concurrency)
-
-
-def _objection(error: EndpointError) -> str | None:
-    """What a server has against one prompt: what it says, or its length; None where the whole run is concerned."""
-    if error.code in OBJECTIONS:
-        return FILTERED
-    too_long = error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.said}")
-    return TOO_LONG if too_long else None
