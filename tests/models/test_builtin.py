@@ -136,12 +136,12 @@ def test_names_that_lead_nowhere(weights: Path) -> None:
 
 def test_the_outsider_is_known_also_where_it_has_no_weights(weights: Path) -> None:
     """A list says so, a request is refused in one sentence, and it opens once the weights are there."""
-    assert builtin._told(OUTSIDER, "a model") == "a model (no weights in this copy)"
+    assert builtin.description(OUTSIDER, "a model") == "a model (no weights in this copy)"
     with pytest.raises(DataError, match="no weights for builtin:outsider"):
         load_model("builtin:outsider", list)
     save_tiny_llava(weights / OUTSIDER, seed=2)
     write_model_card(ModelCard("finetune", "caption/1", ("scenes", "phantom")), weights / OUTSIDER)
-    assert builtin._told(OUTSIDER, "a model") == "a model"
+    assert builtin.description(OUTSIDER, "a model") == "a model"
     assert load_model("builtin:outsider", list).name == "builtin:outsider"
 
 

@@ -140,7 +140,7 @@ def test_without_a_config_the_encoder_is_bert_base(tmp_path: Path) -> None:
     """A folder with the tokenizer alone means bert-base-uncased; the tiny weights then do not fit and are named."""
     path = save(tmp_path / "c.pth", published(tmp_path))
     (tmp_path / "config.json").unlink()
-    with pytest.raises(DataError, match=r"has shape \[.*\], and the config in .* asks for \[.*768.*\]"):
+    with pytest.raises(DataError, match=r"of shape \[.*\], and the config in .* requires \[.*768.*\]"):
         CheXbert(path, tmp_path)
 
 
@@ -156,7 +156,7 @@ def _without(state: dict[str, Any], key: str) -> dict[str, Any]:
             lambda s: s | {"module.linear_heads.14.bias": torch.zeros(4)},
             "'linear_heads.14.bias', which CheXbert does not",
         ),
-        (lambda s: s | {"module.linear_heads.13.bias": torch.zeros(4)}, r"'linear_heads.13.bias' has shape \[4\]"),
+        (lambda s: s | {"module.linear_heads.13.bias": torch.zeros(4)}, r"'linear_heads.13.bias' of shape \[4\]"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: Any, message: str) -> None:

@@ -60,7 +60,7 @@ def test_names_that_lead_nowhere(name: str) -> None:
 
 def test_folders_of_another_kind(tmp_path: Path) -> None:
     llava = save_tiny_llava(tmp_path / "llava")
-    with pytest.raises(DataError, match="'llava', which does not read text alone"):
+    with pytest.raises(DataError, match="'llava', which is no text encoder"):
         load_text_encoder(f"hf:{llava}")
     bert = save_bert(tmp_path / "bert")
     for file in bert.glob("tokenizer*"):

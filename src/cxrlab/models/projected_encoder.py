@@ -1,9 +1,6 @@
-"""A dual encoder whose text side is BiomedCLIP's: another way to read a text off its tokens, and a deeper projection.
+"""A dual encoder with BiomedCLIP's text side: first token instead of BERT's pooler, and a two-layer projection.
 
-`VisionTextDualEncoderModel` takes BERT's own pooler and one matrix. Published encoders of the open_clip family
-read the first token as it is and project it by two matrices with a GELU between them. Two modules differ, nothing
-else: attributes, methods and outputs are those of the parent. A model type of its own keeps a plain loader from
-opening such a folder with a projection that it made up.
+Its own model type keeps other loaders from opening such a folder with a randomly initialised projection.
 """
 
 from __future__ import annotations
@@ -20,11 +17,11 @@ MODEL_TYPE = "projected-dual-encoder"
 
 
 class ProjectedDualEncoderConfig(VisionTextDualEncoderConfig):
-    """That of the parent, and what the text side does.
+    """Config with two more settings of the text side.
 
     Args:
-        text_hidden: Numbers between the two matrices of the text projection; 0 for one matrix.
-        text_pooling: `pooler` for BERT's own, `first` for the first token as it comes.
+        text_hidden: Width between the two layers of the text projection; 0 for a single layer.
+        text_pooling: `pooler` for BERT's own, `first` for the unchanged first token.
     """
 
     model_type = MODEL_TYPE
@@ -33,7 +30,7 @@ class ProjectedDualEncoderConfig(VisionTextDualEncoderConfig):
 
 
 class FirstToken(nn.Module):
-    """Stands where BERT's pooler stands: [B, T, D] -> [B, D], the first token unchanged."""
+    """Replaces BERT's pooler: the unchanged first token, [B, T, D] → [B, D]."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The first token of every text."""
@@ -58,7 +55,7 @@ class ProjectedDualEncoder(VisionTextDualEncoderModel):
 
 
 def dual_encoder_class(folder: Path) -> Any:
-    """The class that opens an encoder folder: `ProjectedDualEncoder` where its config.json says so, else the plain."""
+    """The class that opens an encoder folder, by its config.json."""
     found = read_json(folder / "config.json")
     projected = isinstance(found, dict) and found.get("model_type") == MODEL_TYPE
     return ProjectedDualEncoder if projected else VisionTextDualEncoderModel

@@ -57,7 +57,7 @@ def test_a_killed_conversion_leaves_no_folder_and_the_next_one_starts_anew(tmp_p
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("x")
-    with pytest.raises(ConfigError, match="already there"):
+    with pytest.raises(ConfigError, match="already exists"):
         convert("open-clip", tmp_path, ConvertConfig(), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -175,8 +175,8 @@ ODD: list[tuple[str, Any, str]] = [
     ("adapter_config.json", {"peft_type": "IA3"}, "does not describe a LoRA"),
     ("adapter_config.json", {"r": None}, "r=null"),
     ("adapter_config.json", {"r": 5}, "matrices for model.layers.0.self_attn.q_proj are 4×32"),
-    ("adapter_model.bin", {f"{LAYER}.lora_B.weight": None}, "one matrix of two"),
-    ("adapter_model.bin", {"base_model.model.lm_head.weight": torch.ones(2)}, "no part of a LoRA"),
+    ("adapter_model.bin", {f"{LAYER}.lora_B.weight": None}, "lacks one of the two matrices of 1"),
+    ("adapter_model.bin", {"base_model.model.lm_head.weight": torch.ones(2)}, "lm_head"),
     (
         "adapter_model.bin",
         {f"{LAYER}x.lora_{k}.weight": torch.ones(4, 4) for k in "AB"},
