@@ -241,7 +241,9 @@ class ChatClient:
         if status != 200:
             return failure_of(status, bytes(data), wait_s, self._keys, sent["messages"])
         try:
-            completion = _masked(json.loads(whole(bytes(data))), [key for key in self._keys if len(key) >= _LONG_KEY])
+            completion: dict[str, Any] = _masked(
+                json.loads(whole(bytes(data))), [key for key in self._keys if len(key) >= _LONG_KEY]
+            )
             choice = completion["choices"][0]
             if not isinstance(choice["message"], dict):
                 raise TypeError

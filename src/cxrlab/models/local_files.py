@@ -329,7 +329,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         index = read_json(folder / INDEX)
         places = index.get("weight_map") if isinstance(index, dict) else None
-        named = list(places.values()) if isinstance(places, dict) else [None]
+        named: list[Any] = list(places.values()) if isinstance(places, dict) else [None]
         # No publisher writes an index that points outside the folder.
         if any(not isinstance(name, str) or not name or Path(name).name != name for name in named):
             raise DataError(f"{folder / INDEX} does not name weight files beside it; copy or fetch it again.")

@@ -131,7 +131,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             if stream.read(32).startswith(b"version https://git-lfs"):
                 raise DataError(f"{path} is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'.")
-        found = load_file(path) if path.suffix == ".safetensors" else None
+        found: Any = load_file(path) if path.suffix == ".safetensors" else None
     except OSError as error:
         raise unreadable(error, path) from error
     except SafetensorError as error:
