@@ -132,6 +132,6 @@ def test_import_tells_what_was_kept_and_what_was_odd(tmp_path: Path, capsys: pyt
     assert "9 studies, 6 patients, 0 images (layout: png)" in told and "1  row without a patient id" in told
     assert "9  image listed, but not in the folder" in told and "complete before" not in told
     assert main(words) == 0
-    assert "complete before and nothing was done" in capsys.readouterr().out
+    assert "complete before and is unchanged" in capsys.readouterr().out
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"] == {"studies": 9, "patients": 6, "images": 0}

@@ -36,7 +36,7 @@ def test_a_poisonous_neighbour_is_a_problem_with_its_remedy(monkeypatch: pytest.
     """A torchvision that raises at import is what breaks transformers beside a CPU build of torch."""
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')")
-    monkeypatch.setattr(room, "_POISONS", ("torchvision",))
+    monkeypatch.setattr(room, "_CONFLICTING", ("torchvision",))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(room, "_TORCH", 'print(\'{"version": "x", "devices": ["cpu"], "threads": 1}\')')
@@ -46,7 +46,9 @@ def test_a_poisonous_neighbour_is_a_problem_with_its_remedy(monkeypatch: pytest.
 
 
 def test_a_sound_neighbour_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert room._imports("json") is None
+    monkeypatch.setattr(room, "_CONFLICTING", ("json",))
+    monkeypatch.setattr(room, "_TORCH", "print('{}')")
+    assert examine()["poisons"] == {"json": None}
 
 
 def test_broken_torch_missing_base_and_old_python_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:

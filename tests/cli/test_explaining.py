@@ -56,4 +56,4 @@ def test_pointing_prints_a_table_with_chance_beside(
         "max-mean",
         "gradient",
     ]
-    assert "of the image) that the reference report tells" in shown[3]
+    assert "of the image) that the reference report states" in shown[3]

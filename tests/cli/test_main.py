@@ -193,13 +193,13 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
     [
         (["atr"], "there is no command 'atr'. Did you mean 'art'? Choose one of: art, loop, fail."),
         (["--verbose"], "there is no command '--verbose'. Choose one of: art, loop, fail."),
-        (["art"], "'art' is a group. Choose one of: check, draw."),
+        (["art"], "'art' is a group of commands. Choose one of: check, draw."),
         (["art", "drow"], "'art' has no command 'drow'. Did you mean 'draw'? Choose one of: check, draw."),
         (["art", "draw", "a", "--out", "o", "--widht", "3"], "has no flag --widht. Did you mean '--width'"),
         (["art", "draw", "a", "--out"], "argument --out: expected one argument; see 'cxrlab art draw --help'."),
         (["art", "draw", "--out", "o"], "IMAGE… is missing; for example: cxrlab art draw a.png --out b."),
         (["art", "draw", "a"], "--out is missing; for example:"),
-        (["art", "check", "a", "b"], "'b' belongs to no flag"),
+        (["art", "check", "a", "b"], "unexpected argument 'b'"),
         (["art", "draw", "a", "--out", "o", "--width", "x"], "width is 'x'; it must be a whole number."),
         (
             ["art", "draw", "a", "--out", "o", "--masks=maybe"],

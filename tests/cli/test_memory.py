@@ -74,4 +74,4 @@ def test_every_command_whose_images_go_through_a_model_has_a_flag_for_its_memory
     for name in ("generate", "robustness", "extract", "prefer sample", "prefer train", "train encoder", "train align",
                  "train finetune", "harden", "retrieve", "explain", "detect", "defend"):  # fmt: skip
         assert name in COMMANDS
-        assert "--" in room._less_memory(name.split(), (*room._SMALLER_STEPS, *room._SMALLER_MODEL)), name
+        assert "--" in room._memory_advice(name.split(), (*room._SMALLER_STEPS, *room._SMALLER_MODEL)), name

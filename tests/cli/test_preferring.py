@@ -62,8 +62,8 @@ def test_from_candidates_to_pairs(corpus: Path, tmp_path: Path, capsys: pytest.C
     out = capsys.readouterr().out
     table = dict(line.strip().rsplit("  ", 1) for line in out.splitlines()[1:])
     told = {name.strip(): value.strip() for name, value in table.items()}
-    assert told["studies"] == "2" and told["the same as another"] == "1" and told["pairs kept"] == "2"
-    assert told["words of the chosen"] == "7.0" and told["pairs whose chosen is longer"] == "100.0 %"
+    assert told["studies"] == "2" and told["identical to another"] == "1" and told["pairs kept"] == "2"
+    assert told["words per chosen report"] == "7.0" and told["pairs whose chosen report is longer"] == "100.0 %"
     assert TOLD not in out and WRONG not in out and "max_new_tokens" not in out
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "pairs" / "summary.json").read_text())
@@ -88,7 +88,7 @@ def test_feedback_and_no_pair(corpus: Path, tmp_path: Path, capsys: pytest.Captu
     words = ["prefer", "pair", "--feedback", str(tmp_path / "f.csv"), "--data", str(corpus), "--quiet"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 1
     shown = capsys.readouterr()
-    assert "readers at odds" in shown.out and "there is no pair to learn from" in shown.out and shown.err == ""
+    assert "readers disagree" in shown.out and "no pair to train on" in shown.out and shown.err == ""
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,14 @@ def test_a_file_that_is_not_there_is_not_taken_for_a_report(capsys: pytest.Captu
     assert "nowhere/report.txt does not exist" in capsys.readouterr().err
 
 
-def test_a_terminal_gets_colours_and_nothing_to_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_colours_and_nothing_to_obey(known: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Red for present, green for absent; an escape sequence inside a report is shown as blank."""
     monkeypatch.setattr(reading, "_colours", lambda: True)
-    shown = reading._page(READING)
+    shown = reading.read(TEXT).text
     assert "\033[1;31mSmall left effusion\033[0m, \033[32mno pneumothorax\033[0m." in shown
     wild = Reading("\x1b[2Jclear", (Finding("nodule", span=(0, 9)),))
-    assert "\x1b[2J" not in reading._page(wild)
+    monkeypatch.setattr("cxrlab.findings.reader.read", lambda text: wild)
+    assert "\x1b[2J" not in reading.read("wild").text
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:

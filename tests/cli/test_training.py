@@ -9,7 +9,7 @@ import pytest
 from lessons import phantoms
 
 from cxrlab.cli.main import main
-from cxrlab.cli.training import _told
+from cxrlab.cli.output import unused_data
 from cxrlab.core.files import read_json
 from cxrlab.training.run_folder import TrainingResult
 
@@ -46,7 +46,9 @@ def test_a_mistake_is_one_sentence(corpus: Path, tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "run").exists()
 
 
-def test_what_was_left_out_and_cut_is_said(tmp_path: Path) -> None:
+def test_what_was_left_out_and_cut_is_said() -> None:
     done = TrainingResult("align", "checkpoint", 5, 20, 1.25, 10, left_out={"no text": 3, "no image": 1}, cut=2)
-    told = str(_told(done, tmp_path).text)
-    assert "4 studies were left out (no text: 3, no image: 1)" in told and "2 reports lost their end" in told
+    assert unused_data(done) == [
+        "4 studies were left out (no text: 3, no image: 1)",
+        "2 reports were cut at max_length",
+    ]

@@ -40,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> lis
 
 def test_the_threat_comes_first_and_every_figure_has_its_n(told: list[str]) -> None:
     assert told[0].startswith("Threat model")
-    assert told[2] == "6 of 8 queries (1.50 EUR), 1 refused; 3 different sets of findings, abnormal –"
+    assert told[2] == "6 of 8 queries (1.50 EUR), 1 refused; 3 distinct sets of findings, abnormal –"
     assert told[-1].startswith("12 studies of 7 patients; intervals of 95 % by patient")
 
 
@@ -53,17 +53,17 @@ def test_directions_are_marked_and_a_ratio_without_a_natural_zero_is_left_out(to
 
 @pytest.mark.parametrize("told", [{"untouched": "nothing was asked"}], indirect=True)
 def test_an_untouched_surrogate_is_not_called_a_copy_in_silence(told: list[str]) -> None:
-    assert "! the surrogate is as it was before any query: nothing was asked" in told
+    assert "! the copy is the untrained surrogate: nothing was asked" in told
 
 
 @pytest.mark.parametrize("told", [{"unused_settings": ["alignment.eps", "oracle"]}], indirect=True)
 def test_settings_without_effect_are_named(told: list[str]) -> None:
-    assert "! knockoff had no use for: alignment.eps, oracle" in told
+    assert "! settings without effect on knockoff: alignment.eps, oracle" in told
 
 
 @pytest.mark.parametrize("told", [{"probing": {"dress": 0.3, "queries": 4, "passed": {}}}], indirect=True)
 def test_what_probes_have_cost_is_told(told: list[str]) -> None:
-    assert "1 refused, 4 spent on probes (a chest of 0.3); 3 different" in told[2]
+    assert "1 refused, 4 spent on probes" in told[2] and "image: 0.3)" in told[2]
 
 
 STOPPED = {"refusals": 50, "first": 4, "said": "this account was stopped"}
@@ -78,6 +78,6 @@ ASKED = {
 
 @pytest.mark.parametrize("told", [{"stopped": STOPPED, "oracle": ASKED}], indirect=True)
 def test_who_was_shut_out_and_what_the_oracle_said_is_told(told: list[str]) -> None:
-    shut = "! the victim shut the attacker out: 50 refusals in a row from query 4 on ('this account was stopped')"
+    shut = "! the victim blocked the attacker: 50 refusals in a row from query 4 on ('this account was stopped')"
     assert shut in told
-    assert "oracle hf:words: 12 descriptions kept, 7 dropped, of 25 answers (2 could not be read)" in told
+    assert "oracle hf:words: 12 descriptions kept, 7 dropped, of 25 answers (2 unreadable)" in told

@@ -1,9 +1,8 @@
-"""From a typed function to flags, and from argv to its arguments.
+"""Flags of a command from the signature of its function, and the function's arguments from a command line.
 
-A parameter whose type is a dataclass is a config: its fields become flags of their own
-(`config: PhantomConfig` gives `--n`, `--size`, …) and `--config FILE.yaml` may set them. Words
-are only sorted here; `core.settings` and `core.config` check what they mean, so that a file, an
-override and a flag are refused in the same words.
+A parameter whose type is a dataclass is a config: its fields become flags of their own (`config: PhantomConfig` gives
+`--n`, `--size`, …) and `--config FILE.yaml` may set them. `core.config` checks the values, so that a file and a flag are
+refused with the same message.
 """
 
 from __future__ import annotations
@@ -35,19 +34,14 @@ _COMMON = {
     "--quiet": "show no progress",
     "--debug": "show the traceback of an error",
 }
-_AHEAD = "."  # no setting begins so
+_DEFAULT_HELP = {"out": "the run folder"}  # for parameters whose function does not explain them
+_POSITIONAL = "."  # before the key under which the parser keeps a positional word for a setting of a config
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """One parsed command line.
-
-    Args:
-        arguments: For the function, by name.
-        json: Whether the result is wanted as JSON.
-        quiet: Whether progress is unwanted.
-    """
+    """One parsed command line: arguments of the function by name, and the flags --json and --quiet."""
 
     arguments: dict[str, Any]
     json: bool
@@ -55,14 +49,14 @@ class Invocation:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a mistake as a `ConfigError` instead of leaving the program."""
+    """Raises a `ConfigError` for a mistake instead of ending the program."""
 
     def error(self, message: str) -> NoReturn:
         kind, colon, words = message.partition("unrecognized arguments: ")
         if colon and not kind:
             message = (
-                f"'{words}' belongs to no flag; text of several words goes in quotes, and several values of a flag are "
-                "joined with commas"
+                f"unexpected argument '{words}': put text with spaces in quotes, and join several values of a flag with "
+                "commas"
             )
         raise ConfigError(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'.")
 
@@ -94,7 +88,7 @@ class _Gather(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if not str(values).strip(" ,[]"):
-            parser.error(f"{option_string} is empty; name something, or leave the flag out")
+            parser.error(f"{option_string} is empty; give a value, or leave the flag out")
         before = getattr(namespace, self.dest)
         setattr(namespace, self.dest, f"{values}" if before is None else f"{before},{values}")
 
@@ -118,6 +112,8 @@ class CommandLine:
         self.own: dict[str, Setting] = {}
         self.of_config: dict[str, Setting] = {}
         for setting in settings(function):
+            if not setting.help:
+                setting = replace(setting, help=_DEFAULT_HELP.get(setting.key, ""))
             group, dot, rest = setting.key.partition(".")
             if dot and group == self.config_name:
                 self.of_config[rest] = replace(setting, key=rest)
@@ -131,26 +127,26 @@ class CommandLine:
         self.switches = {flag for action in actions if action.nargs == 0 for flag in action.option_strings}
 
     def parse(self, argv: Sequence[str]) -> Invocation:
-        """Sort and check the words; every problem is reported at once."""
+        """Check the words and build the function's arguments; all problems are reported at once."""
         given = vars(self.parser.parse_args(self._tidy(argv)))
         problems: list[str] = []
         arguments: dict[str, Any] = {}
         for key in (key for key in self.command.positional if key in self.of_config):
-            word = given.pop(_ahead(key))
+            word = given.pop(_POSITIONAL + key)
             if word is not None and given[key] is not None:
                 problems.append(
-                    f"'{word}' stands in the place of {_flag(key)}, which is given too; give one of them (several "
-                    "values of a flag are joined with commas)."
+                    f"'{word}' and {_flag(key)} set the same value; give one of them (join several values with commas)."
                 )
             given[key] = word if given[key] is None else given[key]
         for key, setting in self.own.items():
             if given.get(key) not in (None, []):
                 try:
-                    arguments[key] = parse_value(_as_flag(setting), given[key], typed=True)
+                    arguments[key] = parse_value(replace(setting, key=_flag(key)), given[key], typed=True)
                 except ConfigError as error:
                     problems.append(str(error))
             elif setting.required:
-                problems.append(self._missing(_shown(setting, self.command)))
+                positional = key in self.command.positional
+                problems.append(self._missing(_positional_name(setting) if positional else _flag(key)))
         values: dict[str, Any] = {}
         if self.config_name is not None:
             overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
@@ -168,8 +164,8 @@ class CommandLine:
         return f"{what} is missing; for example: {self.command.example}."
 
     def _missing_setting(self, key: str) -> str:
-        if _in_file_alone(self.of_config[key]):
-            return self._missing(f"'{key}', a group of settings that stands in the file of --config,")
+        if _only_in_file(self.of_config[key]):
+            return self._missing(f"'{key}', a group of settings that only the file of --config can hold,")
         return self._missing(_flag(key))
 
     def with_flags(self, message: str, *, of_settings: bool = True) -> str:
@@ -187,9 +183,9 @@ class CommandLine:
     def _line_with_flags(self, line: str, of_settings: bool) -> str:
         if re.match(r"\s*\S+:\d+: ", line):
             return line
-        told = re.match(r"in '([\w.]+)': ", line)
-        group = f"{told[1]}." if told else ""
-        rest = line[told.end() :] if told else line
+        within = re.match(r"in '([\w.]+)': ", line)
+        group = f"{within[1]}." if within else ""
+        rest = line[within.end() :] if within else line
         keys = [*self.own, *self.of_config]
 
         def flag(match: re.Match[str]) -> str:
@@ -210,28 +206,50 @@ class CommandLine:
         return self.parser.format_help()
 
     def _build(self) -> _Parser:
+        from docstring_parser import DocstringStyle, parse
+
+        doc = parse(inspect.getdoc(self.function) or "", style=DocstringStyle.GOOGLE)
+        description = "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
         parser = _Parser(
             prog=f"cxrlab {self.name}",
             usage=self._usage(),
-            description=_description(self.function) or self.command.help,
+            description=description or self.command.help,
             epilog=f"example:\n  {self.command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         for name in self.command.positional:
-            # Of a config, a word without a flag stands for the flag of that name, which stays.
-            own = name in self.own
-            _add_positional(parser, self.own[name] if own else replace(self.of_config[name], key=_ahead(name)))
+            setting = self.own.get(name) or self.of_config[name]
+            parser.add_argument(
+                name if name in self.own else _POSITIONAL + name,
+                metavar=_positional_name(setting),
+                # Any number is accepted here, so that a missing word is reported by `parse`, with an example.
+                nargs="*" if _is_list(setting.hint) else "?",
+                default=None,
+                help=setting.help.replace("%", "%%"),
+            )
         for setting in (*self.own.values(), *self.of_config.values()):
-            by_place = setting.key in self.command.positional and setting.key in self.own
-            if not by_place and not _in_file_alone(setting):
-                _add_flag(parser, setting)
+            positional = setting.key in self.command.positional and setting.key in self.own
+            if positional or _only_in_file(setting):
+                continue
+            flag, note, default = _flag(setting.key), "", setting.default
+            if setting.required:
+                note = " (required)"
+            elif default is not None and default not in ((), ""):
+                words = {"True": "yes", "False": "no"}.get(str(default), str(default))
+                note = f" (default: {','.join(map(str, default)) if isinstance(default, (tuple, list)) else words})"
+            more: dict[str, Any] = {"dest": setting.key, "help": (setting.help + note).strip().replace("%", "%%")}
+            if setting.hint is bool:
+                parser.add_argument(flag, f"--no-{flag[2:]}", action=_Switch, **more)
+            else:
+                action: Any = _Gather if _is_list(setting.hint) else "store"
+                parser.add_argument(flag, action=action, metavar=_metavar(setting.hint), **more)
         if self.config_type is not None:
             parser.add_argument(
                 "--config", dest="--config", metavar="FILE", type=Path, help="YAML file with these settings"
             )
         if "seed" not in self.own and "seed" not in self.of_config:
-            parser.add_argument("--seed", metavar="N", help="accepted by every command; without effect on this one")
+            parser.add_argument("--seed", metavar="N", help="accepted by every command; has no effect on this one")
         for flag, text in _COMMON.items():
             parser.add_argument(flag, dest=flag, action="store_true", help=text)
         return parser
@@ -243,13 +261,12 @@ class CommandLine:
             words.append(word if name in self.own and self.own[name].required else f"[{word}]")
         needed = [s for s in (*self.own.values(), *self.of_config.values()) if s.required]
         needed = [s for s in needed if s.key not in self.command.positional]
-        words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if not _in_file_alone(s)]
-        words += ["--config FILE"] if any(map(_in_file_alone, needed)) else []
+        words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if not _only_in_file(s)]
+        words += ["--config FILE"] if any(map(_only_in_file, needed)) else []
         return " ".join([*words, "[flags]"])
 
     def _tidy(self, argv: Sequence[str]) -> list[str]:
-        """Underscores in flags become dashes, `--flag=false` becomes `--no-flag`; an unknown flag is refused here."""
-        known = self.flags
+        """Underscores in flags become dashes, `--flag=false` becomes `--no-flag`; an unknown flag is refused."""
         tidy: list[str] = []
         for index, word in enumerate(argv):
             if word == "--":
@@ -259,9 +276,10 @@ class CommandLine:
                 continue
             name, equals, value = word.partition("=")
             flag = name.replace("_", "-")
-            if flag not in known:
+            if flag not in self.flags:
                 raise ConfigError(
-                    f"'cxrlab {self.name}' has no flag {name}.{did_you_mean(flag, known)} See 'cxrlab {self.name} --help'."
+                    f"'cxrlab {self.name}' has no flag {name}.{did_you_mean(flag, self.flags)} See 'cxrlab {self.name} "
+                    "--help'."
                 )
             tidy.append(self._switched(flag, value) if equals and flag in self.switches else flag + equals + value)
         return tidy
@@ -278,66 +296,21 @@ class CommandLine:
         return flag if _TRUTH[value.lower()] else opposite
 
 
-def _add_positional(parser: argparse.ArgumentParser, setting: Setting) -> None:
-    several = _is_list(setting.hint)
-    parser.add_argument(
-        setting.key,
-        metavar=_positional_name(setting),
-        # The count is left open so that a missing one is reported in our words, with an example.
-        nargs="*" if several else "?",
-        default=None,
-        help=setting.help.replace("%", "%%"),
-    )
-
-
 def _positional_name(setting: Setting) -> str:
-    key = setting.key.lstrip(_AHEAD)
-    return f"{key.upper().removesuffix('S')}…" if _is_list(setting.hint) else key.upper()
-
-
-def _ahead(key: str) -> str:
-    """Where the parser keeps the word without a flag that stands for a setting of a config."""
-    return _AHEAD + key
-
-
-def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
-    flag, note = _flag(setting.key), ""
-    if setting.required:
-        note = " (required)"
-    elif setting.default is not None and setting.default not in ((), ""):
-        note = f" (default: {_default_words(setting.default)})"
-    text = (setting.help + note).strip().replace("%", "%%")
-    if setting.hint is bool:
-        parser.add_argument(flag, f"--no-{flag[2:]}", dest=setting.key, action=_Switch, help=text)
-    else:
-        action: Any = _Gather if _is_list(setting.hint) else "store"
-        parser.add_argument(flag, dest=setting.key, action=action, metavar=_metavar(setting.hint), help=text)
-
-
-def _default_words(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    name = setting.key.upper()
+    return f"{name.removesuffix('S')}…" if _is_list(setting.hint) else name
 
 
 def _flag(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def _as_flag(setting: Setting) -> Setting:
-    return replace(setting, key=_flag(setting.key))
-
-
-def _shown(setting: Setting, command: Command) -> str:
-    return _positional_name(setting) if setting.key in command.positional else _flag(setting.key)
-
-
 def _is_list(hint: Any) -> bool:
     return typing.get_origin(hint) in (list, tuple, Sequence)
 
 
-def _in_file_alone(setting: Setting) -> bool:
-    """Whether a setting is a group of names and values, which nobody can type on one line."""
+def _only_in_file(setting: Setting) -> bool:
+    """Whether a setting is a group of names and values, which has no flag."""
     return typing.get_origin(setting.hint) in (dict, Mapping)
 
 
@@ -349,10 +322,3 @@ def _metavar(hint: Any) -> str:
     if _is_list(hint):
         return "A,B,…"
     return names.get(options[0], "VALUE")
-
-
-def _description(function: Callable[..., Any]) -> str:
-    from docstring_parser import DocstringStyle, parse
-
-    found = parse(inspect.getdoc(function) or "", style=DocstringStyle.GOOGLE)
-    return "\n\n".join(part for part in (found.short_description, found.long_description) if part)

@@ -19,8 +19,8 @@ BASE = (
     "numpy", "pillow", "pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle",
     "pyyaml", "jsonargparse", "docstring-parser", "rich",
 )  # fmt: skip
-_POISONS = ("torchvision", "timm", "open_clip")
-# In a process of its own: a broken build may end the interpreter, and doctor must live to say so.
+_CONFLICTING = ("torchvision", "timm", "open_clip")  # a broken copy of one breaks transformers, which imports it
+# Run in a process of its own: importing a broken build of torch may end the interpreter.
 _TORCH = """
 import json, torch
 devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -31,19 +31,52 @@ print(json.dumps({"version": torch.__version__, "devices": devices or (["mps"] i
 
 
 def doctor() -> Result:
-    """Tell what this machine can run: Python, packages, optional parts, device, threads and disk.
+    """Show what this machine can run: Python, packages, optional parts, device, threads and disk.
 
-    Exit code 1 when something is broken; an optional part that was not installed is not.
+    The exit code is 1 when something is broken; an optional part that is not installed is not counted.
     """
     data = examine()
-    return Result(_words(data), data, ok=not data["problems"])
+    torch, threads = data["torch"], data["threads"]
+    rows = [
+        ("cxrlab", data["cxrlab"] or "run from source"),
+        ("python", data["python"]),
+        ("platform", data["platform"]),
+        ("disk free", f"{data['disk_free_gb']} GB"),
+        ("threads", f"{threads['cores']} cores, OMP_WAIT_POLICY={threads['OMP_WAIT_POLICY']}"),
+    ]
+    if torch and "error" not in torch:
+        rows.append(("torch", f"{torch['version']} on {', '.join(torch['devices'])}, {torch['threads']} threads"))
+    rows += [(name, installed or "MISSING") for name, installed in data["packages"].items()]
+    for name, extra in data["extras"].items():
+        installed = ", ".join(f"{package} {found}" for package, found in extra["packages"].items() if found)
+        missing = f"not installed; get it with: {extra['install']}"
+        rows.append((f"[{name}]", installed if extra["complete"] else missing))
+    problems = [f"problem: {problem}" for problem in data["problems"]] or ["everything that is installed works"]
+    return Result("\n".join([columns(rows), "", *problems]), data, ok=not data["problems"])
 
 
 def examine() -> dict[str, Any]:
-    """Everything that doctor knows, as plain values; `problems` lists what is broken, each with its remedy."""
+    """What is installed, as plain values; `problems` lists what is broken, each with its remedy."""
     base = {name: version(name) for name in BASE}
     torch = _ask(_TORCH) if importlib.util.find_spec("torch") else None
-    poisons = {name: _imports(name) for name in _POISONS if importlib.util.find_spec(name)}
+    conflicts: dict[str, str | None] = {
+        name: _ask(f"import {name}\nprint('{{}}')").get("error")
+        for name in _CONFLICTING
+        if importlib.util.find_spec(name)
+    }
+    problems = []
+    if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+        problems.append(f"Python {platform.python_version()} is not supported; use 3.11, 3.12, 3.13 or 3.14.")
+    if missing := [name for name, installed in base.items() if installed is None]:
+        problems.append(f"{', '.join(missing)} is missing; run: {BASE_INSTALL}")
+    if torch is not None and "error" in torch:
+        problems.append(f"torch does not import ({torch['error']}); run: pip install --force-reinstall torch")
+    problems += [
+        f"{name} does not import ({error}), and transformers and peft fail with it; cxrlab does not need it, run: "
+        f"pip uninstall {name.replace('_', '-')}"
+        for name, error in conflicts.items()
+        if error is not None
+    ]
     return {
         "cxrlab": version("cxrlab"),
         "python": platform.python_version(),
@@ -59,30 +92,13 @@ def examine() -> dict[str, Any]:
             **{name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")},
         },
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
-        "poisons": poisons,
-        "problems": _problems(base, torch, poisons),
+        "poisons": conflicts,
+        "problems": problems,
     }
 
 
-def _problems(base: dict[str, str | None], torch: dict[str, Any] | None, poisons: dict[str, str | None]) -> list[str]:
-    found = []
-    if not (3, 11) <= sys.version_info[:2] <= (3, 14):
-        found.append(f"Python {platform.python_version()} is not supported; use 3.11, 3.12, 3.13 or 3.14.")
-    if missing := [name for name, installed in base.items() if installed is None]:
-        found.append(f"{', '.join(missing)} is missing; run: {BASE_INSTALL}")
-    if torch is not None and "error" in torch:
-        found.append(f"torch does not import ({torch['error']}); run: pip install --force-reinstall torch")
-    for name, error in poisons.items():
-        if error is not None:
-            found.append(
-                f"{name} does not import ({error}), and transformers and peft fail with it; "
-                f"cxrlab does not need it, run: pip uninstall {name.replace('_', '-')}"
-            )
-    return found
-
-
 def _ask(code: str) -> dict[str, Any]:
-    """What a script prints as JSON, run by this interpreter; `{"error": …}` when it fails."""
+    """The JSON that a script prints, run in a new process; `{"error": …}` when it fails."""
     try:
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
         if answer.returncode == 0:
@@ -92,30 +108,3 @@ def _ask(code: str) -> dict[str, Any]:
         return {"error": reason[0]}
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _imports(module: str) -> str | None:
-    """None when a module imports, else the last line of its error."""
-    error: str | None = _ask(f"import {module}\nprint('{{}}')").get("error")
-    return error
-
-
-def _words(data: dict[str, Any]) -> str:
-    torch = data["torch"]
-    rows = [
-        ("cxrlab", data["cxrlab"] or "run from source"),
-        ("python", data["python"]),
-        ("platform", data["platform"]),
-        ("disk free", f"{data['disk_free_gb']} GB"),
-        ("threads", f"{data['threads']['cores']} cores, OMP_WAIT_POLICY={data['threads']['OMP_WAIT_POLICY']}"),
-    ]
-    if torch and "error" not in torch:
-        rows.append(("torch", f"{torch['version']} on {', '.join(torch['devices'])}, {torch['threads']} threads"))
-    rows += [(name, found or "MISSING") for name, found in data["packages"].items()]
-    for name, extra in data["extras"].items():
-        installed = ", ".join(f"{package} {found}" for package, found in extra["packages"].items() if found)
-        rows.append(
-            (f"[{name}]", installed if extra["complete"] else f"not installed; get it with: {extra['install']}")
-        )
-    problems = [f"problem: {problem}" for problem in data["problems"]] or ["everything that is installed works"]
-    return "\n".join([columns(rows), "", *problems])

@@ -1,4 +1,4 @@
-"""`cxrlab generate`: predictions of a model on a corpus."""
+"""`cxrlab generate`, `score`, `compare`, `metrics`, `explain` and `pointing`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cxrlab.cli.output import Result, columns
+from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.metric_names import ARROWS, headline_metrics
 from cxrlab.core.runs import state
@@ -14,103 +14,99 @@ from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConf
 
 
 def generate(config: GenerateConfig, out: Path) -> Result:
-    """Write a report for every study of a split into RUN/predictions.jsonl.
+    """Generate a report for every study of a split; see RUN/predictions.jsonl.
 
-    A stopped run is continued by running the command again; a finished one is left as it is. A
-    study whose image is missing or unreadable, or for which the model refuses to write, gets no
-    prediction: it is listed in RUN/summary.json, and the command fails with the count unless
-    --allow-missing is given. Up to --control-studies studies are answered again with wrong images;
-    a guarded server takes them for an attack, so leave them out there: --control-studies 0.
-
-    Args:
-        config: Settings.
-        out: The run folder.
+    Run the command again to continue an interrupted run; a finished one is left as it is. A study whose image is
+    missing or unreadable, or for which the model refuses, gets no prediction: it is listed in RUN/summary.json, and the
+    command fails with their number unless --allow-missing is given. Up to --control-studies studies are also given to
+    the model with control images (noise, blank, swapped), which measures image dependence; a guarded server takes these
+    for an attack, so give it --control-studies 0.
     """
     from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
     from cxrlab.evaluation.generate import generate as run
 
     done = run(config, out)
-    lost = f"; without a report: {len(done.missing):,}, see {out / SUMMARY}" if done.missing else ""
-    unanswered = [kind for kind, count in done.controls.items() if not count] if config.control_studies else []
-    refused = f"; not answered with wrong images: {', '.join(unanswered)}" if unanswered else ""
+    missing = f"; without a report: {len(done.missing):,}, see {out / SUMMARY}" if done.missing else ""
+    refused = [kind for kind, count in done.controls.items() if not count] if config.control_studies else []
+    controls = f"; no answers to control images: {', '.join(refused)}" if refused else ""
     cautions = "".join(f"\ncaution: {one}" for one in done.cautions)
-    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{lost}{refused}{cautions}", done)
+    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{missing}{controls}{cautions}", done)
 
 
 def score(config: ScoreConfig, out: Path | None = None) -> Result:
-    """Score predictions against references: every metric with its interval and what nonsense would score.
+    """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
-    References are a corpus folder, or JSONL, JSON, CSV or TSV with id and report, or text with one report per line;
-    predictions are a run folder or a file of the same kinds. One file with both is enough: cxrlab score FILE.csv, with
-    columns such as id, reference and candidate; --columns names others. Rows are matched by id (id, study_id, dicom_id,
-    accession, …) or another column that both files share; row by row only without any, or with --by-row. A reference
-    without a prediction is refused unless --allow-missing scores it as an empty report; a prediction without a
-    reference always is.
+    References are a corpus folder; a JSONL, JSON, CSV or TSV file with id and report; or a text file with one report
+    per line. Predictions are a run folder or a file of the same kinds. One file with both is enough: cxrlab score
+    FILE.csv, with columns such as id, reference and candidate; --columns names others. Rows are matched by id (id,
+    study_id, dicom_id, accession, …) or another column that both files share; row by row only if there is none, or with
+    --by-row. A reference without a prediction is an error, unless --allow-missing scores it as an empty report; a
+    prediction without a reference is always an error.
 
-    --metrics default,chexprompt:http://127.0.0.1:8000/v1#MODEL also asks a judge by a language model. Its answers are
-    kept in the run folder as they come: running the command again after a stop goes on, and asks nothing twice.
+    --metrics default,chexprompt:http://127.0.0.1:8000/v1#MODEL adds a language model as judge. Its answers are kept in
+    the run folder: an interrupted run continues when the command is run again, and no request is sent twice.
 
     Args:
-        config: Settings.
-        out: Run folder for scores.json, per_study.jsonl and the counts that compare needs; nothing is kept without it.
+        out: Run folder for scores.json, per_study.jsonl and what compare needs; without it nothing is kept.
     """
     from cxrlab.evaluation.score import run_score
 
-    left = _left_as_it_is(out)
+    note = _finished_before(out)
     found = run_score(config, out)
     table = score_table(found, config.level, everything=config.all or bool(config.metrics), kept=out is not None)
-    return Result(table + left, found)
+    return Result(table + note, found)
 
 
 def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = True, kept: bool = True) -> str:
-    """Scores as a person reads them; a star marks what a control reaches too.
+    """The table of scores; a star marks what a control reaches too.
 
     Args:
         scores: Content of scores.json.
         level: Of the intervals.
-        everything: Show every metric; else those most people ask for first.
-        kept: Whether scores.json was written, where the rest can be seen.
+        everything: Show every metric, not the headline metrics only.
+        kept: Whether scores.json was written, so that the text can refer to it.
     """
     from cxrlab.evaluation.metric_choice import format_unreadable_answers
 
     names = list(scores["metrics"])
-    shown = names if everything else headline_metrics(names)
+    listed = names if everything else headline_metrics(names)
     statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
-    head = ["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]
-    rows, reached = [head], False
-    for name in shown:
-        score = scores["metrics"][name]
-        floor = _best_floor(name, score, scores["floors"])
-        star = ""
-        if floor is not None and score["value"] is not None:
-            beaten = floor[1] >= score["value"] if score["direction"] == "higher" else floor[1] <= score["value"]
-            star = " *" if beaten else ""
+    rows: list[list[Any]] = [["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]]
+    reached = False
+    for name in listed:
+        score, best = scores["metrics"][name], ""
+        sign = 1 if score["direction"] == "higher" else -1
+        known = [(control, value) for control, row in scores["floors"].items() if (value := row.get(name)) is not None]
+        if known:
+            control, floor = max(known, key=lambda item: sign * item[1])
+            beaten = score["value"] is not None and sign * floor >= sign * score["value"]
+            best = f"{number(floor)} {control}{' *' if beaten else ''}"
             reached |= beaten
-        interval = f" [{_number(score['low'])}, {_number(score['high'])}]" if score["low"] is not None else ""
-        rows.append(
-            [
-                name,
-                ARROWS[score["direction"]],
-                f"{_number(score['value'])}{interval}",
-                f"{_number(floor[1])} {floor[0]}{star}" if floor else "",
-                f"{score['n']:,}",
-                f"{score['undefined']:,}",
-            ]
-        )
+        counts = [f"{score['n']:,}", f"{score['undefined']:,}"]
+        rows.append([name, ARROWS[score["direction"]], measurement(score), best, *counts])
     notes = [*(f"caution: {one}" for one in scores.get("cautions", ())), *scores.get("notes", ())]
-    if len(shown) < len(names):
+    if len(listed) < len(names):
         where = " in scores.json" if kept else ""
-        notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")
+        notes.append(f"{len(names) - len(listed)} more metrics{where}; --metrics default shows them all here")
     if reached:
-        notes.append("* a control that never saw an image scores at least as well: do not trust this number alone")
+        notes.append("* a control that never sees an image scores at least as well: do not rely on this number alone")
     notes += format_unreadable_answers(scores.get("judges", {}))
-    pairs = "pair" if scores["n"] == 1 else "pairs"
-    lines = [f"{scores['n']:,} {pairs}: {statuses}", *_matching(scores.get("matching")), columns(rows), *notes]
-    return "\n".join([*lines, *_image_dependence(scores, level)])
+    if dependence := (scores.get("controls") or {}).get("image_dependence"):
+        name, right = dependence["metric"], dependence["right"]
+        table = [["image", name, f"right is better by [{100 * level:g} %]", "same words"]]
+        table.append(["right", measurement(right[name]), "", ""])
+        for kind, control in dependence["wrong"].items():
+            unchanged = f"{100 * control['unchanged']:.0f} %"
+            table.append([kind, number(control["metrics"][name]), measurement(control["difference"]), unchanged])
+        notes += ["", columns(table), dependence["sentence"]]
+    else:
+        notes.append("Image dependence not tested: no predictions for control images.")
+    head = f"{scores['n']:,} {'pair' if scores['n'] == 1 else 'pairs'}: {statuses}"
+    return "\n".join([head, *_matching(scores.get("matching")), columns(rows), *notes])
 
 
 def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """How references and predictions were matched, and which columns were read."""
+    """A line on how references and predictions were matched, and which columns were read."""
     if not found:
         return
     sides = [found["references"], found["predictions"]]
@@ -128,24 +124,6 @@ def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"matched {how}{read}"
 
 
-def _image_dependence(scores: Mapping[str, Any], level: float) -> list[str]:
-    """What the same studies score with wrong images, and the verdict."""
-    found = (scores.get("controls") or {}).get("image_dependence")
-    if not found:
-        return ["whether the image matters was not measured: the predictions come without answers to wrong images"]
-    name = found["metric"]
-    right = found["right"][name]
-    rows = [
-        ["image", name, f"right is better by [{100 * level:g} %]", "same words"],
-        ["right", f"{_number(right['value'])} [{_number(right['low'])}, {_number(right['high'])}]", "", ""],
-    ]
-    for kind, image in found["wrong"].items():
-        gap = image["difference"]
-        by = f"{_number(gap['value'])} [{_number(gap['low'])}, {_number(gap['high'])}]"
-        rows.append([kind, _number(image["metrics"][name]), by, f"{100 * image['unchanged']:.0f} %"])
-    return ["", columns(rows), found["sentence"]]
-
-
 def compare(
     runs: list[Path],
     noninferior: tuple[str, ...] = (),
@@ -155,24 +133,26 @@ def compare(
     trials: int = 10_000,
     seed: int = 7,
 ) -> Result:
-    """Compare scored runs study by study, clustered by patient; the first is the baseline. Exit 1 when a gate fails.
+    """Compare scored runs study by study, clustered by patient; the first run is the baseline.
+
+    The exit code is 1 when a non-inferiority gate fails.
 
     Args:
-        runs: Two or more folders that 'cxrlab score --out' wrote, of the same references.
-        noninferior: METRIC=MARGIN: every other run may be worse than the first by less than the margin, or the
-            exit code is 1.
-        metrics: Names, patterns or groups of metrics, which are also what Holm's correction counts: the fewer, the
-            smaller each p; the headline ones and judges when left out, 'all' for every one that the runs share.
-        out: Run folder for comparison.json; nothing is kept without it.
-        minimum_patients: Fewest patients from which non-inferiority is established; with fewer the exit code is 1.
-        trials: Permutations behind each p.
-        seed: Decides permutations and resamples.
+        runs: Two or more folders written by 'cxrlab score --out' with the same references.
+        noninferior: METRIC=MARGIN: every other run must be worse than the baseline by less than the margin; otherwise
+            the exit code is 1.
+        metrics: Names, patterns or groups of metrics; Holm's correction counts exactly these, so fewer metrics give
+            smaller p values. When left out, the headline metrics and judges; 'all' for every metric that the runs share.
+        out: Run folder for comparison.json; without it nothing is kept.
+        minimum_patients: Minimum number of patients for non-inferiority; with fewer the exit code is 1.
+        trials: Permutations per p value.
+        seed: Seed of permutations and resamples.
     """
     from cxrlab.evaluation.compare import compare as compare_runs
 
     if trials < 1 or seed < 0:
         raise ConfigError(
-            f"trials={trials}, seed={seed} is not usable; give at least 1 trial and a seed of at least 0."
+            f"trials={trials}, seed={seed} is not usable; give --trials of at least 1 and --seed of at least 0."
         )
     found = compare_runs(runs, gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials,
                          minimum_patients=minimum_patients)  # fmt: skip
@@ -199,49 +179,41 @@ def gates(words: tuple[str, ...]) -> dict[str, float]:
 
 
 def validate(config: ValidateConfig, out: Path | None = None) -> Result:
-    """Measure the metrics themselves: against radiologists' judgements, ranking cases, or reports with known errors.
+    """Validate the metrics themselves: against radiologists' judgements, ranking cases, or reports with known errors.
 
-    radpref, radjudge and rexval read the folder of that benchmark; phantom makes its own reports from the seed. Judges
-    by language models stand beside the metrics, several side by side: --metrics errors.total,chexprompt:A,chexprompt:B.
+    radpref, radjudge and rexval read the folder of that benchmark; phantom makes its own reports from the seed.
+    Language models as judges are validated like metrics: --metrics errors.total,chexprompt:A,chexprompt:B.
 
     Args:
-        config: Settings.
-        out: Run folder for validation.json; nothing is kept without it.
+        out: Run folder for validation.json; without it nothing is kept.
     """
     from cxrlab.evaluation.validate import format_validation, run_validation
 
-    left = _left_as_it_is(out)
+    note = _finished_before(out)
     found = run_validation(config, out)
-    return Result(format_validation(found) + left, found)
+    return Result(format_validation(found) + note, found)
 
 
 def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = False) -> Result:
-    """List the metrics: direction, range, value of a report scored against itself, what is undefined, what it needs.
+    """List the metrics: direction, range, value for identical reports, when undefined, what they need.
 
-    The text shows those scored by default and those that need something of yours; --json always holds all.
+    The text lists the default metrics and those that need a path of yours; --json always lists all.
 
     Args:
         metrics: Names, patterns or families to list.
-        all: Show every metric.
-        long: Also what is undefined, published quirks and the signature.
+        all: List every metric.
+        long: Also show when a metric is undefined, deviations from the published code, and the signature.
     """
     from cxrlab.evaluation.metric_choice import describe_metrics
 
     found = describe_metrics(metrics or None)
-    shown = [row for row in found if all or metrics or row["default"] or row["needs"]]
+    listed = [row for row in found if all or metrics or row["default"] or row["needs"]]
     keys = ["name", "direction", "range", "identity", "default", "needs", "about"]
     keys += ["undefined", "quirk", "signature"] if long else []
     head = {"default": "on", "identity": "self"}
-    rows = [[head.get(key, key) for key in keys], *([_cell(item[key]) for key in keys] for item in shown)]
-    more = [f"{len(found) - len(shown)} more with --all"] if len(shown) < len(found) else []
+    rows = [[head.get(key, key) for key in keys], *([_cell(item[key]) for key in keys] for item in listed)]
+    more = [f"{len(found) - len(listed)} more with --all"] if len(listed) < len(found) else []
     return Result("\n".join([columns(rows), *more]), found)
-
-
-def _left_as_it_is(out: Path | None) -> str:
-    """The last line where a run was finished before: nobody should take its numbers for new ones."""
-    if out is None or state(out) != "finished":
-        return ""
-    return f"\n{out} was finished before and is left as it is; choose another folder to do it again"
 
 
 def _cell(value: Any) -> str:
@@ -253,28 +225,19 @@ def _cell(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _best_floor(
-    name: str, score: Mapping[str, Any], floors: Mapping[str, Mapping[str, float | None]]
-) -> tuple[str, float] | None:
-    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
-    sign = 1 if score["direction"] == "higher" else -1
-    return max(known, key=lambda item: sign * item[1], default=None)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _finished_before(out: Path | None) -> str:
+    """The last line where the run was finished before, so that its numbers are not taken for new ones."""
+    if out is None or state(out) != "finished":
+        return ""
+    return f"\n{out} was finished before and is unchanged; to compute again, choose another folder with --out"
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Lay over an image where the model looked when it wrote a word, as pictures and as arrays.
+    """Show on an image where the model looked when it generated a word, as overlays and as arrays.
 
-    Attention is that of the position that emits the word, to the patches of the image; a gradient says on which
-    pixels the word's probability hangs. RUN/explain holds a picture and the numbers of each word, RUN/words.png
-    all of them on one page, RUN/explain.json what they are.
-
-    Args:
-        config: Settings.
-        out: The run folder.
+    Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
+    which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all
+    overlays on one sheet, RUN/explain.json their description.
     """
     from cxrlab.evaluation.explain import explain as run
 
@@ -285,14 +248,10 @@ def explain(config: ExplainConfig, out: Path) -> Result:
 
 
 def pointing(config: PointingConfig, out: Path) -> Result:
-    """Score maps against the exact masks of a corpus: does the hottest place lie on the finding that the word names?
+    """The pointing game: does the maximum of a word's map lie on the finding that the word names?
 
-    RUN/pointing.json gives for each map the share of hits with its interval by patient, beside what a random cell
-    would hit, and the share of the map inside the mask beside the mask's share of the image.
-
-    Args:
-        config: Settings.
-        out: The run folder.
+    Needs a corpus with exact masks. RUN/pointing.json has for each map the share of hits with its interval by patient,
+    beside that of a random cell, and the share of the map inside the mask, beside the mask's share of the image.
     """
     from cxrlab.evaluation.pointing import pointing as run
 
@@ -309,7 +268,7 @@ def pointing(config: PointingConfig, out: Path) -> Result:
         for name, row in table.maps.items()
     ]
     note = (
-        f"localised findings (mask at most {table.localised:.0%} of the image) that the {table.report} report tells: "
-        f"{table.reported} of {table.present} findings on {table.studies} images are told"
+        f"localised findings (mask at most {table.localised:.0%} of the image) that the {table.report} report states: "
+        f"{table.reported} of {table.present} findings on {table.studies} images are stated"
     )
     return Result(f"{columns([head, *rows])}\n{note}", table)

@@ -1,6 +1,6 @@
-"""The program `cxrlab`: find the command, call its function, show the result, give an exit code.
+"""The program `cxrlab`: finds the command, calls its function, prints the result and returns the exit code.
 
-0 success · 1 a user's mistake or a failed check, one sentence on the error stream · 130 Ctrl-C.
+Exit codes: 0 for success, 1 for a user's mistake or a failed check (one sentence on the error stream), 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,63 +9,50 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
 from cxrlab.core.memory import GPU, exhausted_memory
 from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
-if TYPE_CHECKING:
-    from cxrlab.cli.output import Result
-
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code.
-
-    Args:
-        argv: Words after the program's name; those of the process when None.
-    """
-    # Before anything can import torch: idle OpenMP threads should sleep and not spin, but not at once. With the short
-    # spin a small model writes half as fast again on two cores; beside another program it takes a quarter longer.
+    """Run one command line (that of the process when None) and return its exit code."""
+    # Set before anything imports torch: idle OpenMP threads should spin briefly, then sleep. With the short spin a small
+    # model generates half as fast again on two cores; beside another program it takes a quarter longer.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "500")
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
-        return _dispatch(words)
+        if words == ["--version"]:
+            from cxrlab import __version__
+
+            return _print(f"cxrlab {__version__}")
+        if not words or words[0] in ("-h", "--help", "help"):
+            return _print(overview(words[1:] if words[:1] == ["help"] else ()))
+        if name := command_named(words):
+            return _run(name, words[len(name.split()) :])
+        path = [word for word in words if not word.startswith("-")]
+        if _under(path) and ("--help" in words or "-h" in words):
+            return _print(overview(path))
+        raise _no_such_command(path, words)
     except KeyboardInterrupt:
         if debug:
             raise
-        return _say("stopped; everything finished so far is kept", INTERRUPTED)
+        return _print_error("interrupted; everything finished so far is kept", INTERRUPTED)
     except Exception as error:
-        sentence = _sentence(error, words)
-        if debug or sentence is None:
+        message = _error_message(error, words)
+        if debug or message is None:
             raise
-        return _say(sentence, 1)
-
-
-def _dispatch(words: list[str]) -> int:
-    if words == ["--version"]:
-        from cxrlab import __version__
-
-        return _print(f"cxrlab {__version__}")
-    if not words or words[0] in ("-h", "--help", "help"):
-        return _print(overview(words[1:] if words[:1] == ["help"] else ()))
-    name = command_named(words)
-    if name is None:
-        path = [word for word in words if not word.startswith("-")]
-        asked_for_help = "--help" in words or "-h" in words
-        if asked_for_help and _under(path):
-            return _print(overview(path))
-        raise _no_such_command(path, words)
-    return _run(name, words[len(name.split()) :])
+        return _print_error(message, 1)
 
 
 def command_named(words: Sequence[str]) -> str | None:
-    """The longest row of the table that the words begin with."""
+    """The longest command with which the words begin; None if there is none."""
     for count in range(len(words), 0, -1):
         if (name := " ".join(words[:count])) in COMMANDS:
             return name
@@ -73,7 +60,7 @@ def command_named(words: Sequence[str]) -> str | None:
 
 
 def overview(path: Sequence[str] = ()) -> str:
-    """The list of commands, or of those below `path`."""
+    """The list of all commands, or of those in the group `path`."""
     rows = _under(path) or list(COMMANDS)
     width = max(len(name) for name in rows)
     lines = [f"  {name.ljust(width)}  {COMMANDS[name].help}" for name in rows]
@@ -86,6 +73,7 @@ def overview(path: Sequence[str] = ()) -> str:
 def _run(name: str, words: list[str]) -> int:
     from cxrlab.cli.arguments import CommandLine
     from cxrlab.cli.output import present
+    from cxrlab.core.json_values import dumps
     from cxrlab.core.terminal import silenced
 
     command = COMMANDS[name]
@@ -100,7 +88,11 @@ def _run(name: str, words: list[str]) -> int:
         named = line.with_flags(str(error), of_settings=isinstance(error, ConfigError))
         error.args = (named, *error.args[1:])
         raise
-    return 0 if result is None else _show(result, as_json=invocation.json)
+    if result is None:
+        return 0
+    colours, code = result.coloured, 0 if result.ok else 1
+    text = dumps(result.data, indent=2) if invocation.json else terminal_safe(result.text, colours=colours)
+    return _print(text, code) if text else code
 
 
 def _load(target: str) -> Callable[..., Any]:
@@ -108,14 +100,6 @@ def _load(target: str) -> Callable[..., Any]:
 
     function: Callable[..., Any] = load_reference(target)
     return function
-
-
-def _show(result: Result, *, as_json: bool) -> int:
-    from cxrlab.core.json_values import dumps
-
-    text = dumps(result.data, indent=2) if as_json else terminal_safe(result.text, colours=result.coloured)
-    code = 0 if result.ok else 1
-    return _print(text, code) if text else code
 
 
 def _under(path: Sequence[str]) -> list[str]:
@@ -126,29 +110,25 @@ def _under(path: Sequence[str]) -> list[str]:
 def _no_such_command(path: list[str], words: list[str]) -> CxrlabError:
     for count in range(len(path), 0, -1):
         if below := _under(path[:count]):
-            group = " ".join(path[:count])
-            choices = sorted({name.split()[count] for name in below})
-            wrong = path[count] if count < len(path) else None
-            said = (
-                f"'{group}' has no command '{wrong}'.{did_you_mean(wrong, choices)}"
-                if wrong
-                else f"'{group}' is a group."
-            )
-            return UnknownName(f"{said} Choose one of: {', '.join(choices)}.")
+            group, choices = " ".join(path[:count]), sorted({name.split()[count] for name in below})
+            message = f"'{group}' is a group of commands."
+            if count < len(path):
+                message = f"'{group}' has no command '{path[count]}'.{did_you_mean(path[count], choices)}"
+            return UnknownName(f"{message} Choose one of: {', '.join(choices)}.")
     first = path[0] if path else words[0]
     tops = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
     return UnknownName(f"there is no command '{first}'.{did_you_mean(first, tops)} Choose one of: {', '.join(tops)}.")
 
 
-def _sentence(error: Exception, words: list[str]) -> str | None:
-    """The error in one sentence when a user can mend it; None for a defect of the program."""
+def _error_message(error: Exception, words: list[str]) -> str | None:
+    """One sentence for an error that a user can correct; None for a defect of the program."""
     if isinstance(error, OutOfMemory):
-        return f"{error}; {_less_memory(words, _SMALLER_MODEL)}"
+        return f"{error}; {_memory_advice(words, _SMALLER_MODEL)}"
     if isinstance(error, CxrlabError):
         return str(error)
     if where := exhausted_memory(error):
         more = () if where == GPU else _FEWER_PROCESSES
-        return f"{where} ran out; {_less_memory(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
+        return f"{where} ran out; {_memory_advice(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
     if isinstance(error, ModuleNotFoundError):
         from cxrlab.core.environment import missing_extra
 
@@ -161,7 +141,7 @@ def _sentence(error: Exception, words: list[str]) -> str | None:
     return None
 
 
-# Ends of settings that save memory, those that help most first; the second ones save that of a single image, too.
+# Last parts of settings that save memory, most effective first; those of the second list help even for a single image.
 _SMALLER_STEPS = (
     ("optimisation.batch_size", "a smaller {} with a larger --optimisation.accumulate"),
     ("fitting.batch_size", "a smaller {}"),
@@ -177,12 +157,11 @@ _SMALLER_MODEL = (
 _FEWER_PROCESSES = (("workers", "fewer {}"),)
 
 
-def _less_memory(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
-    """What is kept, and those flags of this command that make it take less memory, at most four.
+def _memory_advice(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
+    """What is kept, and at most four flags of this command that reduce its memory and are not given already.
 
     Args:
-        words: The command line; what it asks for already is not proposed.
-        savings: Ends of settings, with what to do about their flags.
+        savings: Last part of a setting, and what to do with its flag.
     """
     from cxrlab.cli.arguments import CommandLine
 
@@ -195,19 +174,17 @@ def _less_memory(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
         for key in keys:
             if f".{key}".endswith(f".{end}"):
                 advice.setdefault(key, wording.format("--" + key.replace("_", "-")))
-    told = [text for text in advice.values() if text not in given][:4]
-    kept = "everything finished so far is kept"
-    if not told:
-        return f"{kept}. Ask for less at once, or use a machine with more memory."
-    return f"{kept}. Give {', or '.join(told)}."
+    flags = [text for text in advice.values() if text not in given][:4]
+    remedy = f"Give {', or '.join(flags)}" if flags else "Process less at once, or use a machine with more memory"
+    return f"everything finished so far is kept. {remedy}."
 
 
 def _print(text: str, code: int = 0) -> int:
-    """Show the result; the code is the command's own, also when nobody reads what it says."""
+    """Print a result and return its exit code, also when nothing reads the output."""
     print_result(text)
     return code
 
 
-def _say(sentence: str, code: int) -> int:
-    NoticeStream(sys.stderr).write(f"cxrlab: {terminal_safe(sentence)}\n")
+def _print_error(message: str, code: int) -> int:
+    NoticeStream(sys.stderr).write(f"cxrlab: {terminal_safe(message)}\n")
     return code

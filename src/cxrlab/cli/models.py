@@ -1,4 +1,4 @@
-"""`cxrlab models merge`: an adapter into the weights it stands on."""
+"""`cxrlab models`: merge an adapter into its base, convert a published checkpoint."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from cxrlab.models.hf.adapters import MergeConfig
 
 
 def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
-    """Add an adapter into the weights of its base and write a whole checkpoint.
+    """Merge an adapter into the weights of its base model and write a whole checkpoint.
 
-    The result writes what base and adapter together write, and needs neither. OUT appears whole or not at all.
+    The result generates the same as base and adapter together, and needs neither. OUT is written whole or not at all.
 
     Args:
-        adapter: Folder of the adapter, such as a fine-tuning run's checkpoint.
-        config: Settings.
+        adapter: Folder of the adapter, such as the checkpoint of a fine-tuning run.
         out: The folder to make.
     """
     from cxrlab.models.hf.adapters import merge as run
@@ -26,15 +25,14 @@ def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
 
 
 def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Result:
-    """Rewrite a published checkpoint in its maker's layout as a folder that transformers loads.
+    """Convert a published checkpoint from its authors' layout to a folder that transformers loads.
 
     llava-rad: LLaVA 1.x with an open_clip encoder and LoRA. open-clip: encoders of a timm ViT and a BERT, such as
-    BiomedCLIP. The result computes the same, or the conversion is refused; OUT appears whole or not at all.
+    BiomedCLIP. The result computes the same outputs, or the conversion is refused; OUT is written whole or not at all.
 
     Args:
         layout: llava-rad or open-clip.
         source: Folder of the published files.
-        config: Settings.
         out: The folder to make.
     """
     from cxrlab.models.convert.conversion import convert as run

@@ -1,4 +1,4 @@
-"""`cxrlab read`: what a report says, with the words that say it."""
+"""`cxrlab read`: the findings of a report, with the words that state them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,53 @@ _SGR = {"present": "1;31", "possible": "33", "absent": "32"}
 
 
 def read(text: str) -> Result:
-    """Read a report: what it says is there, possible or absent, and the words that say it.
+    """Read a report: which findings it states as present, possible or absent, and the words that state them.
 
-    Takes the report itself, a text file with one report, a JSONL, JSON or CSV file with many (one JSON line each comes
-    back), or - for the standard input.
+    Takes the report itself; a text file with one report; a JSONL, JSON or CSV file with many, which gives one JSON line
+    per report; or - for the standard input.
 
     Args:
         text: The report, a file, or -.
     """
     from cxrlab.evaluation.report_files import fill_ids, read_rows
-    from cxrlab.findings.reader import read as read_text_of
+    from cxrlab.findings.reader import read as read_report
 
     file = _file(text)
     if file is not None and file.suffix.lower() in _MANY:
         rows = fill_ids([row for _, row in read_rows(file)])
-        found = [
-            {"id": row.id or str(number), **_data(read_text_of(_report(row)))} for number, row in enumerate(rows, 1)
-        ]
-        return Result("\n".join(dumps(item) for item in found), found)
-    reading = read_text_of(read_text(file) if file is not None else sys.stdin.read() if text == "-" else text)
-    return Result(_page(reading), _data(reading), coloured=_colours())
+        data = [{"id": row.id or str(number), **_data(read_report(_report(row)))} for number, row in enumerate(rows, 1)]
+        return Result("\n".join(map(dumps, data)), data)
+    reading = read_report(read_text(file) if file is not None else sys.stdin.read() if text == "-" else text)
+    table = []
+    for finding in reading:
+        details: list[Any] = [finding.severity, finding.side, finding.location, finding.change, finding.tip]
+        words = [str(getattr(item, "value", item)) for item in details if item is not None]
+        sizes = {"": finding.size_mm, "tip at ": finding.tip_mm}
+        words += [f"{name}{size:g} mm" for name, size in sizes.items() if size is not None]
+        quote = f'"{_one_line(_words(reading.text, finding))}"' if finding.span else ""
+        table.append([finding.observation, _kind(finding), ", ".join(words), quote])
+    lines = [_coloured(reading), ""] if _colours() else []
+    lines.append(columns(table) if table else "no finding of the vocabulary is stated")
+    lines += [f'normal: "{_one_line(reading.text[start:end])}"' for start, end in reading.normal]
+    lines += [f'not understood: "{_one_line(reading.text[start:end])}"' for start, end in reading.unread]
+    return Result("\n".join(lines), _data(reading), coloured=_colours())
+
+
+def _file(text: str) -> Path | None:
+    """The file that is named; None for a report. A name that ends like a file but does not exist is refused."""
+    if text == "-" or not text.strip() or "\n" in text or "\0" in text:
+        return None
+    path, is_name = Path(text), not any(c.isspace() for c in text)
+    try:
+        if path.is_dir() and is_name:
+            raise DataError(f"{text} is a folder; name a file in it, or put the text of a report in quotes.")
+        if path.exists():  # also a pipe
+            return path
+    except OSError:  # the text is longer than any file name may be
+        return None
+    if path.suffix.lower() in _FILES and is_name:
+        raise DataError(f"{text} does not exist; name an existing file, or put the text of a report in quotes.")
+    return None
 
 
 def _report(row: Any) -> str | None:
@@ -59,23 +86,6 @@ def _report(row: Any) -> str | None:
     return report
 
 
-def _file(text: str) -> Path | None:
-    """The file that is meant; None for a report. A name that ends like a file and is none is refused."""
-    if text == "-" or not text.strip() or "\n" in text or "\0" in text:
-        return None
-    path = Path(text)
-    try:
-        if path.is_dir() and not any(c.isspace() for c in text):
-            raise DataError(f"{text} is a folder; name a file in it, or put the text of a report in quotes.")
-        if path.exists():  # also a pipe
-            return path
-    except OSError:  # a report is longer than any file name may be
-        return None
-    if path.suffix.lower() in _FILES and not any(c.isspace() for c in text):
-        raise DataError(f"{text} does not exist; name a file that does, or put the text of a report in quotes.")
-    return None
-
-
 def _data(reading: Reading) -> dict[str, Any]:
     from cxrlab.metrics.pairs import wordless
 
@@ -88,40 +98,15 @@ def _data(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _page(reading: Reading) -> str:
-    """The report, coloured on a terminal, and one line a finding."""
-    head = [] if not _colours() else [_coloured(reading), ""]
-    rows = [
-        [
-            finding.observation,
-            _kind(finding),
-            ", ".join(_attributes(finding)),
-            f'"{_shown(_words(reading.text, finding))}"' if finding.span else "",
-        ]
-        for finding in reading
-    ]
-    body = columns(rows) if rows else "nothing that the vocabulary knows is said to be there or absent"
-    tail = [f'normal: "{_shown(reading.text[a:b])}"' for a, b in reading.normal]
-    tail += [f'not understood: "{_shown(reading.text[a:b])}"' for a, b in reading.unread]
-    return "\n".join([*head, body, *tail])
-
-
 def _kind(finding: Finding) -> str:
     return "absent" if not finding.present else "possible" if finding.certainty is Certainty.POSSIBLE else "present"
-
-
-def _attributes(finding: Finding) -> list[str]:
-    said: list[Any] = [finding.severity, finding.side, finding.location, finding.change, finding.tip]
-    words = [str(getattr(item, "value", item)) for item in said if item is not None]
-    sizes = {"": finding.size_mm, "tip at ": finding.tip_mm}
-    return words + [f"{name}{size:g} mm" for name, size in sizes.items() if size is not None]
 
 
 def _words(text: str, finding: Finding) -> str:
     return text[slice(*finding.span)] if finding.span else ""
 
 
-def _shown(text: str) -> str:
+def _one_line(text: str) -> str:
     return terminal_safe(" ".join(text.split()))
 
 
@@ -130,7 +115,7 @@ def _colours() -> bool:
 
 
 def _coloured(reading: Reading) -> str:
-    """The text with each finding in the colour of its kind; where two overlap the first one's stays."""
+    """The text with each finding in the colour of its kind; where two overlap, that of the first."""
     marks: list[str | None] = [None] * len(reading.text)
     for finding in reversed(reading.findings):
         if finding.span:

@@ -1,27 +1,23 @@
-"""`cxrlab serve`: a model behind an address, and keys for those who may ask it."""
+"""`cxrlab serve`: a model as an HTTP service, and the accounts that may use it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from cxrlab.cli.output import Result, columns
+from cxrlab.cli.output import Result, columns, measurement
 from cxrlab.core.errors import DataError, UnknownName, did_you_mean
 from cxrlab.serving.config import RehearseConfig, ServeConfig
 
 
 def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
-    """Serve a model by the protocol of OpenAI's chat completions; images come within the request, as base64.
+    """Serve a model through OpenAI's chat completions protocol; requests carry their images as base64.
 
-    Listens on this machine alone unless told otherwise. The log goes to the error stream, one JSON object a line, and
-    holds neither images nor reports nor keys. SIGTERM ends the server in an orderly way with exit code 0, Ctrl-C with
-    130.
+    Listens on this machine only unless --host says otherwise. The log goes to the error stream, one JSON object per
+    line, without images, reports or keys. SIGTERM ends the server in an orderly way with exit code 0, Ctrl-C with 130.
 
     Args:
-        config: Settings.
-        out: Folder of the server's books (what each account has had) and settings; kept over restarts.
+        out: Folder of the server: settings, and what each account has used; kept over restarts.
     """
     from cxrlab.serving.service import run
 
@@ -29,84 +25,71 @@ def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
 
 
 def rehearse(config: RehearseConfig, out: Path) -> Result:
-    """Try a server out on this machine: benign images by honest accounts, then pictures by somebody who copies.
+    """Test a server on this machine: benign images from honest accounts, then images from accounts that copy the model.
 
-    For models that you own or may test. RUN/rehearsal.json has the share of images that were answered, in which words
-    and how fast, and the query at which each copier was cut off; RUN/rehearsal.jsonl every image and picture.
-
-    Args:
-        config: Settings.
-        out: The run folder.
+    For models that you own or may test. RUN/rehearsal.json has the share of benign images that were answered, whether
+    the reports were unchanged, the speed, and the query at which each copying account was blocked; RUN/rehearsal.jsonl
+    has every query.
     """
-    from cxrlab.serving.rehearsal import rehearse as try_out
+    from cxrlab.serving.rehearsal import rehearse as run
 
-    found = try_out(config, out)
-    return Result(f"{found['threat']}\n\n{_benign(found)}\n\n{_copiers(found['attacks'])}", found)
-
-
-def _benign(found: Mapping[str, Any]) -> str:
+    found = run(config, out)
     benign, alone = found["benign"], found["alone"]
+    answered, unchanged = (
+        f"{measurement(share, digits=4)} of {share['n']}" if share["value"] is not None else "–"
+        for share in (benign["answered"], benign["same_words"])
+    )
     rows = [
-        ["benign images answered", _share(benign["answered"])],
-        ["in the words of the model itself", _share(benign["same_words"])],
-        ["honest accounts stopped", f"{benign['stopped']} of {benign['accounts']}"],
-        [f"answers a second, {benign['clients']} at once", f"{benign['per_second']:.2f}"],
+        ["benign images answered", answered],
+        ["reports identical to the model's own", unchanged],
+        ["honest accounts blocked", f"{benign['stopped']} of {benign['accounts']}"],
+        [f"answers per second, {benign['clients']} at once", f"{benign['per_second']:.2f}"],
     ]
     if alone is not None:
-        rows.append(["answers a second, one by one", f"{alone['per_second']:.2f}"])
-    return columns(rows)
-
-
-def _copiers(attacks: Mapping[str, Any]) -> str:
-    rows = [["pictures without a chest", "cut off at query", "by", "reports handed out", "queries"]]
-    for name, row in attacks.items():
+        rows.append(["answers per second, one by one", f"{alone['per_second']:.2f}"])
+    attacks = [["images without a chest", "blocked at query", "by", "reports returned", "queries"]]
+    for name, row in found["attacks"].items():
         at = "never" if row["stopped_at"] is None else str(row["stopped_at"])
-        rows.append([name, at, ", ".join(row["why"]) or "–", str(row["reports"]), str(row["queries"])])
-    return columns(rows)
-
-
-def _share(rate: Mapping[str, Any]) -> str:
-    if rate["value"] is None:
-        return "–"
-    return f"{rate['value']:.4f} [{rate['low']:.4f}, {rate['high']:.4f}] of {rate['n']}"
+        attacks.append([name, at, ", ".join(row["why"]) or "–", str(row["reports"]), str(row["queries"])])
+    return Result(f"{found['threat']}\n\n{columns(rows)}\n\n{columns(attacks)}", found)
 
 
 def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
-    """Let an account that the guard has stopped ask again, or list those that it has stopped.
+    """Unblock an account that the guard has blocked, or list the blocked accounts.
 
-    A running server heeds it at the account's next request.
+    A running server applies it at the account's next request.
 
     Args:
-        name: Name of the account; without one the stopped accounts are listed.
+        name: Name of the account; without one, the blocked accounts are listed.
         out: Folder of the server.
     """
     from cxrlab.serving.accounts import BOOK, BlockedAccounts
     from cxrlab.serving.service import GUARD_FOLDER
 
     if not (out / GUARD_FOLDER / BOOK).is_file():
-        raise DataError(f"{out} is no folder of a server with a guard; give the one of 'cxrlab serve --guard --out'.")
-    with BlockedAccounts(out / GUARD_FOLDER) as book:
+        raise DataError(f"{out} is not the folder of a server with a guard; give that of 'cxrlab serve --guard --out'.")
+    with BlockedAccounts(out / GUARD_FOLDER) as blocked:
         if name is None:
-            rows = [[stop.account, stop.at, ", ".join(stop.why), f"{stop.pictures} pictures"] for stop in book.stops()]
-            return Result(columns(rows) or "no account is stopped", [asdict(stop) for stop in book.stops()])
-        if not book.strike(name):
-            stopped = [stop.account for stop in book.stops()]
-            raise UnknownName(f"the guard has not stopped '{name}'.{did_you_mean(name, stopped)}")
-    return Result(f"'{name}' may ask again", {"account": name})
+            rows = [[one.account, one.at, ", ".join(one.why), f"{one.pictures} images"] for one in blocked.stops()]
+            return Result(columns(rows) or "no account is blocked", [asdict(one) for one in blocked.stops()])
+        if not blocked.strike(name):
+            names = [one.account for one in blocked.stops()]
+            raise UnknownName(f"the guard has not blocked '{name}'.{did_you_mean(name, names)}")
+    return Result(f"'{name}' is no longer blocked", {"account": name})
 
 
 def make_key(name: str, keys: Path) -> Result:
-    """Make a key for a new account; it is shown this once, and the file keeps its hash alone.
+    """Make a key for a new account; it is printed only now, and the file keeps only its hash.
 
     Rates and quotas of the account can be written beside the hash: requests_per_minute, answers_per_day,
-    answers_total, requests_in_flight. A running server reads the file when it starts.
+    answers_total, requests_in_flight. A server reads the file when it starts.
 
     Args:
         name: Name of the account.
-        keys: YAML file of accounts, made where it is not there.
+        keys: YAML file of accounts; made if it does not exist.
     """
     from cxrlab.serving.accounts import add_account
 
     key = add_account(keys, name)
-    told = f"{key}\nThis is the key of '{name}'; it is not kept anywhere, {keys} has its hash."
-    return Result(told, {"account": name, "key": key})
+    note = f"This is the key of '{name}'. It is stored nowhere: {keys} has only its hash."
+    return Result(f"{key}\n{note}", {"account": name, "key": key})

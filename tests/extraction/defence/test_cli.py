@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from extractions import defence
@@ -12,6 +13,7 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_values import dumps
+from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.defence.watermark import Watermark
 
 KEY = b"a key of the tests, 24 b"
@@ -33,9 +35,16 @@ def test_a_suspect_is_tested_from_its_predictions(tmp_path: Path, reports: list[
         extraction.test_watermark(suspect(tmp_path / "empty.jsonl", [""]), tmp_path / "key")
 
 
-def test_the_table_says_what_the_way_through_a_gate_has_cost() -> None:
-    told = extraction._table_defending(defence()).splitlines()[-1]
-    assert told.startswith("gate: the attacker who knows it spent 280 of its 1,500 queries on probes and blends 0.6 of")
+def defend_text(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> str:
+    """What the command prints for this content of defence.json."""
+    monkeypatch.setattr("cxrlab.extraction.defence.defend.defend", lambda config, out: found)
+    return extraction.defend(DefendConfig("stub:normal", Path("corpus")), Path("run")).text
+
+
+def test_the_table_has_what_probes_of_a_gate_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = defend_text(monkeypatch, defence()).splitlines()
+    (probes,) = [line for line in lines if line.startswith("gate: ")]
+    assert "280 of its 1,500 queries on probes" in probes and "blends 0.6 of" in probes
 
 
 def test_flags_reach_their_settings(tmp_path: Path) -> None:
@@ -49,7 +58,9 @@ def test_flags_reach_their_settings(tmp_path: Path) -> None:
     assert typed == []  # a key is never typed: it is named by its file or by a variable of the environment
 
 
-def test_the_share_of_a_copy_names_the_studies_that_it_was_measured_on() -> None:
+def test_the_share_of_a_copy_names_the_studies_that_it_was_measured_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--n 8` draws eight benign images; the copy was measured on the 15 studies of the test split."""
-    told = extraction._reached({"ratio": 0.5, "low": None, "high": None, "n": 15})
-    assert told.startswith("0.50 (measured on 15 studies") and "--n" in told and "images)" not in told.split(";")[0]
+    found = defence()
+    found["summary"]["copied"] = {"ratio": 0.5, "low": None, "high": None, "n": 15}
+    (line,) = [line for line in defend_text(monkeypatch, found).splitlines() if line.startswith("the copy reaches")]
+    assert "0.50 (measured on 15 studies" in line and "--n" in line and "images)" not in line.split(";")[0]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cxrlab.cli.extraction import _summary
+from cxrlab.cli import extraction
+from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.defence.defend import loss
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
 from cxrlab.render.protection import review
@@ -49,7 +51,7 @@ def test_severity_follows_the_share_of_the_victim(value: float | None, level: st
     ],
 )
 def test_a_small_attack_establishes_no_severity(
-    queries: int, studies: int, established: bool, flags: list[str]
+    monkeypatch: pytest.MonkeyPatch, queries: int, studies: int, established: bool, flags: list[str]
 ) -> None:
     """JSON, terminal and page state the same; both sides of both thresholds."""
     undefended = attack(0.3) | {"spent": queries}
@@ -57,7 +59,10 @@ def test_a_small_attack_establishes_no_severity(
     found = security_summary({"undefended": undefended, "defences": {}, "price": OPERATIONAL})
     level = "low" if established else "not established"
     assert found["severity"] == level and (found["missing"] is None) is established
-    terminal, page = _summary(found), review(found)
+    run = {"defences": {}, "n": 8, "summary": found}
+    monkeypatch.setattr("cxrlab.extraction.defence.defend.defend", lambda config, out: run)
+    terminal = extraction.defend(DefendConfig("stub:normal", Path("corpus")), Path("run")).text
+    page = review(found)
     assert page is not None and f"severity: {level} (" in terminal and page.severity == level
     for flag in flags:
         assert flag in found["missing"] and flag in terminal and flag in page.missing

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from corpora import image, toy_corpus
 
-from cxrlab.cli import extraction
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.cli.extraction import detect as command
@@ -153,14 +152,18 @@ def test_too_few_queries_are_not_a_miss(tmp_path: Path) -> None:
     assert quiet["detection_rate"]["value"] == 0 and quiet["quality"]["reason"] == "no alarm rang"
 
 
-def test_the_table_that_a_user_reads(run: Path, config: DetectConfig, attack: Path) -> None:
+def test_the_table_that_a_user_reads(
+    run: Path, config: DetectConfig, attack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = command(replace(config, stream=()), run, (attack,)).text.splitlines()
     assert told[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
     rows = {line.split()[0]: line for line in told if line}
     assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
     assert "do not fill" not in "\n".join(told)
     found = {"detectors": {}, "benign": {"held_out_images": 79}, "settings": {"account_queries": 100}}
-    assert "79 held-out images do not fill one account of 100" in extraction._detectors(found)
+    found |= {"warnings": [], "streams": {}}
+    monkeypatch.setattr("cxrlab.extraction.detection.detect.detect", lambda config, out: found)
+    assert "79 held-out images do not fill one account of 100" in command(config, run).text
 
 
 def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:
