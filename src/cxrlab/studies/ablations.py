@@ -18,16 +18,9 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, state
-from cxrlab.studies.engine import (
-    CACHE,
-    CHECKPOINT,
-    SUMMARY,
-    Kind,
-    StudyConfig,
-    StudyRecipe,
-    Trial,
-    merged,
-)
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.compare import compare
+from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import number_at, over_seeds
 
 STAGES = (1, 2, 3)
@@ -194,8 +187,6 @@ class Ablations(StudyRecipe):
     def prepare(self, run: Run) -> None:
         """Train nothing when there is nothing to score on."""
         super().prepare(run)
-        from cxrlab.data.corpus import load_corpus
-
         folder = self.corpora[self.config.test]
         if not load_corpus(folder).ids("test"):
             raise DataError(
@@ -211,8 +202,6 @@ class Ablations(StudyRecipe):
 
     def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
         """The table over seeds; within each seed the variants are compared, paired by study and clustered by patient."""
-        from cxrlab.evaluation.compare import compare
-
         config = self.config
         for seed in config.seeds:
             folder = self.out / f"seed{seed}" / COMPARISON
@@ -228,12 +217,7 @@ class Ablations(StudyRecipe):
 
 
 def ablation_table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Content of ablations.json: each variant's mean with interval, and its difference to the first, seed by seed.
-
-    Args:
-        config: Settings.
-        trials: Lines of trials.jsonl: variant, seed and scores of each.
-    """
+    """Content of ablations.json: each variant's mean with interval, and its difference to the first, seed by seed."""
     scores = {(str(trial["variant"]), int(trial["seed"])): trial["scores"] for trial in trials}
 
     def values(variant: str, metric: str) -> list[float]:

@@ -29,10 +29,18 @@ from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.config import StructureConfig
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.structuring.by_model import ModelStructurer, load_prompt, structuring_source
+from cxrlab.data.structuring.rules import RULES, structure
+from cxrlab.evaluation.open_models import open_text_model
+from cxrlab.evaluation.score_inputs import read_predictions, read_references
+from cxrlab.evaluation.scored_runs import read_tallies
+from cxrlab.metrics.statistics.bootstrap import Clusters
+from cxrlab.metrics.statistics.paired_tests import paired_differences
+from cxrlab.models.names import TEXT_KINDS
 from cxrlab.studies.engine import SUMMARY, Kind, Part, StudyRecipe
 
 if TYPE_CHECKING:
-    from cxrlab.data.corpus import Corpus
     from cxrlab.models.text_model_cache import CachedTextModel
 
 RULE, PROCESSED, TEXTS, INPUTS = "rule", "processed", "texts", "inputs"
@@ -122,8 +130,6 @@ class TextAnalysis(StudyRecipe):
     def check(self) -> None:
         """Refuse an empty split, and a text model that cannot be used or may not get the text."""
         super().check()
-        from cxrlab.data.corpus import load_corpus
-
         corpus = load_corpus(self.config.references)
         if not corpus.ids(self.config.split):
             raise DataError(f"{corpus.path} has no study in its {self.config.split} split.")
@@ -138,9 +144,6 @@ class TextAnalysis(StudyRecipe):
 
     def _write_inputs(self, folder: Path) -> None:
         """Both texts of the studies that have both, in corpus order, and the predictions for them."""
-        from cxrlab.data.corpus import load_corpus
-        from cxrlab.evaluation.score_inputs import read_predictions
-
         config = self.config
         if finished(folder, config, seed=config.seed, operational=self.operational):
             return
@@ -177,9 +180,6 @@ class TextAnalysis(StudyRecipe):
 
     def _text_model(self, corpus: Corpus) -> AbstractContextManager[CachedTextModel | None]:
         """The text model that processes, if one does."""
-        from cxrlab.data.structuring.rules import RULES
-        from cxrlab.evaluation.open_models import open_text_model
-
         processed, llm = self.config.processed, self.config.structure.llm
         if processed == RULES or _is_file(processed):
             return nullcontext()
@@ -187,10 +187,6 @@ class TextAnalysis(StudyRecipe):
 
     def _processed(self, corpus: Corpus, model: CachedTextModel | None) -> Iterator[tuple[Study, str | None]]:
         """Each study with its processed text: from a file, by a text model, or by the rules."""
-        from cxrlab.data.structuring.by_model import ModelStructurer, load_prompt, structuring_source
-        from cxrlab.data.structuring.rules import structure
-        from cxrlab.evaluation.score_inputs import read_references
-
         config = self.config
         if _is_file(config.processed):
             file = read_references(Path(config.processed))
@@ -219,10 +215,6 @@ class TextAnalysis(StudyRecipe):
 
     def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
         """Scores of the processed text, and each run's paired differences between the texts."""
-        from cxrlab.evaluation.scored_runs import read_tallies
-        from cxrlab.metrics.statistics.bootstrap import Clusters
-        from cxrlab.metrics.statistics.paired_tests import paired_differences
-
         predictions = {}
         for path in self.config.predictions:
             first, second = (read_tallies(self.out / path.name / text) for text in (RULE, PROCESSED))
@@ -250,8 +242,6 @@ class TextAnalysis(StudyRecipe):
 
 def _is_file(processed: str) -> bool:
     """Whether the name is that of a file of reports, not of a text model."""
-    from cxrlab.models.names import TEXT_KINDS
-
     named = is_address(processed) or processed.partition(":")[0] in TEXT_KINDS
     return processed.endswith((".jsonl", ".json", ".csv")) and not named
 

@@ -70,44 +70,33 @@ def absent_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> l
 
 def make_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> None:
     """Make what is not there yet, in order; an unfinished corpus is continued."""
-    for name, row in corpora.items():
-        if isinstance(row, str):
-            continue
-        kind, values = next(iter(row.items()))
-        if kind == "structured":
-            _make_structured(values, folders, folders[name])
-        elif kind == "composed":
-            _make_composed(values, folders, folders[name])
-        else:
-            config, make = map(load_reference, _FROM_SETTINGS[kind])
-            make(_checked(config, values, kind), folders[name])
-
-
-def _make_structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
-    """Structured text `of` another corpus, by rules or a text `model`."""
-    from cxrlab.data.config import StructureConfig
+    from cxrlab.data.compose import compose_corpus, plan
+    from cxrlab.data.config import ComposeConfig, StructureConfig
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
     from cxrlab.evaluation.open_models import open_text_model
 
-    given = {key: value for key, value in values.items() if key != "of"}
-    config = _checked(StructureConfig, given, "structured")
-    source = load_corpus(folders[values["of"]])
-    if config.model == RULES:
-        structure_corpus(source, config, out)
-        return
-    with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
-        structure_corpus(source, config, out, model)
-
-
-def _make_composed(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
-    """Earlier corpora by name, each with settings of `data compose`."""
-    from cxrlab.data.compose import compose_corpus, plan
-    from cxrlab.data.config import ComposeConfig
-
-    members = {name: {**(member or {}), "corpus": str(folders[name])} for name, member in values.items()}
-    compose_corpus(plan(ComposeConfig(members=members, name=out.name)), out)
+    for name, row in corpora.items():
+        if isinstance(row, str):
+            continue
+        out = folders[name]
+        kind, values = next(iter(row.items()))
+        if kind == "structured":  # text `of` another corpus, by rules or a text model
+            given = {key: value for key, value in values.items() if key != "of"}
+            config = _checked(StructureConfig, given, kind)
+            source = load_corpus(folders[values["of"]])
+            if config.model == RULES:
+                structure_corpus(source, config, out)
+                continue
+            with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
+                structure_corpus(source, config, out, model)
+        elif kind == "composed":  # earlier corpora, each with settings of `data compose`
+            members = {each: {**(member or {}), "corpus": str(folders[each])} for each, member in values.items()}
+            compose_corpus(plan(ComposeConfig(members=members, name=out.name)), out)
+        else:
+            config, make = map(load_reference, _FROM_SETTINGS[kind])
+            make(_checked(config, values, kind), out)
 
 
 def _checked(cls: type[Any], values: Any, place: str) -> Any:

@@ -160,8 +160,6 @@ class StudyRecipe(ABC):
     Making an instance plans the whole study and runs nothing; one `ConfigError` lists every problem of its settings.
 
     Attributes:
-        config_class: Dataclass of the study's settings.
-        title: Title of the page.
         kinds: Kind of part → its settings and the function that runs it.
         operational: Dotted settings that may differ when a study is continued.
         seed: Recorded in the run folder, for studies of a single seed.
@@ -187,14 +185,21 @@ class StudyRecipe(ABC):
 
     def plan(self) -> None:
         """Fill `parts` and `trials`: every variant with every seed."""
-        self.problems += unknown_metrics(self.config.metrics)
+        from cxrlab.evaluation.metric_choice import select_metrics
+
+        for name in self.config.metrics:  # each is a column of a table
+            try:
+                if (found := select_metrics((name,)).ready) != (name,):
+                    self.problems.append(f"metrics: '{name}' stands for {len(found)} metrics; name them one by one.")
+            except ConfigError as error:
+                self.problems.append(f"metrics: {error}")
         for seed in self.config.seeds:
             for name, variant in self.config.chosen().items():
                 self.trials.append(Trial(name, seed, self.trial(name, variant, seed)))
 
     def corpus_rows(self) -> Mapping[str, Any]:
-        """The corpora of the study, as its settings give them."""
-        rows: Mapping[str, Any] = self.config.corpora
+        """The corpora of the study, as its settings give them; none where it draws its own."""
+        rows: Mapping[str, Any] = getattr(self.config, "corpora", {})
         return rows
 
     def trial(self, name: str, variant: Any, seed: int) -> Mapping[str, str]:
@@ -302,18 +307,6 @@ def _mentions(value: Any, folder: Path) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_mentions(one, folder) for one in value)
     return isinstance(value, str) and f"{folder}/" in f"{value}/"
-
-
-def unknown_metrics(metrics: Iterable[str]) -> Iterator[str]:
-    """Columns of a table that are not one metric each, or that need weights."""
-    from cxrlab.evaluation.metric_choice import select_metrics
-
-    for name in metrics:
-        try:
-            if (found := select_metrics((name,)).ready) != (name,):
-                yield f"metrics: '{name}' stands for {len(found)} metrics; name them one by one."
-        except ConfigError as error:
-            yield f"metrics: {error}"
 
 
 def missing_inputs(recipe: StudyRecipe) -> list[CxrlabError]:

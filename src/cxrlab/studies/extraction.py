@@ -26,6 +26,7 @@ from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
+from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.studies.corpora import pool_with_folders, with_folders
 from cxrlab.studies.engine import (
@@ -147,10 +148,19 @@ class ExtractionStudyConfig(StudyConfig):
             problems.append("detect needs 'variants', the attacks whose queries the detectors get.")
         if self.defend and "variant" not in self.defend:
             problems.append("defend needs 'variant', the attack against the defences.")
-        for setting, names in self._named_variants():
-            for name in dict.fromkeys(names):
-                if name not in self.variants:
-                    problems.append(f"{setting}: there is no variant '{name}'.{did_you_mean(name, self.variants)}")
+        named: dict[str, Iterable[str]] = {
+            **{f"tables, '{title}'": table.variants for title, table in self.checked_tables().items()},
+            **{pairs: [name for pair in getattr(self, pairs) for name in pair] for pairs in ("contrasts", "pairwise")},
+            "controls": self.controls,
+            "detect": self.streams,
+            "defend": [self.attack] if self.attack and "variant" in self.defend else [],
+        }
+        problems += [
+            f"{setting}: there is no variant '{name}'.{did_you_mean(name, self.variants)}"
+            for setting, names in named.items()
+            for name in dict.fromkeys(names)
+            if name not in self.variants
+        ]
         raise_problems([*problems, *self._wrong_figures()])
 
     def checked_tables(self) -> dict[str, StudyTable]:
@@ -167,16 +177,6 @@ class ExtractionStudyConfig(StudyConfig):
     def attack(self) -> str | None:
         """The variant that attacks the defences; None where there are none."""
         return str(self.defend.get("variant")) if self.defend else None
-
-    def _named_variants(self) -> Iterator[tuple[str, Iterable[str]]]:
-        """Each setting that names variants, and which."""
-        for title, table in self.checked_tables().items():
-            yield f"tables, '{title}'", table.variants
-        yield "contrasts", [name for pair in self.contrasts for name in pair]
-        yield "pairwise", [name for pair in self.pairwise for name in pair]
-        yield "controls", self.controls
-        yield "detect", self.streams
-        yield "defend", [self.attack] if self.attack and "variant" in self.defend else []
 
     def _wrong_figures(self) -> Iterator[str]:
         """Published figures that are no numbers, or of a row that their table does not have."""
@@ -223,7 +223,11 @@ class ExtractionStudy(StudyRecipe):
         self._check_comparisons()
         self.raise_problems()  # detectors and defences would repeat them
         if self.config.detect:
-            self._plan_detection()
+            rest = {key: value for key, value in self.config.detect.items() if key != "variants"}
+            given = self._resolved({"benign": self.config.data, **rest}, "detect")
+            attacks = dict.fromkeys(self.find_trial(name, first).parts["extract"] for name in self.config.streams)
+            own = {"stream": [str(self.out / folder) for folder in attacks], "seed": first}
+            self.add("detect", "detect", given, own, seed=first, place="detect")
         if self.config.attack is not None:
             self._plan_defences(self.config.attack)
 
@@ -257,14 +261,6 @@ class ExtractionStudy(StudyRecipe):
             self.problems.append(
                 f"controls: {', '.join(config.controls)} do not have the same victim, measured in the same way."
             )
-
-    def _plan_detection(self) -> None:
-        seed = self.config.seeds[0]
-        rest = {key: value for key, value in self.config.detect.items() if key != "variants"}
-        given = self._resolved({"benign": self.config.data, **rest}, "detect")
-        attacks = dict.fromkeys(self.find_trial(name, seed).parts["extract"] for name in self.config.streams)
-        own = {"stream": [str(self.out / folder) for folder in attacks], "seed": seed}
-        self.add("detect", "detect", given, own, seed=seed, place="detect")
 
     def _plan_defences(self, variant: str) -> None:
         """Each defence of the first seed as a part of its own, against the attack of one variant."""
@@ -323,20 +319,10 @@ class ExtractionStudy(StudyRecipe):
 
     def prepare(self, run: Run) -> None:
         """Check that corpora and pools hold enough images, and write the attack against the defences."""
-        super().prepare(run)
-        self._check_images()
-        if self.config.attack is not None:
-            seed = self.config.seeds[0]
-            attack = self.part(self.find_trial(self.config.attack, seed).parts["extract"]).config
-            # Neither smaller budgets nor a map change the copy, and both take their time.
-            run.write(ATTACK_FILE, to_yaml(replace(attack, at=(), map_sentences=0)))
-            run.write(KEY_FILE, generator(seed, "study", "watermark key").bytes(32).hex())
-
-    def _check_images(self) -> None:
-        from cxrlab.data.corpus import load_corpus
         from cxrlab.extraction.pools import open_pool
         from cxrlab.extraction.preflight import pictures_needed
 
+        super().prepare(run)
         corpus = load_corpus(folder := self.corpora[self.config.data])
         needed: dict[tuple[str, int], int] = {}
         for config in (part.config for part in self.parts if part.kind == "extract"):
@@ -350,6 +336,12 @@ class ExtractionStudy(StudyRecipe):
                 raise DataError(
                     f"the pool '{pool}' holds {held} images, but an attack needs {count}; take a larger one."
                 )
+        if self.config.attack is not None:
+            seed = self.config.seeds[0]
+            attack = self.part(self.find_trial(self.config.attack, seed).parts["extract"]).config
+            # Neither smaller budgets nor a map change the copy, and both take their time.
+            run.write(ATTACK_FILE, to_yaml(replace(attack, at=(), map_sentences=0)))
+            run.write(KEY_FILE, generator(seed, "study", "watermark key").bytes(32).hex())
 
     def make(self, part: Part) -> None:
         """Run a part; a defence uses the variant's own attack as the one without a defence."""
@@ -529,14 +521,7 @@ def _table(table: StudyTable, variants: Mapping[str, ExtractionVariant]) -> dict
 
 
 def pairwise_row(a: str, b: str, found: Sequence[Record], seeds: Sequence[int]) -> dict[str, Any]:
-    """How often a judge prefers each of two variants, over seeds.
-
-    Args:
-        a: One variant.
-        b: The other.
-        found: Result of `pairwise_wins` for each seed.
-        seeds: In the same order.
-    """
+    """How often a judge prefers each of two variants, over seeds; `found` holds `pairwise_wins` of each seed."""
     outcomes = {
         key: {
             **over_seeds(nan_if_none(one[key]["value"]) for one in found),

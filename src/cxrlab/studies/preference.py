@@ -24,9 +24,10 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.runs import Run
+from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
-from cxrlab.studies.over_seeds import excludes_zero, number_at, over_seeds, value_at
+from cxrlab.studies.over_seeds import excludes_zero, number_at, over_seeds
 
 TABLE, AUDITS = "preferences.json", "robustness_seeds.json"
 ALPHA = 0.05
@@ -133,9 +134,25 @@ class PreferenceStudy(StudyRecipe):
             self.title += " and robustness"
         for part in self.parts:
             try:
-                _check_part(part)
+                self._check_part(part.kind, part.config)
             except ConfigError as error:
                 self.problems.append(f"{part.kind} of '{PurePosixPath(part.folder).name}': {error}")
+
+    def _check_part(self, kind: str, config: Any) -> None:
+        """Refuse an unknown judge, a single candidate, and a training that measures nothing."""
+        from cxrlab.preference.config import JudgeConfig, PreferConfig, SampleConfig
+        from cxrlab.preference.judge import chosen_judge
+        from cxrlab.preference.judges import metric_judge
+
+        if isinstance(config, JudgeConfig) and config.extras == MetricResources():  # the run alone loads weights
+            chosen_judge(config)
+        if isinstance(config, SampleConfig) and config.answers + config.greedy < 2:
+            raise ConfigError("answers=1 leaves nothing to choose from; give at least 2.")
+        if kind == "train" and isinstance(config, PreferConfig):
+            if not config.measure.n:
+                raise ConfigError("measure.n=0 measures nothing, and the table would be empty; give a number from 1.")
+            if config.validation.n:
+                metric_judge(config.validation.judge)
 
     def trial(self, name: str, variant: AlignmentVariant, seed: int) -> Mapping[str, str]:
         """Start, candidates, rewards, pairs, training and audit of one variant."""
@@ -188,8 +205,6 @@ class PreferenceStudy(StudyRecipe):
     def prepare(self, run: Run) -> None:
         """Train nothing when there is nothing to learn from, to select by or to measure."""
         super().prepare(run)
-        from cxrlab.data.corpus import load_corpus
-
         corpus = load_corpus(folder := self.corpora[self.config.data])
         selects = any(part.config.validation.n for part in self.parts if part.kind == "train")
         for split in ("train", *(("val",) if selects else ()), "test"):
@@ -250,24 +265,6 @@ class PreferenceStudy(StudyRecipe):
         return [parts["train"], parts["before"] / "before", parts["train"] / "measured" / "after", *audits]
 
 
-def _check_part(part: Part) -> None:
-    """Refuse an unknown judge, a single candidate, and a training that measures nothing."""
-    from cxrlab.preference.config import JudgeConfig, PreferConfig, SampleConfig
-    from cxrlab.preference.judge import chosen_judge
-    from cxrlab.preference.judges import metric_judge
-
-    config = part.config
-    if isinstance(config, JudgeConfig) and config.extras == MetricResources():  # weights are loaded by the run alone
-        chosen_judge(config)
-    if isinstance(config, SampleConfig) and config.answers + config.greedy < 2:
-        raise ConfigError("answers=1 leaves nothing to choose from; give at least 2.")
-    if part.kind == "train" and isinstance(config, PreferConfig):
-        if not config.measure.n:
-            raise ConfigError("measure.n=0 measures nothing, and the table would be empty; give a number from 1.")
-        if config.validation.n:
-            metric_judge(config.validation.judge)
-
-
 def alignment_table(
     variants: Mapping[str, AlignmentVariant], seeds: Sequence[int], metrics: Sequence[str], trials: Sequence[Record]
 ) -> dict[str, Any]:
@@ -280,22 +277,6 @@ def alignment_table(
         trials: Lines of trials.jsonl: variant, seed, summary of the pairs and content of preference.json.
     """
     by_id = {(str(trial["variant"]), int(trial["seed"])): trial for trial in trials}
-    rows = {}
-    for name, variant in variants.items():
-        own = [by_id[name, seed] for seed in seeds]
-        rows[name] = {
-            "changes": variant.changes,
-            "published": dict(variant.published),
-            "metrics": {
-                metric: {
-                    **{side: _over(own, side, metric, "value") for side in ("before", "after")},
-                    **_change(own, "difference", metric),
-                }
-                for metric in metrics
-            },
-            **_lengths(own),
-            **_costs(own),
-        }
     first = trials[0]["preference"]["difference"]
     return {
         "seeds": list(seeds),
@@ -303,57 +284,60 @@ def alignment_table(
         "directions": {metric: first[metric]["direction"] for metric in metrics},
         "n": max(int(trial["preference"]["n"]) for trial in trials),
         "patients": max(int(trial["preference"]["patients"]) for trial in trials),
-        "variants": rows,
+        "variants": {
+            name: {
+                "changes": variant.changes,
+                "published": dict(variant.published),
+                **_aligned_figures([by_id[name, seed] for seed in seeds], metrics),
+            }
+            for name, variant in variants.items()
+        },
     }
 
 
-def _over(trials: Sequence[Record], *keys: str) -> dict[str, Any]:
-    """A number of preference.json over seeds."""
-    return over_seeds(number_at(trial["preference"], *keys) for trial in trials)
+def _aligned_figures(trials: Sequence[Record], metrics: Sequence[str]) -> dict[str, Any]:
+    """Metrics, report length, drift, closed questions and training of one variant, over its seeds."""
+    sides = ("before", "after")
+    found = [trial["preference"] for trial in trials]
 
+    def numbers(*keys: str) -> list[float]:
+        return [number_at(one, *keys) for one in found]
 
-def _change(trials: Sequence[Record], *keys: str) -> dict[str, Any]:
-    """The change over seeds, and of each seed with its paired interval by patient."""
-    by_seed = []
-    for trial in trials:
-        one = {key: number_at(trial["preference"], *keys, key) for key in ("difference", "low", "high")}
-        by_seed.append({"seed": trial["seed"], **plain(one), "excludes_zero": excludes_zero(one["low"], one["high"])})
-    return {"difference": _over(trials, *keys, "difference"), "by_seed": by_seed}
+    def both(*keys: str) -> dict[str, Any]:
+        return {side: over_seeds(numbers(*keys, side)) for side in sides}
 
+    def change(*keys: str) -> dict[str, Any]:
+        """The change over seeds, and of each seed with its paired interval by patient."""
+        by_seed = []
+        for trial, *row in zip(trials, *(numbers(*keys, end) for end in ("difference", "low", "high")), strict=True):
+            values = plain(dict(zip(("difference", "low", "high"), row, strict=True)))
+            by_seed.append({"seed": trial["seed"], **values, "excludes_zero": excludes_zero(row[1], row[2])})
+        return {"difference": over_seeds(numbers(*keys, "difference")), "by_seed": by_seed}
 
-def _lengths(trials: Sequence[Record]) -> dict[str, Any]:
-    """Words per report before, after and in the reference; each ratio is one of means."""
-    reference = [number_at(trial["preference"], "length", "reference") for trial in trials]
-    words = {
-        side: [number_at(trial["preference"], "length", "words", side) for trial in trials]
-        for side in ("before", "after")
-    }
-    ratios = {
-        side: over_seeds(own / whole if whole else math.nan for own, whole in zip(counts, reference, strict=True))
-        for side, counts in words.items()
-    }
+    reference = numbers("length", "reference")
+    words = {side: numbers("length", "words", side) for side in sides}
+    error = ("questions", "calibration_error")
+    rise = [after - before for before, after in zip(numbers(*error, "before"), numbers(*error, "after"), strict=True)]
     return {
+        "metrics": {
+            metric: {
+                **{side: over_seeds(numbers(side, metric, "value")) for side in sides},
+                **change("difference", metric),
+            }
+            for metric in metrics
+        },
         "words": {side: over_seeds(counts) for side, counts in {**words, "reference": reference}.items()},
-        "length_ratio": ratios,
-    }
-
-
-def _costs(trials: Sequence[Record]) -> dict[str, Any]:
-    """Drift, closed questions, and what the model was trained on."""
-    accuracy, error = (
-        {side: _over(trials, "questions", key, side) for side in ("before", "after")}
-        for key in ("accuracy", "calibration_error")
-    )
-    questions = [value_at(trial["preference"], "questions", "calibration_error") for trial in trials]
-    rise = over_seeds(number_at(one, "after") - number_at(one, "before") for one in questions)
-    return {
-        "drift": {key: _over(trials, "drift", key) for key in ("kl_report", "kl_token")},
-        "accuracy": {**accuracy, **_change(trials, "questions", "accuracy")},
-        "calibration_error": {**error, "difference": rise},
+        "length_ratio": {  # each ratio is one of means
+            side: over_seeds(own / whole if whole else math.nan for own, whole in zip(counts, reference, strict=True))
+            for side, counts in words.items()
+        },
+        "drift": {key: over_seeds(numbers("drift", key)) for key in ("kl_report", "kl_token")},
+        "accuracy": {**both("questions", "accuracy"), **change("questions", "accuracy")},
+        "calibration_error": {**both(*error), "difference": over_seeds(rise)},
         "pairs": over_seeds(nan_if_none(trial["pairs"]["kept"]) for trial in trials),
         "chosen_longer": over_seeds(nan_if_none(trial["pairs"]["chosen_longer"]) for trial in trials),
-        "step": _over(trials, "selection", "step"),
-        "steps": _over(trials, "selection", "of"),
+        "step": over_seeds(numbers("selection", "step")),
+        "steps": over_seeds(numbers("selection", "of")),
     }
 
 
@@ -375,15 +359,31 @@ def robustness_table(
     rows = {}
     for name, variant in variants.items():
         own = [audits[name, seed] for seed in seeds]
+        clean = [{model["key"]: model["clean"] for model in audit["models"].values()} for audit in own]
         pairs = [audit["comparison"]["a:b"] for audit in own]
         shared = [key for key in pairs[0]["conditions"] if all(key in pair["conditions"] for pair in pairs)]
         rows[name] = {
             "changes": variant.changes,
             "equal_clean": [pair["equal_clean"] for pair in pairs],
-            "clean": _clean(own),
+            "clean": {
+                quantity: {
+                    role: over_seeds(one[key][quantity]["value"] for one in clean)
+                    for key, role in (("a", "start"), ("b", "aligned"))
+                }
+                for quantity in clean[0]["a"]
+                if all(quantity in one[key] for one in clean for key in "ab")
+            },
             "conditions": {key: _condition([pair["conditions"][key] for pair in pairs], seeds) for key in shared},
             "flips": {key: [pair["flips"].get(key) for pair in pairs] for key in shared},
-            "transfer": {key: _transfer([pair["transfer"].get(key) for pair in pairs]) for key in shared},
+            "transfer": {  # share of the harm that transfers
+                key: {
+                    direction: over_seeds(
+                        number_at(pair["transfer"], key, way, "ratios", "findings.f1", "value") for pair in pairs
+                    )
+                    for way, direction in (("a_to_b", "start_to_aligned"), ("b_to_a", "aligned_to_start"))
+                }
+                for key in shared
+            },
         }
     first = next(iter(audits.values()))
     return {
@@ -393,19 +393,6 @@ def robustness_table(
         "threat": first["threat"],
         "warnings": sorted(line for one in audits.values() for line in one["warnings"]),  # repeats count audits
         "variants": rows,
-    }
-
-
-def _clean(audits: Sequence[Record]) -> dict[str, Any]:
-    """Every quantity on clean images, of the start and of the aligned model."""
-    models = [{model["key"]: model["clean"] for model in audit["models"].values()} for audit in audits]
-    names = [name for name in models[0]["a"] if all(name in one[key] for one in models for key in "ab")]
-    return {
-        name: {
-            role: over_seeds(one[key][name]["value"] for one in models)
-            for key, role in (("a", "start"), ("b", "aligned"))
-        }
-        for name in names
     }
 
 
@@ -434,12 +421,3 @@ def _tested(rows: Sequence[Record], key: str, seeds: Sequence[int]) -> dict[str,
     clear = [row for row in by_seed if row["p_holm"] is not None and row["p_holm"] < ALPHA]
     signs = {nan_if_none(row["value"]) > 0 for row in clear}
     return {**over_seeds(row[key] for row in rows), "by_seed": by_seed, "clear": len(clear), "same_way": len(signs) < 2}
-
-
-def _transfer(rows: Sequence[Record | None]) -> dict[str, Any]:
-    """Share of the harm that transfers, start → aligned and back."""
-    ways = {"a_to_b": "start_to_aligned", "b_to_a": "aligned_to_start"}
-    return {
-        name: over_seeds(number_at(row, way, "ratios", "findings.f1", "value") for row in rows)
-        for way, name in ways.items()
-    }

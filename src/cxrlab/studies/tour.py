@@ -177,10 +177,6 @@ class Tour(StudyRecipe):
         self.steps = {step.id: step for step in STEPS_OF_THE_TOUR}
         self.parts = [Part("step", self.config.seed, name, None) for name in self.steps]
 
-    def corpus_rows(self) -> Mapping[str, Any]:
-        """None: the first step draws the corpus."""
-        return {}
-
     def prepare(self, run: Run) -> None:
         """Decide which steps are left out: once, because half a tour with models compares nothing."""
         self.run = run

@@ -17,18 +17,38 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import DataError
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.core.environment import require
+from cxrlab.core.errors import DataError, MissingExtra
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.runs import state
 from cxrlab.core.terminal import NoticeStream
+from cxrlab.data.check import check_corpus, write_data_card
+from cxrlab.data.config import CheckConfig, ImportConfig, PhantomConfig, ScenesConfig, SheetConfig, StructureConfig
+from cxrlab.data.contact_sheet import contact_sheet
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.export import IDS, export_corpus, is_exported, plain_cell
+from cxrlab.data.importing import import_corpus
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.scenes import make_scenes
+from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.evaluation.compare import compare
+from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, RetrieveConfig, ScoreConfig
+from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.score import run_score
+from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, PaperDecoding
+from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
+from cxrlab.findings.reader import read
+from cxrlab.models.decoding import Decoding
+from cxrlab.preference.config import JudgeConfig, Measure, PairConfig, PreferConfig, SampleConfig, Validation
+from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.serving.config import GuardConfig, RehearseConfig
+from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation
 
 if TYPE_CHECKING:
     from cxrlab.studies.tour import Tour
-    from cxrlab.training.config import Optimisation
 
 CHECK, SHEET, SUMMARY, ROUND_TRIP = "check.json", "sheet.png", "summary.json", "round_trip.json"
 SCENES, IMPORTED, STRUCTURED, COMPARISON = "scenes", "imported", "structured", "scores/comparison"
@@ -49,8 +69,6 @@ LORA: dict[str, Any] = {"lora_rank": 16, "lora_alpha": 32.0}  # of the reporter'
 
 def missing_models() -> str | None:
     """Why the steps cannot be taken: the extra or the weights that are missing; None when all are there."""
-    from cxrlab.core.environment import require
-    from cxrlab.core.errors import MissingExtra
     from cxrlab.models.builtin import NAMES, has_weights
 
     try:
@@ -63,17 +81,12 @@ def missing_models() -> str | None:
 
 def make_corpus(tour: Tour) -> None:
     """Phantom images with reports, exact findings and masks."""
-    from cxrlab.data.config import PhantomConfig
-    from cxrlab.data.phantom.corpus import make_phantom
-
     size = tour.corpus_size
     make_phantom(PhantomConfig(n=size.phantoms, size=size.phantom_size, seed=tour.seed), tour.corpus)
 
 
 def check_images(tour: Tour) -> None:
     """Every line and image of the corpus."""
-    from cxrlab.data.check import check_corpus
-
     found = check_corpus(tour.corpus)
     tour.run.write(CHECK, found.to_json())
     if not found.ok:
@@ -82,18 +95,12 @@ def check_images(tour: Tour) -> None:
 
 def draw_sheet(tour: Tour) -> None:
     """A contact sheet with what is known under each image."""
-    from cxrlab.data.config import SheetConfig
-    from cxrlab.data.contact_sheet import contact_sheet
-
     config = SheetConfig(n=tour.corpus_size.sheet, columns=6, seed=tour.seed, masks=True, size=200)
     contact_sheet(load_corpus(tour.corpus), config, tour.run.path(SHEET))
 
 
 def import_again(tour: Tour) -> None:
     """The images in MIMIC-CXR's layout, imported as a downloaded data set is, and compared with the source."""
-    from cxrlab.data.config import ImportConfig
-    from cxrlab.data.importing import import_corpus
-
     source, folder = load_corpus(tour.corpus), tour.out / "mimic_layout"
     if not is_exported(folder):
         export_corpus("mimic-cxr", source, folder)
@@ -145,17 +152,11 @@ def round_trip(source: Corpus, imported: Corpus, ids: Path) -> tuple[Preserved, 
 
 def structure_reports(tour: Tour) -> None:
     """Clean sections beside the source's, by rule."""
-    from cxrlab.data.config import StructureConfig
-    from cxrlab.data.structuring.run import structure_corpus
-
     structure_corpus(load_corpus(tour.out / IMPORTED), StructureConfig(), tour.out / STRUCTURED)
 
 
 def write_card(tour: Tour) -> None:
     """The data card of the structured corpus."""
-    from cxrlab.data.check import write_data_card
-    from cxrlab.data.config import CheckConfig
-
     out = tour.out / "card"
     if state(out) != "finished":
         write_data_card(tour.out / STRUCTURED, CheckConfig(images=6, seed=tour.seed), out)
@@ -163,9 +164,6 @@ def write_card(tour: Tour) -> None:
 
 def make_pictures(tour: Tour) -> None:
     """Pictures without a chest."""
-    from cxrlab.data.config import ScenesConfig
-    from cxrlab.data.scenes import make_scenes
-
     size = tour.corpus_size
     make_scenes(ScenesConfig(n=size.scenes, size=size.scene_size, seed=tour.seed), tour.out / SCENES)
 
@@ -182,9 +180,6 @@ def generate_nearest(tour: Tour) -> None:
 
 def generate_reports(tour: Tour, model: str, name: str, **settings: Any) -> None:
     """Reports of a model for the test split, in the folder of this name."""
-    from cxrlab.evaluation.config import GenerateConfig
-    from cxrlab.evaluation.generate import generate
-
     if state(out := tour.out / name) == "finished":  # the tour stopped between the end of this run and its own note
         return
     examples = tour.corpus_size.examples
@@ -193,9 +188,6 @@ def generate_reports(tour: Tour, model: str, name: str, **settings: Any) -> None
 
 def make_training_corpus(tour: Tour) -> None:
     """Images for training, of patients that no other step uses."""
-    from cxrlab.data.config import PhantomConfig
-    from cxrlab.data.phantom.corpus import make_phantom
-
     n = tour.by_size(40, 1800, 6000)
     # Each image has a second text with at most eight mistakes, on which the reporter is trained on purpose.
     config = PhantomConfig(n=n, size=SIZE, seed=tour.seed + 1, masks=False, mistakes=8)
@@ -204,7 +196,6 @@ def make_training_corpus(tour: Tour) -> None:
 
 def align_projector(tour: Tour) -> None:
     """Stage 2: a projector between the built-in encoder and the built-in language model."""
-    from cxrlab.training.config import AlignConfig
     from cxrlab.training.report_training import align
 
     samples, batch = tour.by_size(8, 400, 1000), tour.by_size(4, 8, 8)
@@ -220,7 +211,6 @@ def align_projector(tour: Tour) -> None:
 
 def finetune_model(tour: Tour) -> None:
     """Stage 3: adapters on the language model, the indication in the prompt."""
-    from cxrlab.training.config import FinetuneConfig
     from cxrlab.training.report_training import finetune
 
     samples, batch = tour.by_size(8, 960, 7200), tour.by_size(4, 8, 8)
@@ -237,24 +227,21 @@ def finetune_model(tour: Tour) -> None:
 
 
 def _optimisation(tour: Tour, learning_rate: float, batch: int, steps: int | None, epochs: float = 1.0) -> Optimisation:
-    from cxrlab.training.config import Optimisation
 
     return Optimisation(learning_rate, steps=steps, epochs=epochs, batch_size=batch, max_length=400, seed=tour.seed)
 
 
 def generate_trained(tour: Tour) -> None:
     """Reports of the model that the tour has trained."""
-    _generate(tour, f"hf:{tour.out / FINETUNE / 'checkpoint'}", TRAINED)
+    _generate_by_model(tour, f"hf:{tour.out / FINETUNE / 'checkpoint'}", TRAINED)
 
 
 def generate_builtin(tour: Tour) -> None:
     """Reports of the built-in reporter, for the same images."""
-    _generate(tour, BUILTIN, REPORTER)
+    _generate_by_model(tour, BUILTIN, REPORTER)
 
 
-def _generate(tour: Tour, model: str, name: str) -> None:
-    from cxrlab.models.decoding import Decoding
-
+def _generate_by_model(tour: Tour, model: str, name: str) -> None:
     decoding = Decoding(max_new_tokens=tour.by_size(12, 160, 160))
     generate_reports(tour, model, name, control_studies=tour.by_size(3, 6, 32), decoding=decoding)
 
@@ -265,9 +252,6 @@ def _generated(tour: Tour) -> list[str]:
 
 def score_all(tour: Tour) -> None:
     """Baselines and models against the corpus, with intervals, floors and errors."""
-    from cxrlab.evaluation.config import ScoreConfig
-    from cxrlab.evaluation.score import run_score
-
     for name in _generated(tour):
         if state(out := tour.out / "scores" / name) != "finished":
             run_score(ScoreConfig(references=tour.corpus, predictions=tour.out / name, seed=tour.seed), out)
@@ -275,8 +259,6 @@ def score_all(tour: Tour) -> None:
 
 def compare_all(tour: Tour) -> None:
     """Every other against the constant report, study by study."""
-    from cxrlab.evaluation.compare import compare
-
     out = tour.out / COMPARISON
     if state(out) != "finished":
         compare([tour.out / "scores" / name for name in _generated(tour)], seed=tour.seed, out=out)
@@ -284,7 +266,6 @@ def compare_all(tour: Tour) -> None:
 
 def retrieve_reports(tour: Tour) -> None:
     """How often an image finds its report, and a report its image."""
-    from cxrlab.evaluation.config import RetrieveConfig
     from cxrlab.evaluation.retrieve import retrieve
 
     if state(out := tour.out / RETRIEVED) != "finished":
@@ -293,10 +274,7 @@ def retrieve_reports(tour: Tour) -> None:
 
 def explain_image(tour: Tour) -> None:
     """Where the built-in reporter looked for its findings, on the image for which it named most."""
-    from cxrlab.evaluation.config import ExplainConfig
     from cxrlab.evaluation.explain import explain
-    from cxrlab.findings.reader import read
-    from cxrlab.models.decoding import Decoding
 
     if state(out := tour.out / EXPLAINED) == "finished":
         return
@@ -316,9 +294,7 @@ def explain_image(tour: Tour) -> None:
 
 def compare_maps_with_masks(tour: Tour) -> None:
     """Whether its maps point at what the words name."""
-    from cxrlab.evaluation.config import PointingConfig
     from cxrlab.evaluation.pointing import pointing
-    from cxrlab.models.decoding import Decoding
 
     n, decoding = tour.by_size(2, 8, 40), Decoding(max_new_tokens=tour.by_size(12, 160, 160))
     maps = ("max-mean", "gradient")
@@ -329,7 +305,6 @@ def compare_maps_with_masks(tour: Tour) -> None:
 
 def degrade_reporter(tour: Tour) -> None:
     """Train the built-in reporter on reports with mistakes, so that there is something to gain."""
-    from cxrlab.training.config import FinetuneConfig
     from cxrlab.training.report_training import finetune
 
     samples, batch = tour.by_size(8, 320, 560), tour.by_size(2, 8, 8)
@@ -347,7 +322,6 @@ def degrade_reporter(tour: Tour) -> None:
 
 def sample_candidates(tour: Tour) -> None:
     """Several reports of the degraded model for each of some training images."""
-    from cxrlab.preference.config import SampleConfig
     from cxrlab.preference.sample import sample
 
     config = SampleConfig(
@@ -363,7 +337,6 @@ def sample_candidates(tour: Tour) -> None:
 
 def judge_candidates(tour: Tour) -> None:
     """Compare them with the references, and pair the better with the worse."""
-    from cxrlab.preference.config import JudgeConfig, PairConfig
     from cxrlab.preference.judge import judge
     from cxrlab.preference.pair import pair
 
@@ -376,7 +349,6 @@ def judge_candidates(tour: Tour) -> None:
 
 def train_preference(tour: Tour) -> None:
     """Direct preference optimisation, and the model before and after it on the test split."""
-    from cxrlab.preference.config import Measure, PreferConfig, Validation
     from cxrlab.preference.train import prefer
 
     # Measured on the corpus of all other measurements; the pairs are of other patients.
@@ -402,10 +374,7 @@ def train_preference(tour: Tour) -> None:
 
 def attack_models(tour: Tour) -> None:
     """PGD and noise of the same size on the aligned reporter and on the degraded one before it."""
-    from cxrlab.attacks.config import AttackSettings
-    from cxrlab.models.decoding import Decoding
     from cxrlab.robustness.audit import audit
-    from cxrlab.robustness.settings import RobustnessConfig
 
     labels = ("cardiomegaly", "pleural effusion", "pneumothorax")
     config = RobustnessConfig(
@@ -437,8 +406,6 @@ def copy_reporter(tour: Tour) -> None:
     quick tour leaves it out. ADA-Steal's attacker has none: it starts from a new projector and queries with scenes.
     """
     from cxrlab.extraction.audit import extract
-    from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, PaperDecoding
-    from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
     from cxrlab.extraction.detection.detect import detect
 
     decoding = PaperDecoding(strategy="greedy", max_new_tokens=tour.by_size(3, 80, 100))
@@ -485,7 +452,6 @@ def copy_reporter(tour: Tour) -> None:
 
 def serve_reporter(tour: Tour) -> None:
     """A server on the loopback: benign images at once and one by one, then pictures without a chest."""
-    from cxrlab.serving.config import GuardConfig, RehearseConfig
     from cxrlab.serving.rehearsal import rehearse
 
     config = RehearseConfig(
@@ -525,17 +491,15 @@ def write_summary(tour: Tour) -> None:
         {"part": package, "purpose": purpose, "here": find_spec(f"cxrlab.{package}") is not None}
         for package, purpose in CHAIN
     ]
-    tour.run.write(
-        SUMMARY,
-        {
-            "about": "From one seed to images, reports, models and their scores. No patient is behind any of it.",
-            "corpus": corpus_overview(load_corpus(tour.corpus)),
-            "scenes": dict(load_corpus(tour.out / SCENES).card.counts),
-            "check": read_json(tour.out / CHECK),
-            "came_back": read_json(tour.out / ROUND_TRIP),
-            "chain": chain,
-        },
-    )
+    summary = {
+        "about": "From one seed to images, reports, models and their scores. No patient is behind any of it.",
+        "corpus": corpus_overview(load_corpus(tour.corpus)),
+        "scenes": dict(load_corpus(tour.out / SCENES).card.counts),
+        "check": read_json(tour.out / CHECK),
+        "came_back": read_json(tour.out / ROUND_TRIP),
+        "chain": chain,
+    }
+    tour.run.write(SUMMARY, summary)
 
 
 def corpus_overview(corpus: Corpus) -> dict[str, Any]:
@@ -551,17 +515,9 @@ def corpus_overview(corpus: Corpus) -> dict[str, Any]:
             row["studies"] += 1
             if study.split is not None:
                 row[study.split] += 1
-    order = sorted(counts, key=lambda name: (-counts[name]["studies"], name))
-    card = corpus.card
-    return {
-        **{key: getattr(card, key) for key in ("name", "source", "licence", "citation")},
-        "counts": dict(card.counts),
-        "findings": [
-            {
-                "observation": name,
-                "studies": counts[name]["studies"],
-                **{split: counts[name][split] for split in SPLITS},
-            }
-            for name in order
-        ],
-    }
+    rows = [
+        {"observation": name, "studies": row["studies"], **{split: row[split] for split in SPLITS}}
+        for name, row in sorted(counts.items(), key=lambda item: (-item[1]["studies"], item[0]))
+    ]
+    card = {key: getattr(corpus.card, key) for key in ("name", "source", "licence", "citation")}
+    return {**card, "counts": dict(corpus.card.counts), "findings": rows}
