@@ -1,4 +1,4 @@
-"""Imports go downhill: this file holds the order of rooms and fails on a breach."""
+"""Imports go downhill: this file holds the order of the packages and fails on a breach."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "cxrlab"
 
-# From the top of the house to its foundation; rooms on one line never import each other.
-FLOORS = (
+# From top to bottom; packages on one line never import each other.
+LAYERS = (
     ("cli",),
     ("studies",),
     ("serving",),
@@ -25,8 +25,8 @@ FLOORS = (
     ("findings",),
     ("core",),
 )
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-ROOMS = {*FLOOR, "render"}
+LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+PACKAGES = {*LAYER, "render"}
 LIGHT = ("core", "findings", "data", "metrics", "render", "cli")
 HEAVY = {
     "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers",
@@ -35,15 +35,15 @@ HEAVY = {
 REFERENCE = re.compile(r"cxrlab(\.\w+)+:\w+")
 
 
-def may_import(room: str, other: str) -> bool:
-    """Whether `room` stands above `other`; render is a side house for cli and studies, built on core."""
-    if room == other:
+def may_import(package: str, other: str) -> bool:
+    """Whether `package` is above `other`; only cli and studies may import render, which may import only core."""
+    if package == other:
         return True
-    if room == "render":
+    if package == "render":
         return other == "core"
     if other == "render":
-        return room in ("cli", "studies")
-    return FLOOR[room] < FLOOR[other]
+        return package in ("cli", "studies")
+    return LAYER[package] < LAYER[other]
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Import:
     at_once: bool
 
 
-def imports_of(file: Path, package: Path) -> Iterator[Import]:
+def imports_of(file: Path, root: Path) -> Iterator[Import]:
     """Every import of a file, also in functions, TYPE_CHECKING blocks and `"module:attribute"` texts."""
     tree = ast.parse(file.read_text(), str(file))
-    parts = ("cxrlab", *file.relative_to(package).with_suffix("").parts)
+    parts = ("cxrlab", *file.relative_to(root).with_suffix("").parts)
     later = {
         id(node)
         for block in ast.walk(tree)
@@ -85,31 +85,31 @@ def modules_of(node: ast.AST, parts: tuple[str, ...]) -> list[str]:
     return []
 
 
-def breaches(package: Path) -> list[str]:
+def breaches(root: Path) -> list[str]:
     """Everything that breaks the order, one sentence each."""
     found = []
-    for file in sorted(package.rglob("*.py")):
-        inside = file.relative_to(package).parts
+    for file in sorted(root.rglob("*.py")):
+        inside = file.relative_to(root).parts
         if len(inside) == 1:
-            continue  # the package's own face and `python -m` stand above every room
-        room = inside[0]
-        if room not in ROOMS:
-            found.append(f"{file}: '{room}' is not a room of the plan")
+            continue  # `cxrlab/__init__.py` and `python -m cxrlab` are above every package
+        package = inside[0]
+        if package not in PACKAGES:
+            found.append(f"{file}: '{package}' is not a package of the plan")
             continue
-        for item in imports_of(file, package):
+        for item in imports_of(file, root):
             top, _, rest = item.module.partition(".")
             other = rest.partition(".")[0]
             place = f"{file}:{item.line}"
-            if top in HEAVY and item.at_once and room in LIGHT:
+            if top in HEAVY and item.at_once and package in LIGHT:
                 found.append(
-                    f"{place}: {room} imports {top} when it is imported; move it into the function that needs it"
+                    f"{place}: {package} imports {top} when it is imported; move it into the function that needs it"
                 )
             if top != "cxrlab" or other == "__version__":
                 continue
-            if other not in ROOMS:
-                found.append(f"{place}: {room} imports '{item.module}' instead of a room")
-            elif not may_import(room, other):
-                found.append(f"{place}: {room} imports {other}, which does not stand below it")
+            if other not in PACKAGES:
+                found.append(f"{place}: {package} imports '{item.module}' instead of a package")
+            elif not may_import(package, other):
+                found.append(f"{place}: {package} imports {other}, which is not below it")
     return found
 
 
@@ -117,15 +117,15 @@ def test_every_import_goes_downhill() -> None:
     assert breaches(PACKAGE) == []
 
 
-def test_no_file_is_a_drawer_for_everything() -> None:
+def test_no_file_has_a_name_that_says_nothing() -> None:
     """A name that says nothing gathers everything."""
     assert [file for file in PACKAGE.rglob("*.py") if file.stem in ("utils", "util", "helpers", "misc")] == []
 
 
-def test_the_room_index_equals_the_tree() -> None:
+def test_the_package_index_equals_the_tree() -> None:
     listed = re.findall(r"^- `(\w+)`: \S", (PACKAGE / "README.md").read_text(), re.MULTILINE)
-    rooms = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and entry.name != "__pycache__"}
-    assert sorted(listed) == sorted(rooms)
+    packages = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and entry.name != "__pycache__"}
+    assert sorted(listed) == sorted(packages)
 
 
 PLANTED = [
@@ -138,10 +138,10 @@ PLANTED = [
     ("render", "from cxrlab.data.corpus import Corpus", "render imports data"),
     ("data", "from cxrlab.render.page import write_page", "data imports render"),
     ("data", "ROWS = {'x': 'cxrlab.studies.tour:run_tour'}", "data imports studies"),
-    ("data", "from cxrlab import load_model", "instead of a room"),
+    ("data", "from cxrlab import load_model", "instead of a package"),
     ("core", "import torch", "core imports torch"),
     ("cli", "from transformers import AutoModel", "cli imports transformers"),
-    ("attic", "x = 1", "not a room"),
+    ("attic", "x = 1", "not a package"),
 ]
 
 
@@ -149,21 +149,21 @@ PLANTED = [
 def caught(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the guard says of a copy of the tree with one bad file more for each case."""
     copy = shutil.copytree(PACKAGE, tmp_path_factory.mktemp("copy") / "cxrlab")
-    for number, (room, planted, _) in enumerate(PLANTED):
-        (copy / room).mkdir(exist_ok=True)
-        (copy / room / f"planted_{number}.py").write_text(planted + "\n")
+    for number, (package, planted, _) in enumerate(PLANTED):
+        (copy / package).mkdir(exist_ok=True)
+        (copy / package / f"planted_{number}.py").write_text(planted + "\n")
     return breaches(copy)
 
 
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=[said for _, _, said in PLANTED])
 def test_a_planted_breach_is_caught(caught: list[str], number: int) -> None:
     """The guard itself is tested: each bad file is named once, for the right reason."""
-    told = [sentence for sentence in caught if f"planted_{number}.py" in sentence]
-    assert len(told) == 1 and PLANTED[number][2] in told[0]
+    reported = [sentence for sentence in caught if f"planted_{number}.py" in sentence]
+    assert len(reported) == 1 and PLANTED[number][2] in reported[0]
 
 
 @pytest.mark.parametrize(
-    ("room", "planted"),
+    ("package", "planted"),
     [
         ("data", "def late():\n    import torch"),
         ("core", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
@@ -172,7 +172,7 @@ def test_a_planted_breach_is_caught(caught: list[str], number: int) -> None:
         ("core", "from . import errors"),
     ],
 )
-def test_what_is_allowed_is_let_through(tmp_path: Path, room: str, planted: str) -> None:
-    (tmp_path / room).mkdir()
-    (tmp_path / room / "fine.py").write_text(planted + "\n")
+def test_allowed_imports_pass(tmp_path: Path, package: str, planted: str) -> None:
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "fine.py").write_text(planted + "\n")
     assert breaches(tmp_path) == []
