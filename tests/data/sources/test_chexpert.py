@@ -89,7 +89,7 @@ def test_two_releases_under_one_root_ask_for_the_layout(root: Path) -> None:
     for folder in (root, full):
         (folder / "train" / IMAGE).parent.mkdir(parents=True)
         (folder / "train" / IMAGE).write_bytes(b"x")
-    with pytest.raises(DataError, match="holds CheXpert as v1 and small; say which with --layout"):
+    with pytest.raises(DataError, match="v1 and small.*--layout"):
         plan(ImportConfig(root.parent))
     for layout, folder in (("v1", "CheXpert-v1.0"), ("small", "CheXpert-v1.0-small")):
         assert first_path(ImportConfig(root.parent, layout=layout)) == f"{folder}/train/{IMAGE}"

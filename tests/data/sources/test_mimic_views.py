@@ -6,7 +6,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.vocabulary import View
-from cxrlab.data.sources.mimic_cxr import VIEW_ELSEWHERE, VIEW_NOT_TOLD, VIEW_UNKNOWN_WORD, view_of
+from cxrlab.data.sources.mimic_cxr import VIEW_ELSEWHERE, VIEW_NOT_STATED, VIEW_UNKNOWN_WORD, view_of
 
 
 @every_row(
@@ -48,7 +48,7 @@ def test_a_blank_position_is_told_elsewhere(code: str, procedure: str, view: Vie
 
 
 def test_a_procedure_of_two_images_tells_nothing_of_one() -> None:
-    assert view_of("", "", "CHEST (PA AND LAT)") == (View.OTHER, None, VIEW_NOT_TOLD)
+    assert view_of("", "", "CHEST (PA AND LAT)") == (View.OTHER, None, VIEW_NOT_STATED)
 
 
 def test_an_oblique_by_its_code_is_other_though_the_procedure_says_ap() -> None:

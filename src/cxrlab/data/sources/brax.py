@@ -1,8 +1,8 @@
-"""BRAX: chest films of a Brazilian hospital with CheXpert's label_vector labels; the reports were not published.
+"""BRAX: chest radiographs of a Brazilian hospital with CheXpert's 14 labels; the reports were not published.
 
-Counts: 40,967 films in 24,959 studies.
-Views: PA, AP and lateral; decubitus, oblique and films without a stated view become 'other'.
-Labels: CheXpert's label_vector, mined from Portuguese reports: 1, 0, -1 (uncertain), empty (not mentioned, unknown).
+Counts: 40,967 images in 24,959 studies.
+Views: PA, AP and lateral; decubitus, oblique and images without a stated view become 'other'.
+Labels: CheXpert's 14 labels, mined from Portuguese reports: 1, 0, -1 (uncertain), empty (not mentioned, unknown).
 Language: none; the Portuguese reports are not part of it, so its text is made from labels.
 Licence: PhysioNet credentialed access, with its data use agreement; no redistribution.
 Citation: Reis et al., BRAX, Brazilian labeled chest X-ray dataset, Scientific Data 9:487, 2022.

@@ -1,7 +1,7 @@
-"""CANDID-PTX: films of a New Zealand hospital with their reports, outlined pneumothoraces, chest tubes, rib fractures.
+"""CANDID-PTX: images of a New Zealand hospital with their reports, outlined pneumothoraces, chest tubes, rib fractures.
 
-Counts: 19,237 films of 1024 x 1024 pixels, one in six with a pneumothorax.
-Views: frontal, or PA and AP where the film's header tells; unknown where the header cannot be read.
+Counts: 19,237 images of 1024 x 1024 pixels, one in six with a pneumothorax.
+Views: frontal, or PA and AP where the image's header tells; unknown where the header cannot be read.
 Labels: 'pneumothorax', 'chest tube' and 'acute rib fracture', by people, as masks; a box around each mask is kept. 1
     and 0 where the table that tells is in the folder, unknown where it is not. No tube and no rib fracture do not
     mean no device and no fracture, so those CheXpert labels are stated only where present.
@@ -10,10 +10,10 @@ Licence: by data use agreement and ethics course; no redistribution; since 2024 
 Citation: Feng et al., Curation of the CANDID-PTX dataset with free-text reports, Radiology: Artificial Intelligence
     3(6):e210136, 2021.
 Obtain: University of Auckland figshare 14173982, on request; root holds Pneumothorax_reports.csv, chest_tube.csv,
-    acute_rib_fracture.csv (or Rib_fracture_mask_rle.csv) and dataset/ with a DICOM file for each film, with or
+    acute_rib_fracture.csv (or Rib_fracture_mask_rle.csv) and dataset/ with a DICOM file for each image, with or
     without an ending.
-Defects: a byte-order mark before the first column; a row for each mask, so several a film; empty mask cells, which
-    tell nothing; films without a row; the splits that others published share patients, so there is none here. Masks
+Defects: a byte-order mark before the first column; a row for each mask, so several a image; empty mask cells, which
+    tell nothing; images without a row; the splits that others published share patients, so there is none here. Masks
     are taken as runs relative to the end of the run before, down the columns, as other readers of the data take them;
     that dates in the file names give the order of studies is not confirmed.
 """
@@ -31,7 +31,6 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
-from cxrlab.data.images import DicomInfo
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.tables import (
@@ -86,7 +85,13 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
         TUBE: find_optional(config.root, "chest_tube.csv"),
         FRACTURE: find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
     }
-    masks = {label: _masks(path) for label, path in others.items() if path is not None}
+    masks: dict[str, dict[str, list[str]]] = {}  # own label → image → the mask cells of its rows, each once
+    for label, path in ((label, path) for label, path in others.items() if path is not None):
+        by_image = masks.setdefault(label, {})
+        for _, row in read_rows(path, ("anon_SOPUID", "mask_rle"), rename={"SOPInstanceUID": "anon_SOPUID"}):
+            cells = by_image.setdefault(row["anon_SOPUID"], [])
+            if row["mask_rle"] not in cells:
+                cells.append(row["mask_rle"])
     studies = _studies(table, masks)
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
@@ -115,7 +120,16 @@ def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropp
         for image in images
     ]
     headers = [read_dicom_header(root, path) for path in paths]
-    boxes, unreadable = _boxes(images, [header for header, _ in headers])
+    boxes: list[Box] = []  # around each mask
+    unreadable = False
+    for number, (image, (header, _)) in enumerate(zip(images, headers, strict=True)):
+        height, width = (header.rows, header.columns) if header is not None else (SIDE, SIDE)
+        for label, cell in ((label, cell) for label, cells in image.masks.items() for cell in cells if _value(cell)):
+            bounds = run_bounds(cell, height, width)
+            unreadable |= bounds is None
+            if bounds is not None:
+                left, top, right, bottom = map(float, bounds)
+                boxes.append(Box(label, (left, top, right, bottom), image=number))
     own = _own_labels(images)
     patient, report = _patient(images), next((image.report for image in images if image.report), None)
     known = next((header for header, _ in headers if header is not None), None)
@@ -134,7 +148,7 @@ def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropp
         prior=source_study.prior,
         labels=to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
         own_labels=own,
-        boxes=boxes or None,
+        boxes=tuple(boxes) or None,
     )
     remarks = present_remarks(
         *dict.fromkeys(remark for _, remark in headers),
@@ -165,24 +179,10 @@ def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> d
         if cell not in seen:
             seen.append(cell)
     for name, row in first.items():
-        told = {label: tuple(by_image.get(name, ())) for label, by_image in masks.items()}
-        image = SourceImage(name, row["filename"], row["Report"], {PNEUMOTHORAX: tuple(cells[name]), **told})
+        others = {label: tuple(by_image.get(name, ())) for label, by_image in masks.items()}
+        image = SourceImage(name, row["filename"], row["Report"], {PNEUMOTHORAX: tuple(cells[name]), **others})
         studies.setdefault(row["StudyInstanceUID"] or name, []).append(image)
     return studies
-
-
-def _masks(table: Path) -> dict[str, list[str]]:
-    """Image → the mask cells of its rows, each once."""
-    found: dict[str, list[str]] = {}
-    for _, row in read_rows(
-        table,
-        ("anon_SOPUID", "mask_rle"),
-        rename={"SOPInstanceUID": "anon_SOPUID"},
-    ):
-        cells = found.setdefault(row["anon_SOPUID"], [])
-        if row["mask_rle"] not in cells:
-            cells.append(row["mask_rle"])
-    return found
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:
@@ -212,22 +212,6 @@ def _own_labels(images: Iterable[SourceImage]) -> dict[str, int]:
 
 def _value(cell: str) -> int | None:
     return None if not cell else int(cell not in _NONE)
-
-
-def _boxes(images: Sequence[SourceImage], headers: Sequence[DicomInfo | None]) -> tuple[tuple[Box, ...], bool]:
-    """The box around each mask, and whether any mask could not be read."""
-    boxes: list[Box] = []
-    unreadable = False
-    for number, (image, header) in enumerate(zip(images, headers, strict=True)):
-        height, width = (header.rows, header.columns) if header is not None else (SIDE, SIDE)
-        for label, cells in image.masks.items():
-            for cell in cells:
-                bounds = run_bounds(cell, height, width) if _value(cell) else None
-                unreadable |= bounds is None and bool(_value(cell))
-                if bounds is not None:
-                    left, top, right, bottom = map(float, bounds)
-                    boxes.append(Box(label, (left, top, right, bottom), image=number))
-    return tuple(boxes), unreadable
 
 
 def _patient(images: Sequence[SourceImage]) -> str:

@@ -1,9 +1,9 @@
-"""CheXpert: chest films of one American hospital with label_vector labels; CheXpert Plus adds the reports.
+"""CheXpert: chest radiographs of one American hospital with 14 labels; CheXpert Plus adds the reports.
 
-Counts: v1 224,316 films of 65,240 patients: train 223,414 films, valid 234 films of 200 studies, test 668 films of 500
-    studies (released apart). Plus: 223,462 films of 187,711 studies of 64,725 patients, each study with its report.
-Views: PA, AP and lateral; frontal where a frontal film is neither.
-Labels: label_vector. Train: by the CheXpert labeller from reports (1, 0, -1 uncertain, blank unknown; the tables of other
+Counts: v1 224,316 images of 65,240 patients: train 223,414 images, valid 234 images of 200 studies, test 668 images of 500
+    studies (released apart). Plus: 223,462 images of 187,711 studies of 64,725 patients, each study with its report.
+Views: PA, AP and lateral; frontal where a frontal image is neither.
+Labels: 14. Train: by the CheXpert labeller from reports (1, 0, -1 uncertain, blank unknown; the tables of other
     labellers, train_cheXbert.csv and its like, are not read). Valid and test: 0 or 1, by radiologists. Plus: by
     CheXbert from the whole report (report_fixed.json; those from findings or impression alone are not read), valid too.
 Language: English; v1 has no reports, so that its text is made from labels; Plus has them, cut into sections.
@@ -12,7 +12,7 @@ Citation: Irvin et al., CheXpert, a large chest radiograph dataset with uncertai
     2019; Chambon et al., CheXpert Plus, arXiv:2405.19538.
 Obtain: Stanford AIMI's shared data sets, after registration. Layouts 'v1' and 'small': root is the folder that holds
     train.csv and valid.csv (and test.csv or test_labels.csv), or the one above it; batches unpacked side by side are
-    found. Layout 'plus': root holds df_chexpert_plus_240401.csv, report_fixed.json (or chexbert_labels/) and the films
+    found. Layout 'plus': root holds df_chexpert_plus_240401.csv, report_fixed.json (or chexbert_labels/) and the images
     as trees of JPEG, PNG or DICOM files; where there are several, the first of these.
 Defects: the paths of the tables begin with a folder that the disk may not have, and end in .jpg for PNG files too;
     age 0 and sex 'Unknown' stand for unknown, and ages above 90 are given as 90; v1 does not say that the numbers of a
@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from sys import intern
-from typing import Any
 
 from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
@@ -147,15 +146,23 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
     there: dict[str, list[Path]] = {}
     find_optional(config.root)  # refuses what is no folder
     for folder in (config.root, *(folders_in(config.root) or ())):
-        for layout in _layouts_in(folder):
-            there.setdefault(layout, []).append(folder)
+        if find_optional(folder, *TABLES):
+            there.setdefault("plus", []).append(folder)
+        table = next(filter(None, (find_optional(folder, *names) for names in _TABLES.values())), None)
+        if table is not None and table.name in _TABLES["test"]:
+            there.setdefault(_EITHER, []).append(folder)
+        elif table is not None:
+            first = next(read_rows(table, ("Path",)), None)
+            prefix = first[1]["Path"].rpartition("/patient")[0] if first else ""
+            small = "small" in prefix or (not prefix and "small" in folder.name)
+            there.setdefault("small" if small else "v1", []).append(folder)
     test_alone = there.pop(_EITHER, [])
     for layout in [name for name in ("v1", "small") if name in there] or ["v1"] * bool(test_alone):
         there.setdefault(layout, []).extend(test_alone)
     if asked is None and len(there) == 1:
         return next(iter(there.items()))
     if asked is None and there:
-        raise DataError(f"{config.root} holds CheXpert as {' and '.join(there)}; say which with --layout.")
+        raise DataError(f"{config.root} holds CheXpert as {' and '.join(there)}; choose one with --layout.")
     if asked not in there:
         what = TABLE if asked == "plus" else "train.csv, valid.csv or test.csv"
         kind = f" of the layout '{asked}'" if asked else ""
@@ -164,18 +171,6 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
             "give the folder that holds them."
         )
     return asked, there[asked]
-
-
-def _layouts_in(folder: Path) -> Iterator[str]:
-    if find_optional(folder, *TABLES):
-        yield "plus"
-    table = next(filter(None, (find_optional(folder, *names) for names in _TABLES.values())), None)
-    if table is not None and table.name in _TABLES["test"]:
-        yield _EITHER
-    elif table is not None:
-        first = next(read_rows(table, ("Path",)), None)
-        told = first[1]["Path"].rpartition("/patient")[0] if first else ""
-        yield "small" if "small" in told or (not told and "small" in folder.name) else "v1"
 
 
 def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Counter[str]) -> None:
@@ -277,13 +272,25 @@ def read_plus(trees: Trees, source: PlusStudy) -> Imported:
     first = visit.images[0].path
     age, sex = known_age(_filled(cells, "age") or ""), parse_sex(_filled(cells, "sex") or "")
     text = _filled(cells, "report")
-    sections, text_remarks = _sections(cells, text)
+    # The source's own sections, else those of our parser.
+    named = {
+        name: next(filter(None, (_filled(cells, column) for column in columns)), None)
+        for name, columns in _SECTIONS.items()
+    }
+    sections = report = Report(**named)
+    if report == Report() and text is not None:
+        sections = parse(text).report
+    text_remarks: list[str | None] = [OWN_SECTIONS if sections != report else None]
+    if sections == Report():
+        text_remarks = [NO_REPORT if text is None else NO_SECTION]
+    elif not sections.findings:
+        text_remarks.append(NO_FINDINGS)
     demographics = {key: value for key in _DEMOGRAPHICS if (value := _filled(cells, key)) is not None}
     study = Study(
         id=first.study_id,
         patient=first.patient,
         images=tuple(image.image(trees) for image in visit.images),
-        sections=sections,
+        sections=None if sections == Report() else sections,
         report=text,
         split=visit.split,
         age=age.years,
@@ -365,41 +372,21 @@ def _labels(
         if study not in visits:
             remarks[LABELS_WITHOUT_IMAGE] += 1
             continue
-        labels = tuple(_label(values, name, place) for name in CHEXPERT_14)
+        row: list[int | None] = []
+        for name in CHEXPERT_14:
+            if name not in values:
+                hint = did_you_mean(name, values)
+                raise DataError(f"{place} has no '{name}'.{hint} It must give all 14 labels, null where unknown.")
+            value = values[name]
+            unknown = value is None or value != value
+            if not unknown and (isinstance(value, bool) or value not in (1, 0, -1)):
+                raise DataError(f"{place}: '{name}' is {short_repr(value)}; a label is 1, 0, -1 or null.")
+            row.append(None if unknown else int(value))
+        labels = tuple(row)
         if found.setdefault(study, same.setdefault(labels, labels)) != labels:
             found[study] = merge_labels(found[study], labels)
             differ.add(study)
     return found, differ
-
-
-def _label(values: Mapping[str, Any], name: str, place: str) -> int | None:
-    if name not in values:
-        raise DataError(
-            f"{place} has no '{name}'.{did_you_mean(name, values)} It must give all label_vector, null where unknown."
-        )
-    value = values[name]
-    if value is None or value != value:
-        return None
-    if isinstance(value, bool) or value not in (1, 0, -1):
-        raise DataError(f"{place}: '{name}' is {short_repr(value)}; a label is 1, 0, -1 or null.")
-    return int(value)
-
-
-def _sections(cells: Row, text: str | None) -> tuple[Report | None, tuple[str, ...]]:
-    """The source's own sections; ours where it gives none of a report; the remarks on them."""
-    told = {
-        name: next(filter(None, (_filled(cells, column) for column in columns)), None)
-        for name, columns in _SECTIONS.items()
-    }
-    report, remarks = Report(**told), []
-    if report == Report():
-        if text is None:
-            return None, (NO_REPORT,)
-        report = parse(text).report
-        if report == Report():
-            return None, (NO_SECTION,)
-        remarks.append(OWN_SECTIONS)
-    return report, (*remarks, *(() if report.findings else (NO_FINDINGS,)))
 
 
 def _filled(cells: Row, column: str) -> str | None:
@@ -506,20 +493,15 @@ class Trees:
     without: tuple[str, ...]
 
     def place(self, path: ImagePath) -> str:
-        """Where the image of a table lies, relative to the root; where it would lie when it does not.
+        """The path of an image, relative to the root; the expected one if the image is not there.
 
-        The table's own ending goes before PNG, and PNG before DICOM: trees of several kinds may stand side by side.
+        The table's own ending goes before PNG, and PNG before DICOM: trees of several kinds may be side by side.
         """
-        return image_path(self.root, self._candidates(path))
-
-    def _candidates(self, path: ImagePath) -> Iterator[str]:
-        endings = dict.fromkeys((path.ending, *ENDINGS))
+        below = f"{path.split_folder}/" if path.split_folder in SPLITS else ""
         image = f"{path.patient}/{path.study}/{path.image}"
-        folder = path.split_folder
-        below = f"{folder}/" if folder in SPLITS else ""
-        for ending in endings:
-            yield from (f"{tree}{below}{image}{ending}" for tree in self.with_splits or ("",))
-            yield from (f"{tree}{image}{ending}" for tree in self.without)
+        trees = [*(f"{tree}{below}" for tree in self.with_splits or ("",)), *self.without]
+        endings = dict.fromkeys((path.ending, *ENDINGS))
+        return image_path(self.root, (f"{tree}{image}{ending}" for ending in endings for tree in trees))
 
 
 def find_trees(root: Path, start: Path | None = None) -> Trees:

@@ -1,7 +1,7 @@
-"""MIMIC-CXR: films and reports of one American hospital's emergency patients, with official splits.
+"""MIMIC-CXR: images and reports of one American hospital's emergency patients, with official splits.
 
-Counts: 377,110 films of 227,835 studies of 65,379 patients; films by split: train 368,960, validate 2,991, test 5,159.
-Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's films are other, with the source's word
+Counts: 377,110 images of 227,835 studies of 65,379 patients; images by split: train 368,960, validate 2,991, test 5,159.
+Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's views are other, with the source's word
     beside them. A blank ViewPosition is told by the view code or by a portable AP procedure, else other.
 Labels: the CheXpert labeller's by report; where version 2.1.0 labels a test study by radiologists, theirs ("Airspace
     Opacity" is Lung Opacity), the labeller's then beside them under 'chexpert'. NegBio's are kept under 'negbio'.
@@ -17,7 +17,7 @@ Obtain: PhysioNet, after training and a signed agreement. Layout 'jpg': root is 
 Defects: age and sex are not part of it; with patients.csv.gz of MIMIC-IV in the root or beside the reports they are
     joined (those above 89 are given as 91 in the year that anchors them). Dates are shifted by patient, so they order
     studies of one patient and nothing else. A blank label is unknown. Some reports describe findings under 'impression'
-    alone, some studies hold no film of the standard views, and times of day are missing in some rows.
+    alone, some studies hold no image of the standard views, and times of day are missing in some rows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -84,7 +85,16 @@ NO_DATE = "study without a date, so that its prior is unknown"
 
 def plan(config: ImportConfig) -> ImportPlan[JoinedStudy]:
     """The studies in the order in which the table of images first names them."""
-    layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
+    layout = chosen_layout(config, LAYOUTS)
+    if layout is None:
+        layout = "jpg"
+        if records := find_optional(config.root, *packed("cxr-record-list.csv")):
+            both = find_optional(config.root, *packed("mimic-cxr-*-metadata.csv")) is not None
+            first = next(dicom_images(records, None), None) if both else None
+            file = config.root / first.path if first else config.root
+            # With the tables of both layouts, the first image decides.
+            if not both or (file.is_file() and not file.with_suffix(".jpg").is_file()):
+                layout = "dicom"
     archive = read_archive(config, layout)
     # The layout with what else changes the corpus, so that an import is never continued without it.
     words = [f"{layout} 2.1.0" if archive.radiologists else layout]
@@ -107,9 +117,28 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     visit = joined.visit
     if not visit.images:
         return Dropped(joined.id, NO_IMAGE)
-    images, image_remarks = _images(root, visit)
-    split, split_remark = _split(visit)
-    age, age_remark = _age(joined)
+    images: list[ImageFile] = []
+    image_remarks: list[str | None] = []
+    for image in visit.images:
+        view = image.view
+        if view is None:  # an absent file gets its remark from the import
+            header, remark = read_dicom_header(root, image.path)
+            if header is not None:
+                remark = None if header.view else VIEW_NOT_STATED
+            view = ImageView((header and header.view) or View.OTHER, None, remark)
+        images.append(ImageFile(image.path, view.view, {"ViewPosition": view.word} if view.word else {}))
+        image_remarks.append(view.remark)
+    # Held-out splits first: whatever else a table says, nothing of a test study may be used in training.
+    splits = {image.split for image in visit.images}
+    split = next((name for name in ("test", "val", "train") if name in splits), None)
+    split_remark = IMAGE_WITHOUT_SPLIT if None in splits else None
+    if split is None or len(splits - {None}) > 1:
+        split_remark = SPLITS_DISAGREE if split else NO_SPLIT
+    # The age at the time of the study, which needs its date and MIMIC-IV's table of patients.
+    record, moment, age = joined.record, visit.moment, None
+    if moment is not None and record is not None and record.anchor_age is not None and record.anchor_year is not None:
+        age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
+    age_remark = None if age is None or 0 <= age <= MAX_AGE else AGE_OUT_OF_RANGE
     text = reports.read(joined.patient, joined.id)
     sections = parse(text.text).report if text else Report()
     text_remark = NO_FINDINGS if not sections.findings else None
@@ -118,22 +147,33 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     labels = joined.radiologists or joined.chexpert
     own_labels = known_labels(joined.radiologists) if joined.radiologists else {}
     own_labels = {AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels}
+    extra: dict[str, object] = {}  # by the source's own names
+    if moment is not None:
+        extra["StudyDate"] = moment.date
+        if moment.time >= 0:
+            extra["StudyTime"] = moment.time
+    if visit.procedure:
+        extra["PerformedProcedureStepDescription"] = visit.procedure
+    if joined.radiologists is not None and joined.chexpert is not None:
+        extra["chexpert"] = known_labels(joined.chexpert)
+    if joined.negbio is not None:
+        extra["negbio"] = known_labels(joined.negbio)
     study = Study(
         id=joined.id,
         patient=joined.patient,
-        images=images,
+        images=tuple(images),
         sections=None if sections == Report() else sections,
         report=text.text if text else None,
         split=split,
-        age=age,
-        sex=joined.record.sex if joined.record else None,
+        age=None if age_remark else age,
+        sex=record.sex if record else None,
         prior=f"s{joined.prior}" if joined.prior else None,
         labels=known_labels(labels) if labels else {},
         own_labels=own_labels,
-        extra=_extra(joined),
+        extra=extra,
     )
     remarks = present_remarks(
-        *image_remarks,
+        *dict.fromkeys(image_remarks),
         split_remark,
         age_remark,
         text.remark if text else None,
@@ -143,77 +183,6 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
         None if visit.moment else NO_DATE,
     )
     return Imported(study, remarks)
-
-
-def _found_layout(root: Path) -> str:
-    """What the root shows by its tables, and by its first image where it holds those of both."""
-    records = find_optional(root, *packed("cxr-record-list.csv"))
-    if records is None:
-        return "jpg"
-    if find_optional(root, *packed("mimic-cxr-*-metadata.csv")) is None:
-        return "dicom"
-    first = next(dicom_images(records, None), None)
-    return (
-        "dicom"
-        if first and (root / first.path).is_file() and not (root / first.path).with_suffix(".jpg").is_file()
-        else "jpg"
-    )
-
-
-def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str, ...]]:
-    """The images with their views, and the remarks on them, each once."""
-    views: list[ImageView] = []
-    for image in visit.images:
-        view = image.view
-        if view is None:  # an absent file gets its remark from the import
-            header, remark = read_dicom_header(root, image.path)
-            if header is not None:
-                remark = None if header.view else VIEW_NOT_TOLD
-            view = ImageView((header and header.view) or View.OTHER, None, remark)
-        views.append(view)
-    images = tuple(
-        ImageFile(image.path, view.view, {"ViewPosition": view.word} if view.word else {})
-        for image, view in zip(visit.images, views, strict=True)
-    )
-    return images, tuple(dict.fromkeys(view.remark for view in views if view.remark))
-
-
-def _split(visit: Visit) -> tuple[str | None, str | None]:
-    """The split of a study, and the remark where its images do not agree on it."""
-    named = {image.split for image in visit.images}
-    # Held-out splits first: whatever else a table says, nothing of a test study may be trained on.
-    split = next((name for name in ("test", "val", "train") if name in named), None)
-    if split is None:
-        return None, NO_SPLIT
-    if len(named - {None}) > 1:
-        return split, SPLITS_DISAGREE
-    return split, IMAGE_WITHOUT_SPLIT if None in named else None
-
-
-def _age(joined: JoinedStudy) -> tuple[int | None, str | None]:
-    """The age at the time of the study; unknown without a date or without MIMIC-IV's table of patients."""
-    record, moment = joined.record, joined.visit.moment
-    if record is None or moment is None or record.anchor_age is None or record.anchor_year is None:
-        return None, None
-    age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
-    return (age, None) if 0 <= age <= MAX_AGE else (None, AGE_OUT_OF_RANGE)
-
-
-def _extra(joined: JoinedStudy) -> dict[str, object]:
-    """What the source tells beyond the fields of a study, by its own names."""
-    moment = joined.visit.moment
-    extra: dict[str, object] = {}
-    if moment is not None:
-        extra["StudyDate"] = moment.date
-        if moment.time >= 0:
-            extra["StudyTime"] = moment.time
-    if joined.visit.procedure:
-        extra["PerformedProcedureStepDescription"] = joined.visit.procedure
-    if joined.radiologists is not None and joined.chexpert is not None:
-        extra["chexpert"] = known_labels(joined.chexpert)
-    if joined.negbio is not None:
-        extra["negbio"] = known_labels(joined.negbio)
-    return extra
 
 
 LISTED_TWICE = "image listed twice; the first row counts"
@@ -242,7 +211,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class JoinedStudy:
-    """One study with everything that the tables tell of it; what a worker receives."""
+    """One study joined from all tables; what a worker receives."""
 
     number: str
     visit: Visit
@@ -278,24 +247,14 @@ class Archive:
     remarks: Mapping[str, int]
 
     def studies(self) -> Iterator[JoinedStudy]:
-        before = self._priors()
-        for number, visit in self.visits.items():
-            yield JoinedStudy(
-                number,
-                visit,
-                self.chexpert.get(number),
-                self.negbio.get(number),
-                self.radiologists.get(number),
-                self.patients.get(visit.subject),
-                before.get(number),
-            )
-
-    def _priors(self) -> dict[str, str]:
-        return prior_studies(
+        before = prior_studies(
             StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
             for number, visit in self.visits.items()
             if visit.images
         )
+        for number, visit in self.visits.items():
+            labels = (self.chexpert.get(number), self.negbio.get(number), self.radiologists.get(number))
+            yield JoinedStudy(number, visit, *labels, self.patients.get(visit.subject), before.get(number))
 
 
 def packed(name: str) -> tuple[str, str]:
@@ -315,21 +274,34 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
         return labels_of(table, remarks) if table else {}
 
     chexpert, radiologists = labels("mimic-cxr-*-chexpert.csv"), labels("mimic-cxr-*-test-set-labeled.csv")
+    negbio = labels("mimic-cxr-*-negbio.csv")
     remarks[LABELS_WITHOUT_STUDY] += len((chexpert.keys() | radiologists.keys()) - visits.keys())
+    beside = () if config.reports is None else (config.reports, config.reports.parent)
+    folders = [folder for folder in (root, root / "hosp", *beside) if folder.is_dir()]
+    patients = next(filter(None, (find_optional(folder, *packed("patients.csv")) for folder in folders)), None)
     return Archive(
         visits=visits,
         chexpert=chexpert,
-        negbio=labels("mimic-cxr-*-negbio.csv"),
+        negbio=negbio,
         radiologists=radiologists,
-        patients=_patients(config),
+        patients=patients_of(patients) if patients else {},
         remarks={remark: count for remark, count in remarks.items() if count},
     )
 
 
 def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[str]) -> dict[str, Visit]:
+    names = packed("mimic-cxr-*-metadata.csv")
+    if layout == "dicom":
+        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
+        rows = dicom_images(records, find_optional(root, *names))
+    else:
+        metadata = find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
+        # Some keep the folders p10 to p19 in the root itself.
+        apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
+        rows = jpg_images(metadata, "" if apart else "files/")
     visits: dict[str, Visit] = {}
     split_rows = 0
-    for row in _image_rows(root, layout):
+    for row in rows:
         visit = visits.setdefault(row.study, Visit(row.subject))
         if visit.subject != row.subject:
             raise DataError(
@@ -352,27 +324,8 @@ def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[st
     return visits
 
 
-def _image_rows(root: Path, layout: str) -> Iterator[ImageRow]:
-    names = packed("mimic-cxr-*-metadata.csv")
-    if layout == "dicom":
-        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
-        return dicom_images(records, find_optional(root, *names))
-    metadata = find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
-    # Some keep the folders p10 to p19 in the root itself.
-    apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
-    return jpg_images(metadata, "" if apart else "files/")
-
-
-def _patients(config: ImportConfig) -> dict[str, PatientRecord]:
-    beside = () if config.reports is None else (config.reports, config.reports.parent)
-    for folder in (config.root, config.root / "hosp", *beside):
-        if folder.is_dir() and (table := find_optional(folder, *packed("patients.csv"))):
-            return patients_of(table)
-    return {}
-
-
 VIEW_ELSEWHERE = "view told by the view code or the procedure, not by ViewPosition"
-VIEW_NOT_TOLD = "view not told by the source; the image is kept as other"
+VIEW_NOT_STATED = "view not told by the source; the image is kept as other"
 VIEW_UNKNOWN_WORD = "view given by a word that is not known; the image is kept as other"
 
 _POSITIONS = {
@@ -413,7 +366,7 @@ def view_of(position: str, code: str = "", procedure: str = "") -> ImageView:
         named = View.AP
     if named is not None:
         return ImageView(named, None, VIEW_ELSEWHERE)
-    return ImageView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_TOLD)
+    return ImageView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_STATED)
 
 
 LABELLED_TWICE = "study labelled twice; the merge_labels label kept"
@@ -468,7 +421,7 @@ def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
     for line, row in read_rows(metadata, needed):
         dicom, subject, study = _ids(row, metadata, line)
         path = f"{folder}p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg"
-        yield ImageRow(dicom, subject, study, path, _view(row), _moment(row), _procedure(row))
+        yield ImageRow(dicom, subject, study, path, *_described(row))
 
 
 def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
@@ -476,11 +429,10 @@ def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
     described: dict[str, tuple[ImageView, Moment | None, str]] = {}
     if metadata is not None:
         for _, row in read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
-            described[row["dicom_id"]] = (_view(row), _moment(row), _procedure(row))
+            described[row["dicom_id"]] = _described(row)
     for line, row in read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
         dicom, subject, study = _ids(row, records, line)
-        told = described.get(dicom)
-        yield ImageRow(dicom, subject, study, row["path"], *(told or (None, None, "")))
+        yield ImageRow(dicom, subject, study, row["path"], *described.get(dicom, (None, None, "")))
 
 
 def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
@@ -508,7 +460,7 @@ def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
 
 
 def labels_of(table: Path, remarks: Counter[str]) -> dict[str, LabelVector]:
-    """Study → its label_vector labels; "Airspace Opacity" is joined as another name of "Lung Opacity"."""
+    """Study → its CheXpert labels; "Airspace Opacity" is another name of "Lung Opacity"."""
     found: dict[str, LabelVector] = {}
     same: dict[LabelVector, LabelVector] = {}  # most vectors repeat
     for line, row in read_rows(table, ("study_id", *LABEL_COLUMNS), rename=STANDARD_LABEL_NAMES):
@@ -548,24 +500,16 @@ def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:
     )
 
 
-def _view(row: Row) -> ImageView:
-    code = row.get("ViewCodeSequence_CodeMeaning", "")
-    return _viewed(row["ViewPosition"], code, row.get("PerformedProcedureStepDescription", ""))
-
-
-def _procedure(row: Row) -> str:
-    return intern(row.get("PerformedProcedureStepDescription", ""))
-
-
-def _moment(row: Row) -> Moment | None:
+def _described(row: Row) -> tuple[ImageView, Moment | None, str]:
+    """View, moment and procedure of an image in the metadata of MIMIC-CXR-JPG."""
+    procedure = intern(row.get("PerformedProcedureStepDescription", ""))
+    view = _viewed(row["ViewPosition"], row.get("ViewCodeSequence_CodeMeaning", ""), procedure)
     date = parse_date(row["StudyDate"])
-    if not date:
-        return None
     try:
         time = float(row["StudyTime"])
     except ValueError:
         time = -1.0
-    return Moment(date, time if 0 <= time < math.inf else -1.0)
+    return view, Moment(date, time if 0 <= time < math.inf else -1.0) if date else None, procedure
 
 
 ZIP = "mimic-cxr-reports.zip"
@@ -598,36 +542,30 @@ class Reports:
     def read(self, patient: str, study: str) -> Text | None:
         """The report of a study ("p10000032", "s50414267"), or None where there is none or it is blank."""
         name = f"{patient[:3]}/{patient}/{study}.txt"
-        data = self._file(name) if self.before is None else self._member(self.before + name)
-        if data is None or not data.strip():
+        data = b""
+        if self.before is None:
+            file = self.place / name
+            try:
+                data = read_bounded(file, MAX_REPORT_BYTES) if file.stat().st_size else b""
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as error:
+                raise unreadable(error, file) from error
+        else:
+            with suppress(KeyError):
+                data = read_member(_archive(self.place), self.before + name, MAX_REPORT_BYTES)
+        if not data.strip():
             return None
         try:
             return Text(data.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return Text(data.decode("latin-1"), NOT_UTF8)
 
-    def _file(self, name: str) -> bytes | None:
-        file = self.place / name
-        try:
-            size = file.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise unreadable(error, file) from error
-        return read_bounded(file, MAX_REPORT_BYTES) if size else None
-
-    def _member(self, name: str) -> bytes | None:
-        try:
-            return read_member(_archive(self.place), name, MAX_REPORT_BYTES)
-        except KeyError:
-            return None
-
 
 def find_reports(root: Path, given: Path | None) -> Reports:
-    """The reports that were named, or those that lie with the images.
+    """The reports in the given place, else those in the root: its zip file, its own tree of them, or among the images.
 
-    Without a place of their own, reports are looked for in the root: its zip file, its own tree of them, or between the
-    folders of the images. There may be none.
+    There may be none in the root.
     """
     if given is None:
         return _in_zip(root / ZIP) if (root / ZIP).is_file() else Reports(_tree(root) or root)

@@ -1,8 +1,8 @@
-"""NIH ChestX-ray14: frontal films of one hospital with label_vector labels mined from reports that were not published.
+"""NIH ChestX-ray14: frontal images of one hospital with 14 labels mined from reports that were not published.
 
-Counts: 112,120 films of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 films.
-Views: PA and AP; frontal where the table gives none, since all films are; unknown where it gives another word.
-Labels: label_vector of its own, by text mining, 'No Finding' where none was found. A film's own labels are 0 where the
+Counts: 112,120 images of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 images.
+Views: PA and AP; frontal where the table gives none, since all images are; unknown where it gives another word.
+Labels: 14 of its own, by text mining, 'No Finding' where none was found. A image's own labels are 0 where the
     mining found nothing, which is how the data set is scored; its CheXpert labels are stated only where present.
 Language: none; the reports are not part of it.
 Licence: open; attribution to the NIH Clinical Center is asked for.
@@ -89,23 +89,17 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     boxes = _boxes(config.root)
     images = _images(table, splits, boxes)
     orphans = sum(map(len, boxes.values())) - sum(len(image.boxes) for image in images)
-    # Image → path, for the images that lie in `images_001/images` and its likes or flat beside the table.
-    places = [*sorted(config.root.glob("images_*/images")), config.root]
+    # Image → path, for the images in `images_001/images` and the like or beside the table.
+    paths = {
+        entry.name: f"{folder.relative_to(config.root).as_posix()}/{entry.name}".removeprefix("./")
+        for folder in [*sorted(config.root.glob("images_*/images")), config.root]
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".png")
+    }
     return ImportPlan(
         items=images,
         study_id=_study_id,
-        read=partial(
-            read,
-            (
-                {
-                    entry.name: f"{place.relative_to(config.root).as_posix()}/{entry.name}".removeprefix("./")
-                    for place in places
-                    for entry in os.scandir(place)
-                    if entry.name.endswith(".png")
-                }
-            ),
-            bool(splits),
-        ),
+        read=partial(read, paths, bool(splits)),
         total=len(images),
         layout=table.name.removesuffix(".gz"),
         collections=("nih-clinical-center",),
@@ -113,14 +107,14 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     )
 
 
-def read(folders: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
-    """One image as a study. `folders` leads from an image to where it lies, `listed` says whether there are lists."""
+def read(paths: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
+    """One image as a study; `paths` are those of images outside `images/`, `listed` is whether there are lists."""
     age, sex = parse_age(image.age), parse_sex(image.sex)
     towards = {map_label("nih-cxr14", label).label for label in image.labels}
     study = Study(
         id=_study_id(image),
         patient=image.patient,
-        images=(ImageFile(folders.get(image.name, f"images/{image.name}"), _view(image.view)),),
+        images=(ImageFile(paths.get(image.name, f"images/{image.name}"), _view(image.view)),),
         split=image.split,
         age=age.years,
         sex=sex.letter,
@@ -144,9 +138,15 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
             raise DataError(
                 f"{place}: 'Image Index' is {short_repr(name)}, no image or one listed before; fetch it again."
             )
+        cell = row["Finding Labels"]
+        labels = tuple(label for label in cell.split("|") if label) if cell.lower() != "nan" else ()
+        for label in labels:
+            if label not in NIH_CXR14:
+                hint = did_you_mean(label, NIH_CXR14)
+                raise DataError(f"{place}: 'Finding Labels' holds {short_repr(label)}.{hint} NIH lists 14 labels.")
         images[name] = image = SourceImage(
             name=name,
-            labels=_labels(row["Finding Labels"], place),
+            labels=labels,
             follow_up=int(parse_digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
             patient=parse_digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
             age=row["Patient Age"],
@@ -158,19 +158,6 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
         visits.setdefault(image.patient, []).append((image.follow_up, name))
     priors = {name: before for several in visits.values() for (_, before), (_, name) in pairwise(sorted(several))}
     return [replace(image, prior=priors.get(name)) for name, image in images.items()]
-
-
-def _labels(cell: str, place: str) -> tuple[str, ...]:
-    """The labels of an image; none, which is unknown, where the cell is empty."""
-    if cell.lower() == "nan":
-        return ()
-    named = tuple(label for label in cell.split("|") if label)
-    for label in named:
-        if label not in NIH_CXR14:
-            raise DataError(
-                f"{place}: 'Finding Labels' holds {short_repr(label)}.{did_you_mean(label, NIH_CXR14)} NIH lists label_vector."
-            )
-    return named
 
 
 def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:

@@ -1,23 +1,22 @@
-"""object-CXR: frontal films of Chinese township hospitals, marked where jewellery, buttons and the like lie on them.
+"""object-CXR: frontal images of Chinese township hospitals, marked where jewellery, buttons and the like lie on them.
 
-Counts: 10,000 films, half of them with foreign objects: train 8,000, dev (here val) 1,000, test 1,000.
+Counts: 10,000 images, half of them with foreign objects: train 8,000, dev (here val) 1,000, test 1,000.
 Views: frontal; PA or AP is not told.
 Labels: 'foreign object', 1 or 0, drawn by twelve radiologists as rectangles, ellipses or polygons; support devices
-    were left out by them. None of CheXpert's label_vector.
+    were left out by them. None of CheXpert's 14 labels.
 Language: none; there are no reports, so its text is made from labels.
 Licence: CC BY-NC 4.0.
 Citation: JF Healthcare, object-CXR: automatic detection of foreign objects on chest X-rays, MIDL challenge, 2020.
 Obtain: the challenge's download (train.zip, dev.zip, train.csv, dev.csv; the test part was published later); root
-    holds the tables and the folders train/, dev/ and test/, or all films in one folder.
-Defects: patients are not told, so each film counts as a patient of its own and the splits cannot be checked for
-    leakage; some shapes reach beyond the film and are cut at zero; a film without a mark may hold objects outside the
+    holds the tables and the folders train/, dev/ and test/, or all images in one folder.
+Defects: patients are not told, so each image counts as a patient of its own and the splits cannot be checked for
+    leakage; some shapes reach beyond the image and are cut at zero; a image without a mark may hold objects outside the
     lungs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -66,14 +65,20 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
             f"{config.root} does not hold a table of images: looked for {', '.join(f'{name}.csv' for name in tables)}; "
             "give the folder that holds it."
         )
-    images = [image for folder, table in tables.items() if table is not None for image in _images(folder, table)]
-    names = {image.id: image for image in images}
-    repeated = len(images) - len(names)
+    images: dict[str, SourceImage] = {}
+    repeated = 0
+    for folder, table in ((folder, table) for folder, table in tables.items() if table is not None):
+        needed = ("image_name",) if folder == "test" else ("image_name", "annotation")
+        for line, row in read_rows(table, needed, rename={"image_path": "image_name"}):
+            name = PurePosixPath(posix_path(row["image_name"])).name
+            image_id = f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}"
+            repeated += image_id in images
+            images[image_id] = SourceImage(image_id, folder, name, _shapes(row, f"{table}:{line}"))
     return ImportPlan(
-        items=list(names.values()),
+        items=list(images.values()),
         study_id=attrgetter("id"),
         read=partial(read, config.root),
-        total=len(names),
+        total=len(images),
         layout="csv",
         collections=("jf-healthcare",),
         label_style="object-cxr",
@@ -105,40 +110,27 @@ def read(root: Path, image: SourceImage) -> Imported | Dropped:
     return Imported(study, (BEYOND_IMAGE,) if beyond else ())
 
 
-def _images(folder: str, table: Path) -> Iterable[SourceImage]:
-    needed = ("image_name",) if folder == "test" else ("image_name", "annotation")
-    for line, row in read_rows(table, needed, rename={"image_path": "image_name"}):
-        name = PurePosixPath(posix_path(row["image_name"])).name
-        shapes = _shapes(row, f"{table}:{line}")
-        yield SourceImage(
-            f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}", folder, name, shapes
-        )
-
-
 def _shapes(row: Row, place: str) -> tuple[Shape, ...] | None:
     """The shapes of a row; None where the table has no such column, nothing where the cell is empty or NaN."""
     cell = row.get("annotation")
     if cell is None:
         return None
-    if cell.lower() == "nan":
-        return ()
-    return tuple(_shape(text, place) for text in cell.split(";") if text.strip())
-
-
-def _shape(text: str, place: str) -> Shape:
-    try:
-        values = [float(word) for word in text.split()]
-    except ValueError:
-        values = [math.nan]
-    if not all(map(math.isfinite, values)):
-        raise DataError(
-            f"{place}: 'annotation' holds {short_repr(text.strip())}, which is not numbers; fetch the table again."
-        )
-    kind, *points = [int(value) if value == int(value) else value for value in values]
-    enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
-    if kind not in (0, 1, 2) or not enough:
-        raise DataError(
-            f"{place}: 'annotation' holds {short_repr(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
-            "for each of three or more corners. Correct the row or fetch the table again."
-        )
-    return Shape(KINDS[int(kind)], tuple(points))
+    shapes: list[Shape] = []
+    for text in filter(None, map(str.strip, cell.split(";"))) if cell.lower() != "nan" else ():
+        try:
+            values = [float(word) for word in text.split()]
+        except ValueError:
+            values = [math.nan]
+        if not all(map(math.isfinite, values)):
+            raise DataError(
+                f"{place}: 'annotation' holds {short_repr(text)}, which is not numbers; fetch the table again."
+            )
+        kind, *points = [int(value) if value == int(value) else value for value in values]
+        enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
+        if kind not in (0, 1, 2) or not enough:
+            raise DataError(
+                f"{place}: 'annotation' holds {short_repr(text)}; a shape is 0 or 1 with four numbers, or 2 with a pair "
+                "for each of three or more corners. Correct the row or fetch the table again."
+            )
+        shapes.append(Shape(KINDS[int(kind)], tuple(points)))
+    return tuple(shapes)

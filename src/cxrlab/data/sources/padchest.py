@@ -1,18 +1,18 @@
-"""PadChest: films of a Spanish hospital with reports in Spanish and labels from a tree of findings and diagnoses.
+"""PadChest: images of a Spanish hospital with reports in Spanish and labels from a tree of findings and diagnoses.
 
-Counts: about 160,900 films in 109,931 studies of 67,625 patients. CXR-697K counts 89,540 pairs: frontal films with a
+Counts: about 160,900 images in 109,931 studies of 67,625 patients. CXR-697K counts 89,540 pairs: frontal images with a
     report.
 Views: PA, AP (also AP_horizontal, lying down), lateral (L); COSTAL, for the ribs, and EXCLUDE become 'other'.
 Labels: 193 of its own, 27 % by physicians and the rest by a trained model, as lists of what the report names; what a
-    list does not name is unknown. Each that the vocabulary can express is mapped to CheXpert's label_vector.
+    list does not name is unknown. Each that the vocabulary can express is mapped to CheXpert's 14 labels.
 Language: Spanish ('es'), lower case, without accents, words partly stemmed; kept whole as the report, without
     sections.
 Licence: research use by agreement with BIMCV; no redistribution.
 Citation: Bustos et al., PadChest: a large chest X-ray image dataset with multi-label annotated reports, Medical Image
     Analysis 66:101797, 2020.
 Obtain: BIMCV's download page, after registration; root holds PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv (or
-    .csv.gz) and the films as <ImageDir>/<ImageID>, images/<ImageID> or flat; zip files that are left packed are not
-    looked into, and their films count as absent.
+    .csv.gz) and the images as <ImageDir>/<ImageID>, images/<ImageID> or flat; zip files that are left packed are not
+    looked into, and their images count as absent.
 Defects: lists are written as Python writes them, some with blanks in the names, some empty or nan; birth is a year,
     so the age may be one too high; a few 16-bit PNG files are cut short, which 'data check' tells; no official split.
 """
@@ -39,7 +39,6 @@ from cxrlab.data.sources.tables import (
     AGE_UNREADABLE,
     MAX_AGE,
     Age,
-    Row,
     SourceStudy,
     chosen_layout,
     find_file,
@@ -101,7 +100,23 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     )
     studies: dict[str, list[SourceImage]] = {}
     for line, row in read_rows(table, ("ImageID", "StudyID", "PatientID", "Projection", "Report", "Labels")):
-        image = _image_of_study(row)
+        cells = {name: "" if cell.lower() == "nan" else cell for name, cell in row.items()}
+        # `intern` keeps one object for all rows with the same cell.
+        image = SourceImage(
+            study=cells["StudyID"],
+            patient=cells["PatientID"],
+            name=cells["ImageID"],
+            folder=intern(cells.get("ImageDir", "").removesuffix(".0")),
+            projection=intern(cells["Projection"]),
+            date=intern(cells.get("StudyDate_DICOM", "")),
+            birth=intern(cells.get("PatientBirth", "")),
+            sex=intern(cells.get("PatientSex_DICOM", "")),
+            report=cells["Report"],
+            labels=intern(cells["Labels"]),
+            localizations=intern(cells.get("Localizations", "")),
+            method=intern(cells.get("MethodLabel", "")),
+            report_id=cells.get("ReportID", ""),
+        )
         # A row that belongs to no study stays by itself, to be left out with its reason.
         images = studies.setdefault(image.study or f"line {line}", [])
         # The report stands in every row of its study; held once, half a million rows fit into memory.
@@ -171,13 +186,9 @@ def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropp
         ROWS_DIFFER if len({frozenset(names or ()) for names in lists.values()}) > 1 else None,
         UNMAPPED if any(name not in PADCHEST for name in own) else None,
         NORMAL_BESIDE if spoiled else None,
-        *(
-            (
-                None if all(image.name for image in images) else NO_IMAGE,
-                EXCLUDED if "EXCLUDE" in words else None,
-                VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
-            )
-        ),
+        None if all(image.name for image in images) else NO_IMAGE,
+        EXCLUDED if "EXCLUDE" in words else None,
+        VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
     )
     return Imported(study, remarks)
 
@@ -200,31 +211,6 @@ def listed(cell: str) -> tuple[str, ...] | None:
         return None
     words = (" ".join(item.split()).strip("'\" ") for item in items if item is not None)
     return tuple(word for word in words if word and word.lower() != "nan")
-
-
-def _image_of_study(row: Row) -> SourceImage:
-    def cell(name: str) -> str:
-        text = row.get(name, "")
-        return "" if text.lower() == "nan" else text
-
-    def common(name: str) -> str:
-        return intern(cell(name))  # one object for all rows that say the same
-
-    return SourceImage(
-        study=cell("StudyID"),
-        patient=cell("PatientID"),
-        name=cell("ImageID"),
-        folder=intern(cell("ImageDir").removesuffix(".0")),
-        projection=common("Projection"),
-        date=common("StudyDate_DICOM"),
-        birth=common("PatientBirth"),
-        sex=common("PatientSex_DICOM"),
-        report=cell("Report"),
-        labels=common("Labels"),
-        localizations=common("Localizations"),
-        method=common("MethodLabel"),
-        report_id=cell("ReportID"),
-    )
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:

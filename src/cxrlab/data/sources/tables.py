@@ -1,8 +1,4 @@
-"""The tables of a source: CSV as spreadsheets, scripts and hosts write it.
-
-A byte-order mark, gzip, quoted line breaks and foreign line ends are taken as they come; a column that
-is not there, or a row of another length, is a sentence with file and line.
-"""
+"""Read the tables of a data set: CSV files, and the ages, labels, dates, paths and DICOM headers that they refer to."""
 
 from __future__ import annotations
 
@@ -51,7 +47,7 @@ def record_source_files() -> Iterator[dict[Path, None]]:
 
 
 def record_source_file(file: Path) -> Path:
-    """The file, remembered as one that the corpus is made from; `find_file` and `find_optional` do it themselves."""
+    """The file, recorded as one that the corpus is made from; `find_file` and `find_optional` call this themselves."""
     files = _found.get()
     if files is not None:
         files[file] = None
@@ -59,10 +55,10 @@ def record_source_file(file: Path) -> Path:
 
 
 def find_file(root: Path, *names: str, what: str) -> Path:
-    """The first of these files that stands under the root; with none of them, a sentence with what was looked for.
+    """The first of these files that is under the root, or a `DataError`.
 
     Args:
-        names: Paths relative to it, the most wanted first; `*` matches within a name.
+        names: Paths relative to it, in order of preference; `*` matches within a name.
         what: What the file is, for the error ("the table of images").
     """
     found = find_optional(root, *names)
@@ -112,8 +108,34 @@ def read_rows(
     """
     limit = csv.field_size_limit(MAX_ROW_CHARS)
     try:
-        with _open(path) as stream:
-            yield from _rows(path, stream, needed, rename, padded)
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        if packed:
+            unpacked = Unpacked(cast(IO[bytes], gzip.open(path)), path, max_unpacked_bytes(path))
+            stream: TextIO = io.TextIOWrapper(io.BufferedReader(unpacked), encoding="utf-8-sig", newline="")
+        else:
+            stream = path.open(encoding="utf-8-sig", newline="")
+        with stream:
+            lines = _Lines(path, stream)
+            reader = csv.reader(lines)
+            header = [name.strip() for name in next(reader, [])]
+            header = rename(header) if callable(rename) else [rename.get(name, name) for name in header]
+            missing = [name for name in needed if name not in header]
+            if missing:
+                hint = did_you_mean(missing[0], header)
+                has = ", ".join(filter(None, header[:8])) or "nothing"
+                raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
+            for cells in reader:
+                lines.taken = 0
+                if not any(cells):
+                    continue
+                if len(cells) != len(header) and not (padded and len(cells) < len(header)):
+                    raise DataError(
+                        f"{path}:{reader.line_num} has {len(cells)} cells under {len(header)} columns; "
+                        "a quote or comma is out of place there, or the file was cut."
+                    )
+                cells += [""] * (len(header) - len(cells))
+                yield reader.line_num, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged ({error}); fetch it again.") from None
     except UnicodeDecodeError as error:
@@ -124,35 +146,6 @@ def read_rows(
         raise unreadable(error, path) from error
     finally:
         csv.field_size_limit(limit)
-
-
-def _rows(
-    path: Path,
-    stream: TextIO,
-    needed: Sequence[str],
-    rename: Mapping[str, str] | Callable[[list[str]], list[str]],
-    padded: bool,
-) -> Iterator[tuple[int, Row]]:
-    lines = _Lines(path, stream)
-    reader = csv.reader(lines)
-    header = [name.strip() for name in next(reader, [])]
-    header = rename(header) if callable(rename) else [rename.get(name, name) for name in header]
-    missing = [name for name in needed if name not in header]
-    if missing:
-        hint = did_you_mean(missing[0], header)
-        has = ", ".join(filter(None, header[:8])) or "nothing"
-        raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
-    for cells in reader:
-        lines.taken = 0
-        if not any(cells):
-            continue
-        if len(cells) != len(header) and not (padded and len(cells) < len(header)):
-            raise DataError(
-                f"{path}:{reader.line_num} has {len(cells)} cells under {len(header)} columns; "
-                "a quote or comma is out of place there, or the file was cut."
-            )
-        cells += [""] * (len(header) - len(cells))
-        yield reader.line_num, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
 
 
 class _Lines:
@@ -181,15 +174,6 @@ class _Lines:
         if "\0" in line:
             raise DataError(f"{self._path}:{self._number} holds a NUL byte, which no CSV has; fetch the file again.")
         return line
-
-
-def _open(path: Path) -> TextIO:
-    with path.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    if packed:
-        unpacked = Unpacked(cast(IO[bytes], gzip.open(path)), path, max_unpacked_bytes(path))
-        return io.TextIOWrapper(io.BufferedReader(unpacked), encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
 
 
 MAX_AGE = 120
@@ -297,13 +281,12 @@ def known_labels(values: LabelVector) -> dict[str, int]:
 
 
 def merge_labels(first: LabelVector, second: LabelVector) -> LabelVector:
-    """What two rows on the same study say together: a presence outweighs a doubt, a doubt an absence."""
+    """The labels of two rows on the same study: present wins over uncertain, uncertain over absent."""
     pairs = zip(first, second, strict=True)
     return tuple(strongest([value for value in pair if value is not None]) for pair in pairs)
 
 
-# A presence outweighs a doubt, which outweighs an absence.
-_RANK = {0: 0, -1: 1, 1: 2}
+_RANK = {0: 0, -1: 1, 1: 2}  # absent, uncertain, present
 
 
 def strongest(values: Iterable[int]) -> int | None:
@@ -338,16 +321,16 @@ def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
 
 
 def image_path(root: Path, candidates: Iterable[str]) -> str:
-    """The first of these paths that is a file under the root; the first of all where none is.
+    """The first of these paths that is a file under the root, else the first of all.
 
-    A path that leaves the root comes back as it is, for the engine to refuse.
+    A path outside the root is returned as it is; the import refuses it.
     """
     several = tuple(candidates)
     return next((path for path in several if is_image(root, path)), several[0])
 
 
 def is_image(root: Path, path: str) -> bool:
-    """Whether a path that a table names is a file under the root; one that leaves the root is never looked at."""
+    """Whether a path of a table is a file under the root; a path outside the root is never opened."""
     try:
         check_inside(path)
         return stat.S_ISREG(os.stat(root / path).st_mode)
@@ -366,7 +349,7 @@ _DATE = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:\.0|[ T].*)?")
 
 
 class StudyDate(NamedTuple):
-    """When a study was made, as far as the source tells.
+    """The date of a study.
 
     Args:
         moment: A date or a number, written so that text sorts in time; empty when unknown.
@@ -407,8 +390,8 @@ def studies_with_priors(
 def prior_studies(visits: Iterable[StudyDate]) -> dict[str, str]:
     """Study → the latest study of the same patient at an earlier moment.
 
-    Studies of one moment are not each other's prior, since nobody knows which came first; of several at the
-    latest earlier moment the last one listed is taken. A study without a moment has no prior and is none.
+    Studies of one moment are not each other's prior; of several at the latest earlier moment the last one listed is
+    taken. A study without a moment has no prior and is none.
     """
     moments: dict[str, dict[str, list[str]]] = {}
     for study, patient, moment in visits:
@@ -437,12 +420,12 @@ _HEADER_BYTES = 1 << 18
 
 
 def read_dicom_header(root: Path, image: str) -> tuple[DicomInfo | None, str | None]:
-    """What the header tells, and a remark where a DICOM file could not be read or gives an age that nobody has.
+    """The header of a DICOM file, and a remark if it cannot be read or gives an impossible age.
 
-    Neither for an image that is absent, lies outside or is no DICOM file. Whole years come out as whole numbers.
+    Neither for an image that is absent, outside the root or no DICOM file.
     """
     if not is_image(root, image):
-        return None, None  # the engine tells of it
+        return None, None  # the import reports it
     try:
         with (root / image).open("rb") as stream:
             data = stream.read(_HEADER_BYTES)

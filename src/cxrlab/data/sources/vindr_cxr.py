@@ -1,8 +1,8 @@
-"""VinDr-CXR: PA films of two Vietnamese hospitals, each read by three radiologists (train) or by five (test).
+"""VinDr-CXR: PA images of two Vietnamese hospitals, each read by three radiologists (train) or by five (test).
 
-Counts: 18,000 films: train 15,000, test 3,000.
+Counts: 18,000 images: train 15,000, test 3,000.
 Views: PA.
-Labels: 28 of its own: 22 findings with boxes and 6 diagnoses. In train 1 is what more than half of a film's readers
+Labels: 28 of its own: 22 findings with boxes and 6 diagnoses. In train 1 is what more than half of a image's readers
     saw (two of three), -1 what fewer saw (one of three), 0 what none saw; each reader's boxes and the votes are kept.
     In test the consensus, 1 or 0. CheXpert labels are 0 only where the own label is as wide.
 Language: none; there are no reports, so its text is made from labels.
@@ -13,16 +13,15 @@ Obtain: PhysioNet 'vindr-cxr' 1.0.0 after training and agreement (layout physion
     image_labels_train.csv, image_labels_test.csv, annotations_train.csv, annotations_test.csv, and train/ and test/
     with <image_id>.dicom. Kaggle's 'vinbigdata-chest-xray-abnormalities-detection' (layout kaggle): train.csv and
     train/.
-Defects: patients are not told, so each film counts as a patient of its own; the test table says 'Other disease' where
+Defects: patients are not told, so each image counts as a patient of its own; the test table says 'Other disease' where
     the train table says 'Other diseases'; Kaggle's table knows 14 of the findings, no diagnosis, and does not list
-    the test films, which are left out; many headers give no age or 000Y; boxes are in pixels of the original films,
+    the test images, which are left out; many headers give no age or 000Y; boxes are in pixels of the original images,
     whatever the size of the copies beside them.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -106,13 +105,9 @@ def read(root: Path, image: SourceImage) -> Imported:
     path = image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
     header, unreadable = read_dicom_header(root, path)
     age = header.age if header is not None else None
-    seen: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    for answers in image.answers.values():
-        asked.update(answers.keys())
-        seen.update(answers)
-    # Own label → how many readers saw it, of how many who were asked.
-    votes = {label: (seen[label], asked[label]) for label in VINDR_CXR if asked[label]}
+    # Own label → number of readers who saw it, and of readers who answered for it.
+    rows = {label: [row[label] for row in image.answers.values() if label in row] for label in VINDR_CXR}
+    votes = {label: (sum(row), len(row)) for label, row in rows.items() if row}
     own = {label: (1 if 2 * yes > of else 0 if yes == 0 else -1) for label, (yes, of) in votes.items()}
     extra: dict[str, Any] = {}
     if image.split == "train" and votes:
@@ -163,11 +158,8 @@ def _read_tables(root: Path, layout: str) -> dict[str, SourceImage]:
     for split in ("train", "test"):
         if ("image_labels", split) in tables:
             table = tables["image_labels", split]
-            for line, row in read_rows(
-                table,
-                ("image_id", "No finding"),
-                rename=_spelled,
-            ):
+            rename = lambda header: [_SPELLINGS.get(name.lower(), name) for name in header]  # noqa: E731
+            for line, row in read_rows(table, ("image_id", "No finding"), rename=rename):
                 image = _image(images, row, split, f"{table}:{line}")
                 cells = {name: parse_label(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
                 reader = row.get("rad_id") or CONSENSUS
@@ -193,12 +185,8 @@ def _image(images: dict[str, SourceImage], row: Row, split: str, place: str) -> 
     return image
 
 
-def _spelled(header: list[str]) -> list[str]:
-    return [_SPELLINGS.get(name.lower(), name) for name in header]
-
-
 def _add_boxes(
-    images: dict[str, SourceImage], table: Path, split: str, asked: tuple[str, ...], unlabelled: str | None
+    images: dict[str, SourceImage], table: Path, split: str, listed: tuple[str, ...], unlabelled: str | None
 ) -> None:
     """Boxes of a table; an image that has no labels so far gets those that its readers named here."""
     labelled = {name for name, image in images.items() if image.answers}
@@ -210,32 +198,26 @@ def _add_boxes(
         if label is None:
             hint = did_you_mean(word, VINDR_CXR)
             raise DataError(f"{table}:{line}: 'class_name' is {short_repr(word)}.{hint} VinDr-CXR lists 28 labels.")
-        box = None if label == "No finding" else _box(row, label, f"{table}:{line}")
-        if box is not None:
-            image.boxes.append(box)
+        cells = [row[key] for key in ("x_min", "y_min", "x_max", "y_max")]
+        if label != "No finding" and not all(cell.lower() in ("", "nan") for cell in cells):
+            try:
+                left, top, right, bottom = (float(cell) for cell in cells)
+            except ValueError:
+                left = right = top = bottom = math.nan
+            if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
+                raise DataError(
+                    f"{table}:{line} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again."
+                )
+            image.boxes.append(Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None))
         elif label in FINDINGS:
             image.remarks.append(BOX_EMPTY)
         if image.id not in labelled:
             named.setdefault(image.id, {}).setdefault(row.get("rad_id") or CONSENSUS, set()).add(label)
     for name, readers in named.items():
-        # Reader → label → whether he named it, for what all are asked and for what any of them named.
-        labels = dict.fromkeys((*asked, "No finding", *sorted(set[str]().union(*readers.values()))))
+        # Reader → label → whether it was named, for the listed labels and for what any reader named.
+        labels = dict.fromkeys((*listed, "No finding", *sorted(set[str]().union(*readers.values()))))
         images[name].answers = {
-            reader: {label: int(label in his) for label in labels} for reader, his in readers.items()
+            reader: {label: int(label in own) for label in labels} for reader, own in readers.items()
         }
         if unlabelled is not None:
             images[name].remarks.append(unlabelled)
-
-
-def _box(row: Row, label: str, place: str) -> Box | None:
-    """The box of a row; None when all four cells are empty."""
-    cells = [row[key] for key in ("x_min", "y_min", "x_max", "y_max")]
-    if all(cell.lower() in ("", "nan") for cell in cells):
-        return None
-    try:
-        left, top, right, bottom = (float(cell) for cell in cells)
-    except ValueError:
-        left = right = top = bottom = math.nan
-    if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
-        raise DataError(f"{place} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again.")
-    return Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None)
