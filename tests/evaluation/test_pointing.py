@@ -87,7 +87,7 @@ def test_only_what_is_told_with_kind_and_side_counts(tmp_path: Path, planted: Pl
     """A nodule on the other side, or another finding, gives nothing to point at."""
     for number, report in enumerate(("Nodule in the right upper lobe.", "Left effusion.", "No left nodule.")):
         planted.report = report
-        with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 images is told"):
+        with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 images is reported"):
             pointing(config(corpus(tmp_path / f"c{number}")), tmp_path / f"run{number}")
     table = pointing(config(tmp_path / "c0", report="reference"), tmp_path / "run")
     assert table.reported == 3 and planted.asked == 9
@@ -118,7 +118,7 @@ def test_a_stopped_run_ends_with_the_same_bytes(
     data = corpus(tmp_path / "c", count=5)
     whole = config(data, batch_size=2)
     pointing(whole, tmp_path / "straight")
-    true, seen = room._aimed, []
+    true, seen = room._score_study, []
 
     def failing(*given: Any) -> Any:
         seen.append(given)
@@ -126,7 +126,7 @@ def test_a_stopped_run_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return true(*given)
 
-    monkeypatch.setattr(room, "_aimed", failing)
+    monkeypatch.setattr(room, "_score_study", failing)
     with pytest.raises(KeyboardInterrupt):
         pointing(whole, tmp_path / "resumed")
     pointing(whole, tmp_path / "resumed")

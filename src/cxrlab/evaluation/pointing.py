@@ -1,11 +1,11 @@
-"""Whether maps point at what the words name: the pointing game on images with exact masks.
+"""The pointing game: whether the maps of a report's words hit the findings' exact masks.
 
-    pointing.jsonl   one study a line: every finding that its report tells, and how each map aims at it
+    pointing.jsonl   one line per study: every finding that its report mentions, and the scores of each map
     pointing.json    means over findings with intervals by patient, for each map
 
-A finding enters when it is on the image, has a mask, and the report tells it with the right kind and side; the
-words are those that the reader marks in the report. Two findings of the same kind and side are one, with both
-masks. A stopped run goes on at the study where it stopped and ends with the same bytes.
+A finding enters when it is on the image, has a mask, and the report mentions it with the right kind and side; its
+words are those that the reader marks in the report. Two findings of the same kind and side are one, with both masks.
+A resumed run continues at the study where it stopped and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from cxrlab.evaluation.word_maps import (
     MAX_MEAN,
     RELATIVE,
     MapName,
-    PartMaps,
     check_maps_available,
     compute_part_maps,
     count_layers,
@@ -46,7 +45,7 @@ from cxrlab.evaluation.word_maps import (
 )
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.tally import Matrix, Metric, mean_tally
+from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.models.hf.families import Grid
 
 if TYPE_CHECKING:
@@ -55,51 +54,47 @@ if TYPE_CHECKING:
 
 EVIDENCE, POINTING = "pointing.jsonl", "pointing.json"
 OPERATIONAL = ("batch_size", *connection_operational_fields("loading.connection"))
-# Without a grid there is no cell: the reach is half of what a raster of 37 x 37, LLaVA-Rad's, would have.
+# Without a grid there is no cell: the tolerance is half a cell of LLaVA-Rad's grid of 37 x 37.
 _NO_GRID = 1 / 37 / 2
 
 
 class Kind(NamedTuple):
-    """What has to be right for a finding to count as told."""
+    """Observation and side, which must both be right for a finding to count as reported."""
 
     observation: str
     side: str | None
 
 
-class _Target(NamedTuple):
-    """A finding of an image, and the words that tell it."""
-
-    kind: Kind
-    mask: NDArray[np.bool_]
-    spans: tuple[Span, ...]
-
-
 def pointing(config: PointingConfig, out: Path) -> PointingTable:
-    """Play the pointing game over a split, in a run folder.
-
-    Args:
-        config: Settings.
-        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+    """Play the pointing game over a split; a stopped run is continued, a finished one is left as it is.
 
     Raises:
-        DataError: When no study of the split has findings with masks, or no report tells any of them.
+        DataError: When no study of the split has findings with masks, or no report mentions any of them.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return PointingTable.from_json(read_json(out / POINTING))
     corpus = load_corpus(config.data)
-    ids = _chosen(corpus, config)
-    asked = [parse_map(name) for name in config.maps]
-    eager = not asked or any(name.of_attention for name in asked)
+    ids = [study.id for study in corpus.studies(config.split) if study.findings and study.masks]
+    if not ids:
+        raise DataError(
+            f"{corpus.path} has no study with findings and masks in its {config.split} split; "
+            "make one with 'cxrlab data make phantom'."
+        )
+    if config.n is not None and config.n < len(ids):
+        drawn = generator(config.seed, "pointing").permutation(len(ids))[: config.n]
+        ids = [ids[index] for index in sorted(drawn.tolist())]
+    wanted = [parse_map(name) for name in config.maps]
+    eager = not wanted or any(name.of_attention for name in wanted)
     loading = replace(config.loading, attention="eager") if eager else config.loading
     model = check_maps_available(
-        open_model(config.model, loading, [corpus.egress_data]), asked or [parse_map(MAX_MEAN)]
+        open_model(config.model, loading, [corpus.egress_data]), wanted or [parse_map(MAX_MEAN)]
     )
-    names = asked or list_all_maps(model)
+    names = wanted or list_all_maps(model)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done = run.done(EVIDENCE)
         for study, image, report in _reports(model, corpus, track(ids, "pointing"), config, done):
             if study.id not in done:
-                run.append(EVIDENCE, _aimed(model, corpus, study, image, report, names, config.smooth))
+                run.append(EVIDENCE, _score_study(model, corpus, study, image, report, names, config.smooth))
         table = summarise((record for _, record in read_jsonl(run.path(EVIDENCE))), names, config)
         run.write(POINTING, table)
     return table
@@ -112,26 +107,12 @@ def list_all_maps(model: HfModel) -> list[MapName]:
     return [parse_map(name) for name in [*names, *(GRADIENTS if model.capabilities.gradients else ())]]
 
 
-def _chosen(corpus: Corpus, config: PointingConfig) -> list[str]:
-    """Ids with masks, in corpus order, drawn by the seed where fewer are asked for."""
-    ids = [study.id for study in corpus.studies(config.split) if study.findings and study.masks]
-    if not ids:
-        raise DataError(
-            f"{corpus.path} has no study with findings and masks in its {config.split} split; "
-            "make one with 'cxrlab data make phantom'."
-        )
-    if config.n is None or config.n >= len(ids):
-        return ids
-    drawn = generator(config.seed, "pointing").permutation(len(ids))[: config.n]
-    return [ids[index] for index in sorted(drawn.tolist())]
-
-
 def _reports(
     model: HfModel, corpus: Corpus, ids: Iterator[str], config: PointingConfig, done: Collection[str]
 ) -> Iterator[tuple[Study, Image, str]]:
-    """Each study with its image and the report to explain, as its tokens write it.
+    """Each study with its image and the report to explain, as its tokens decode.
 
-    A batch of which something is missing is answered whole: another grouping may change the last bit of a number.
+    A batch is generated whole even if one study is missing: another grouping may change the last bit of a number.
     """
     from cxrlab.models.hf.prompting import written_text
 
@@ -153,7 +134,7 @@ def _indication(study: Study) -> str | None:
     return study.sections.indication if study.sections else None
 
 
-def _aimed(
+def _score_study(
     model: HfModel,
     corpus: Corpus,
     study: Study,
@@ -162,43 +143,36 @@ def _aimed(
     names: Sequence[MapName],
     smooth: float,
 ) -> dict[str, Any]:
-    """The line of one study."""
-    masks = _masks(corpus, study)
-    targets = [_Target(kind, masks[kind], spans) for kind, spans in find_reported(report).items() if kind in masks]
-    found = []
-    if targets:
-        parts = [target.spans for target in targets]
-        maps = compute_part_maps(model, image, report, parts, names, _indication(study), smooth)
-        for target, part in zip(targets, maps, strict=True):
-            aims = {name.text: asdict(_aim(name, part, target.mask)) for name in names}
-            found.append({**target.kind._asdict(), "maps": aims})
-    return {"id": study.id, "patient": study.patient, "present": len(masks), "reported": found}
-
-
-def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
-    values = part.values[name.text]
-    if name.of_attention:
-        if part.grid is None:
-            raise ValueError("a map of attention without its grid")
-        return score_on_grid(values, mask, part.grid)
-    return score_on_pixels(values, mask, part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape))
-
-
-def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
-    """Where each present finding lies; none when the frontal image is not the first, which the masks belong to."""
+    """One line of `pointing.jsonl`."""
     masks: dict[Kind, NDArray[np.bool_]] = {}
-    if frontal_index(study) != 0:
-        return masks
-    for index, finding in enumerate(study.findings or ()):
-        mask = corpus.mask(study, index) if finding.present else None
-        if mask is not None and mask.any():
-            before = masks.get(_kind(finding))
-            masks[_kind(finding)] = mask if before is None else before | mask
-    return masks
+    if frontal_index(study) == 0:  # masks belong to the first image
+        for index, finding in enumerate(study.findings or ()):
+            mask = corpus.mask(study, index) if finding.present else None
+            if mask is not None and mask.any():
+                before = masks.get(_kind(finding))
+                masks[_kind(finding)] = mask if before is None else before | mask
+    targets = {kind: spans for kind, spans in find_reported(report).items() if kind in masks}
+    reported = []
+    if targets:
+        maps = compute_part_maps(model, image, report, list(targets.values()), names, _indication(study), smooth)
+        for kind, part in zip(targets, maps, strict=True):
+            mask, scores = masks[kind], {}
+            for name in names:
+                values = part.values[name.text]
+                if not name.of_attention:
+                    tolerance = part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape)
+                    score = score_on_pixels(values, mask, tolerance)
+                elif part.grid is not None:
+                    score = score_on_grid(values, mask, part.grid)
+                else:
+                    raise ValueError("a map of attention without its grid")
+                scores[name.text] = asdict(score)
+            reported.append({**kind._asdict(), "maps": scores})
+    return {"id": study.id, "patient": study.patient, "present": len(masks), "reported": reported}
 
 
 def find_reported(report: str) -> Mapping[Kind, tuple[Span, ...]]:
-    """What a report says to be there, and the characters that say it."""
+    """The present findings of a report, and the spans of their words."""
     found: dict[Kind, tuple[Span, ...]] = {}
     for finding in read(report):
         if finding.present and finding.span is not None:
@@ -226,12 +200,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class MapRow:
-    """How one map fares.
+    """The scores of one map: over findings with a small mask, over all, and the share of hits by observation.
 
-    Args:
-        localised: Over findings with a small mask: `hit`, `chance`, `mass` and `area` (see `aim.py`).
-        all: Over all findings.
-        by_observation: Observation → share of hits.
+    `hit`, `chance`, `mass` and `area` are those of `PointingScore`.
     """
 
     localised: Mapping[str, Figure]
@@ -241,18 +212,18 @@ class MapRow:
 
 @dataclass(frozen=True)
 class PointingTable:
-    """What a run of the pointing game came to.
+    """The result of a run of the pointing game.
 
     Args:
         model: Name of the model.
         split: Of the corpus.
         report: `generated` or `reference`.
-        studies: Images looked at.
+        studies: Images examined.
         present: Findings on them that have a mask.
-        reported: Those of them that the report tells with the right kind and side; only these are scored.
+        reported: Those that the report mentions with the right kind and side; only these are scored.
         localised: Largest share of the image that a localised finding's mask covers.
-        tolerance: How near is a hit, in words.
-        maps: Map → its figures.
+        tolerance: How near the hottest cell or pixel must be for a hit, in words.
+        maps: Map → its scores.
     """
 
     model: str
@@ -267,16 +238,20 @@ class PointingTable:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> PointingTable:
-        """What an earlier run wrote down."""
-        maps = {name: MapRow(**{part: _figures(row[part]) for part in row}) for name, row in found["maps"].items()}
+        """The content of `pointing.json`."""
+        maps = {}
+        for name, row in found["maps"].items():
+            parts: dict[str, dict[str, Figure]] = {part: {} for part in row}
+            for part, figures in row.items():
+                for key, one in figures.items():
+                    value, low, high = (nan_if_none(one[end]) for end in ("value", "low", "high"))
+                    parts[part][key] = Figure(value, low, high, one["n"])
+            maps[name] = MapRow(**parts)
         return cls(**{**found, "maps": maps})
 
 
 def summarise(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], config: PointingConfig) -> PointingTable:
-    """The table from the lines of `pointing.jsonl`.
-
-    A split in which no report tells a finding that is there is a `DataError`: there is nothing to point at.
-    """
+    """The table from the lines of `pointing.jsonl`; `DataError` when no report mentions a present finding."""
     studies = present = 0
     patients: list[str] = []
     kinds: list[str] = []
@@ -289,13 +264,27 @@ def summarise(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], co
             aims.append([[finding["maps"][name.text][key] for key in FIGURES] for name in names])
     if not aims:
         raise DataError(
-            f"none of the {present} findings with a mask on {studies} images is told with the right kind and side, so "
-            "there is nothing to point at; train the model further, or give --report reference."
+            f"none of the {present} findings with a mask on {studies} images is reported with the right kind and side, "
+            "so there is nothing to point at; train the model further, or give --report reference."
         )
     values = np.array(aims)  # [findings, maps, figures]
     small = values[:, 0, FIGURES.index("area")] <= config.localised
     resamples = Resamples(patients, trials=config.trials, rng=generator(config.seed, "pointing", "resamples"))
-    rows = {name.text: _row(values[:, k], np.array(kinds), small, resamples) for k, name in enumerate(names)}
+    card = Metric("pointing", "higher", (0.0, 1.0), None, "findings outside the group")
+    observations, count = sorted(set(kinds)), len(FIGURES)
+    rows = {}
+    for k, name in enumerate(names):
+        columns = [values[:, k, figure] for figure in range(count)]
+        groups = [*(np.where(small, column, np.nan) for column in columns), *columns]
+        groups += [np.where(np.array(kinds) == kind, columns[0], np.nan) for kind in observations]
+        tallies = [mean_tally(card, group) for group in groups]
+        ends = resamples.estimates(tallies)
+        found = [Figure(t.value, end.low, end.high, t.n) for t, end in zip(tallies, ends, strict=True)]
+        rows[name.text] = MapRow(
+            localised=dict(zip(FIGURES, found[:count], strict=True)),
+            all=dict(zip(FIGURES, found[count : 2 * count], strict=True)),
+            by_observation=dict(zip(observations, found[2 * count :], strict=True)),
+        )
     return PointingTable(
         model=config.model,
         split=config.split,
@@ -309,44 +298,20 @@ def summarise(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], co
     )
 
 
-def _row(values: Matrix, kinds: Any, small: Any, resamples: Resamples) -> MapRow:
-    """The figures of one map from its values [findings, figures]."""
-    columns = {name: values[:, k] for k, name in enumerate(FIGURES)}
-    asked: list[Matrix] = [np.where(small, column, np.nan) for column in columns.values()]
-    asked += list(columns.values())
-    names = sorted(set(kinds.tolist()))
-    asked += [np.where(kinds == name, columns["hit"], np.nan) for name in names]
-    found = _means(asked, resamples)
-    count = len(FIGURES)
-    return MapRow(
-        localised=dict(zip(FIGURES, found[:count], strict=True)),
-        all=dict(zip(FIGURES, found[count : 2 * count], strict=True)),
-        by_observation=dict(zip(names, found[2 * count :], strict=True)),
-    )
-
-
-def _means(columns: Sequence[Matrix], resamples: Resamples) -> list[Figure]:
-    card = Metric("pointing", "higher", (0.0, 1.0), None, "findings outside the group")
-    tallies = [mean_tally(card, column) for column in columns]
-    ends = resamples.estimates(tallies)
-    return [Figure(t.value, end.low, end.high, t.n) for t, end in zip(tallies, ends, strict=True)]
-
-
-def _figures(row: Mapping[str, Any]) -> dict[str, Figure]:
-    """Figures from their JSON form."""
-    return {
-        name: Figure(nan_if_none(figure["value"]), nan_if_none(figure["low"]), nan_if_none(figure["high"]), figure["n"])
-        for name, figure in row.items()
-    }
-
-
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class PointingScore:
-    """The four numbers of one map and one mask, each 0 to 1."""
+    """The scores of one map and one mask, each 0 to 1.
+
+    Args:
+        hit: Whether the hottest cell or pixel lies in the mask, give or take the tolerance.
+        chance: Share of the image that would be a hit.
+        mass: Share of the map's heat inside the mask.
+        area: Share of the image that the mask covers.
+    """
 
     hit: float
     chance: float
@@ -357,8 +322,8 @@ class PointingScore:
 def score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:
     """A map [rows, columns] of the grid against a mask [H, W] of the image.
 
-    The heat of a cell is spread evenly over it. What of a mask lies where the model does not look (outside a crop)
-    can be neither hit nor covered.
+    The heat of a cell is spread evenly over it. The part of a mask outside the model's crop can be neither hit nor
+    covered.
     """
     rows, columns = grid.cells(*mask.shape)
     pixels, covered = np.zeros(values.shape), np.zeros(values.shape)
@@ -368,25 +333,19 @@ def score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:
     np.add.at(covered, where, mask[inside].astype(np.float64))
     # A cell that a small image leaves without any pixel covers nothing.
     share = np.divide(covered, pixels, out=np.zeros(values.shape), where=pixels > 0)
-    return _aim_aim(values, covered > 0, share, mask)
+    return _score(values, covered > 0, share, mask)
 
 
 def score_on_pixels(values: Array, mask: Mask, reach: float) -> PointingScore:
-    """A map [H, W] of the image against a mask of the same size.
-
-    Args:
-        values: At least 0.
-        mask: Where the finding lies.
-        reach: How far beside the mask the hottest pixel may lie, in pixels, up, down, left and right alike.
-    """
-    return _aim_aim(values, dilate(mask, int(reach)), mask.astype(np.float64), mask)
+    """A map [H, W] of the image against a mask of the same size; a hit lies at most `reach` pixels beside the mask."""
+    return _score(values, dilate(mask, int(reach)), mask.astype(np.float64), mask)
 
 
 def dilate(mask: Mask, pixels: int) -> Mask:
     """The mask and everything up to so many pixels away in each direction (a square, not a disc)."""
     out = mask
     for axis in (0, 1):
-        # How many mask pixels lie within reach, by differences of a running sum: the same time for any reach.
+        # Counts the mask pixels within reach by differences of a running sum: the same time for any reach.
         running = np.cumsum(np.insert(out.astype(np.int64), 0, 0, axis=axis), axis=axis)
         length = out.shape[axis]
         high = np.minimum(np.arange(length) + pixels + 1, length)
@@ -395,12 +354,12 @@ def dilate(mask: Mask, pixels: int) -> Mask:
     return np.asarray(out)
 
 
-def _aim_aim(values: Array, reached: Mask, share: NDArray[np.float64], mask: Mask) -> PointingScore:
+def _score(values: Array, reached: Mask, share: NDArray[np.float64], mask: Mask) -> PointingScore:
     heat = values.astype(np.float64)
     total = float(heat.sum())
-    # A map without heat says nothing: it is as good as one that is the same everywhere.
+    # A map without heat counts as one that is the same everywhere.
     spread = heat / total if total > 0 else np.full(heat.shape, 1 / heat.size)
-    hottest = values == values.max()  # several at once are a tie, of which one would be drawn
+    hottest = values == values.max()  # ties count as a random one of them
     return PointingScore(
         hit=float(reached[hottest].mean()),
         chance=float(reached.mean()),

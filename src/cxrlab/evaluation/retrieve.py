@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -20,7 +20,7 @@ from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import Finding, Study
+from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
@@ -44,15 +44,11 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recall:
-    """One recall.
+    """Share of `n` queries with a right candidate among the first k, with its interval by patient.
 
     Args:
-        value: Share of queries with a right candidate among the first k.
-        low: Lower end of its interval by patient.
-        high: Upper end.
-        n: Queries.
-        chance: What an order drawn at random would find.
-        blind: What the best order would find that is the same for every query, whatever the image.
+        chance: Recall of a random order.
+        blind: Recall of the best order that is the same for every query, whatever the image.
     """
 
     value: float
@@ -65,7 +61,7 @@ class Recall:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What a retrieval came to.
+    """The result of a retrieval.
 
     Args:
         model: Name of the encoder.
@@ -74,12 +70,12 @@ class Retrieved:
         gallery: Candidates of each query: images, and as many reports.
         distinct_texts: Different reports among them.
         distinct_findings: Different exact finding sets; None where they are not known.
-        without_text: Studies that were left out because they have no text.
-        without_image: Studies that were left out because their image cannot be read.
+        without_text: Studies left out because they have no text.
+        without_image: Studies left out because their image cannot be read.
         recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
             `recall@k` → figures.
-        median_ranks: The same two levels → median place of the first right candidate.
-        zero_shot: What zero-shot classification came to; None when it was left out.
+        median_ranks: The same two levels → median rank of the first right candidate.
+        zero_shot: None when zero-shot classification was left out.
     """
 
     model: str
@@ -96,29 +92,35 @@ class Retrieved:
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
-    """Embed the images and reports of a split and look for each among all of the other kind.
+    """Embed the images and reports of a split and rank all of one kind for each of the other.
 
-    Writes RUN/retrieval.json, the place of the first right candidate of every query to RUN/ranks.jsonl and, unless it
+    Writes RUN/retrieval.json, the rank of the first right candidate of every query to RUN/ranks.jsonl and, unless it
     is left out, zero-shot classification to RUN/zero_shot.json with the figures of every study in RUN/zero_shot.jsonl.
-
-    Args:
-        config: Settings.
-        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+    A stopped run is continued, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return read_retrieval(out)
     corpus = load_corpus(config.data)
     if config.zero_shot is not None:
-        load_sentences(config.zero_shot)  # a wrong name is told before hours of embedding
-    entries, without_text = _entries(corpus, config)
+        load_sentences(config.zero_shot)  # a wrong name raises before hours of embedding
+    entries, without_text = _read_entries(corpus, config)
     encoder = load_encoder(config.model, config.loading)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         vectors = embed_studies(run, encoder, corpus, entries, config.batch_size)
         read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[IMAGES]).all(axis=1))
-        _refuse_unread(read, entries, config)
-        kept = [entry for entry, there in zip(entries, read, strict=True) if there]
+        kept = [entry for entry, readable in zip(entries, read, strict=True) if readable]
+        unread = [entry.id for entry, readable in zip(entries, read, strict=True) if not readable]
+        if len(kept) < 2:
+            raise DataError(
+                f"{config.data}: hardly any study has a readable image (not '{unread[0]}'); check the corpus."
+            )
+        if unread and not config.allow_missing:
+            raise DataError(
+                f"{len(unread)} of {len(entries)} studies have no readable image (for example '{unread[0]}'); "
+                "repair them, or give --allow-missing."
+            )
         found = _search(run, config, kept, vectors[IMAGES][read], vectors[TEXTS][read])
-        found = replace(found, without_text=without_text, without_image=int((~read).sum()))
+        found = replace(found, without_text=without_text, without_image=len(unread))
         if config.zero_shot is not None:
             found = replace(found, zero_shot=_zero_shot(run, config, encoder, kept, vectors[IMAGES][read]))
         run.write(RETRIEVAL, {key: value for key, value in vars(found).items() if key != "zero_shot"})
@@ -126,10 +128,10 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
 
 
 def read_retrieval(out: Path) -> Retrieved:
-    """What an earlier run came to."""
+    """The result of a finished run."""
     values = read_json(out / RETRIEVAL)
     recalls = {
-        way: {kind: {name: _recall(one) for name, one in by_k.items()} for kind, by_k in kinds.items()}
+        way: {kind: {name: Recall(**_read_numbers(one)) for name, one in by_k.items()} for kind, by_k in kinds.items()}
         for way, kinds in values.pop("recalls").items()
     }
     medians = {
@@ -140,12 +142,11 @@ def read_retrieval(out: Path) -> Retrieved:
     return Retrieved(**values, recalls=recalls, median_ranks=medians, zero_shot=classified)
 
 
-def _recall(found: Mapping[str, Any]) -> Recall:
-    value, low, high, luck, fixed = (nan_if_none(found[key]) for key in ("value", "low", "high", "chance", "blind"))
-    return Recall(value, low, high, int(found["n"]), luck, fixed)
+def _read_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: nan_if_none(value) if value is None else value for key, value in row.items()}
 
 
-def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
+def _read_entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
     """The studies to embed, in corpus order, and how many have no text."""
     ids = corpus.ids(config.split)
     if not ids:
@@ -164,19 +165,9 @@ def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
     return entries, len(found) - len(entries)
 
 
-def _refuse_unread(read: NDArray[np.bool_], entries: Sequence[Entry], config: RetrieveConfig) -> None:
-    unread = [entry.id for entry, there in zip(entries, read, strict=True) if not there]
-    if len(entries) - len(unread) < 2:
-        raise DataError(f"{config.data}: hardly any study has a readable image (not '{unread[0]}'); check the corpus.")
-    if unread and not config.allow_missing:
-        raise DataError(
-            f"{len(unread)} of {len(entries)} studies have no readable image (for example '{unread[0]}'); "
-            "mend them, or give --allow-missing."
-        )
-
-
 def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], images: Vectors, texts: Vectors) -> Retrieved:
-    keys = {"text": _keys([_words(entry.text) for entry in entries])}
+    # Texts are the same when their words in lower case are.
+    keys = {"text": _keys([" ".join(re.findall(r"\w+", entry.text.casefold())) for entry in entries])}
     exact = [entry.exact for entry in entries]
     if any(one is not None for one in exact):
         keys["findings"] = _keys(exact)
@@ -190,10 +181,16 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], images: 
         if entry.id not in done:
             ranks = {way: {kind: int(p[row]) or None for kind, p in kinds.items()} for way, kinds in places.items()}
             run.append(RANKS, {"id": entry.id, "patient": entry.patient, **ranks})
-    recalls = {
-        way: {kind: _recalls(way, found, keys[kind], resamples, config) for kind, found in kinds.items()}
-        for way, kinds in places.items()
-    }
+    recalls: dict[str, dict[str, dict[str, Recall]]] = {way: {kind: {} for kind in keys} for way in ways}
+    medians: dict[str, dict[str, float]] = {way: {} for way in ways}
+    for way, kinds in places.items():
+        for kind, found in kinds.items():
+            medians[way][kind] = float(np.median(found[found > 0])) if (found > 0).any() else math.nan
+            tallies = [recall(way, found, k) for k in config.ks]
+            right = match_counts(keys[kind], keys[kind])
+            for k, tally, end in zip(config.ks, tallies, resamples.estimates(tallies, config.level), strict=True):
+                by_chance, fixed = chance(right, len(found), k), blind(keys[kind], keys[kind], k)
+                recalls[way][kind][f"recall@{k}"] = Recall(tally.value, end.low, end.high, tally.n, by_chance, fixed)
     return Retrieved(
         model=config.model,
         data=str(config.data),
@@ -204,37 +201,22 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], images: 
         without_text=0,
         without_image=0,
         recalls=recalls,
-        median_ranks={way: {kind: _median(p) for kind, p in kinds.items()} for way, kinds in places.items()},
+        median_ranks=medians,
     )
-
-
-def _recalls(
-    way: str, places: NDArray[np.int64], keys: NDArray[np.int64], resamples: Resamples, config: RetrieveConfig
-) -> dict[str, Recall]:
-    """`recall@k` → figures, from the place of each query and the key that it shares with the right candidates."""
-    tallies = [recall(way, places, k) for k in config.ks]
-    bounds = resamples.estimates(tallies, config.level)
-    right = match_counts(keys, keys)
-    return {
-        f"recall@{k}": Recall(
-            tally.value, bound.low, bound.high, tally.n, chance(right, len(keys), k), blind(keys, keys, k)
-        )
-        for k, tally, bound in zip(config.ks, tallies, bounds, strict=True)
-    }
 
 
 def _zero_shot(
     run: Run, config: RetrieveConfig, encoder: Embedder, entries: Sequence[Entry], images: Vectors
 ) -> ZeroShot:
-    """Classify, write the evidence and the conclusion, and return the latter."""
+    """Classify, write the margins of every study and the areas, and return the latter."""
     wording = str(config.zero_shot)
     names = select_names(entries)
     columns = margins(images, names, load_sentences(wording), encoder.embed_texts)
     done = run.done(MARGINS)
     for entry, row in zip(entries, columns, strict=True):
         if entry.id not in done:
-            told = {name: round(float(value), 6) for name, value in zip(names, row, strict=True)}
-            run.append(MARGINS, {"id": entry.id, "patient": entry.patient, "margins": told})
+            of_study = {name: round(float(value), 6) for name, value in zip(names, row, strict=True)}
+            run.append(MARGINS, {"id": entry.id, "patient": entry.patient, "margins": of_study})
     scores = {name: columns[:, place] for place, name in enumerate(names)}
     rng = generator(config.seed, "zero-shot")
     found = classify(entries, scores, wording, trials=config.trials, level=config.level, rng=rng)
@@ -242,29 +224,20 @@ def _zero_shot(
     return found
 
 
-def _words(text: str) -> str:
-    """A text as it counts for being the same: its words in lower case."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
 def _keys(values: Sequence[str | None]) -> NDArray[np.int64]:
-    """A number a value, the same for the same; `UNKNOWN` for None."""
+    """One number per value, equal for equal values; `UNKNOWN` for None."""
     numbers: dict[str, int] = {}
     return np.array([UNKNOWN if one is None else numbers.setdefault(one, len(numbers)) for one in values], np.int64)
 
 
-def _median(places: NDArray[np.int64]) -> float:
-    return float(np.median(places[places > 0])) if (places > 0).any() else math.nan
-
-
-# Studies a block: large enough that files are few, small enough that little is lost.
+# Studies per block: large enough that files are few, small enough that a stopped run loses little.
 BLOCK = 512
 IMAGES, TEXTS = "images", "texts"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one study, its image aside.
+    """One study without its image.
 
     Args:
         id: Of the study.
@@ -272,7 +245,7 @@ class Entry:
         text: The report, or the caption of a picture without a chest.
         labels: CheXpert labels.
         present: Observations that are present; None where the exact findings are not known.
-        exact: The exact findings as one text that two studies share when they have the same; None where not known.
+        exact: The exact findings as text, equal for equal findings; None where not known.
     """
 
     id: str
@@ -283,7 +256,7 @@ class Entry:
     exact: str | None = None
 
     def label(self, name: str) -> bool | None:
-        """Whether a label is there; None when unknown or uncertain."""
+        """Whether a label is positive; None when unknown or uncertain."""
         value = self.labels.get(name)
         return None if value is None or value < 0 else bool(value)
 
@@ -291,10 +264,7 @@ class Entry:
 def read_entry(study: Study, section: str, present: bool = False) -> Entry | None:
     """The entry of a study; None when it has no text of this section and no caption.
 
-    Args:
-        study: The study.
-        section: Of its report.
-        present: Keep of a report the sentences alone that state something present or possible.
+    With `present`, only the sentences that state something present or possible are kept.
     """
     report = study.sections.section(section) if study.sections else None
     if report and report.strip() and present:
@@ -303,19 +273,19 @@ def read_entry(study: Study, section: str, present: bool = False) -> Entry | Non
     if not text:
         return None
     findings = study.findings
+    exact = [  # everything that a finding states, without its place in the report
+        " ".join(f"{key}={value}" for key, value in sorted(one.to_json().items()) if key != "span")
+        for one in findings or ()
+        if one.present
+    ]
     return Entry(
         id=study.id,
         patient=study.patient,
         text=text,
         labels=study.labels,
         present=None if findings is None else frozenset(one.observation for one in findings if one.present),
-        exact=None if findings is None else "; ".join(sorted(_spelled(one) for one in findings if one.present)),
+        exact=None if findings is None else "; ".join(sorted(exact)),
     )
-
-
-def _spelled(finding: Finding) -> str:
-    """Everything that a finding states but where the report says it."""
-    return " ".join(f"{key}={value}" for key, value in sorted(finding.to_json().items()) if key != "span")
 
 
 def embed_studies(
@@ -323,8 +293,8 @@ def embed_studies(
 ) -> dict[str, NDArray[np.float32]]:
     """Vectors of images and texts, [N, D] each; an image that cannot be read has a row of not-a-number.
 
-    What a stopped run has already embedded is read, not embedded again. An encoder that gives something else than
-    numbers for an image or text is a `DataError` that names the study, and nothing of that block is kept.
+    Blocks that a stopped run has embedded are read. An encoder that gives something else than numbers for an image or
+    text raises a `DataError` that names the study, and nothing of that block is kept.
     """
     blocks: dict[str, list[NDArray[np.float32]]] = {IMAGES: [], TEXTS: []}
     parts = [entries[start : start + BLOCK] for start in range(0, len(entries), BLOCK)]
@@ -332,69 +302,54 @@ def embed_studies(
         for kind in (TEXTS, IMAGES):
             path = run.path(f"vectors/{kind}_{number:06d}.npy")
             if not path.is_file():
-                vectors = (
-                    _checked(encoder, encoder.embed_texts([entry.text for entry in block]), block, "text")
-                    if kind == TEXTS
-                    else _image_vectors(encoder, corpus, block, batch_size)
+                if kind == TEXTS:
+                    vectors = encoder.embed_texts([entry.text for entry in block])
+                    _check_finite(encoder, vectors, block, "text")
+                else:
+                    vectors = _embed_images(encoder, corpus, block, batch_size)
+                content = io.BytesIO()
+                np.save(content, vectors, allow_pickle=False)
+                run.write(f"vectors/{path.name}", content.getvalue())
+            try:
+                found = np.load(str(path), allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise DataError(f"{path} cannot be read ({error}); delete it and run again.") from None
+            if found.ndim != 2 or len(found) != len(block):
+                raise DataError(
+                    f"{path} holds {found.shape} numbers where {len(block)} rows were expected; delete it and run "
+                    "again."
                 )
-                run.write(f"vectors/{path.name}", _bytes_of(vectors))
-            blocks[kind].append(_stored(path, len(block)))
+            blocks[kind].append(np.asarray(found, np.float32))
     return {kind: np.concatenate(found) for kind, found in blocks.items()}
 
 
-def _image_vectors(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
+def _embed_images(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
     rows: dict[int, NDArray[np.float32]] = {}
-    for places, images in _batches(corpus, block, batch_size):
-        found = _checked(encoder, encoder.embed_images(images), [block[place] for place in places], "image")
-        rows |= dict(zip(places, found, strict=True))
+    places: list[int] = []
+    images: list[Image] = []
+    for place, entry in enumerate(block):
+        try:
+            images.append(load_selected_image(corpus, corpus[entry.id]))
+            places.append(place)
+        except DataError:
+            pass  # reported with their number when all others are done
+        if images and (len(images) == batch_size or place == len(block) - 1):
+            vectors = encoder.embed_images(images)
+            _check_finite(encoder, vectors, [block[place] for place in places], "image")
+            rows |= dict(zip(places, vectors, strict=True))
+            places, images = [], []
     width = len(next(iter(rows.values()))) if rows else encoder.embed_texts([""]).shape[1]
     missing = np.full(width, np.nan, np.float32)
     return np.stack([rows.get(place, missing) for place in range(len(block))])
 
 
-def _checked(
-    encoder: Embedder, vectors: NDArray[np.float32], entries: Sequence[Entry], what: str
-) -> NDArray[np.float32]:
+def _check_finite(encoder: Embedder, vectors: NDArray[np.float32], entries: Sequence[Entry], what: str) -> None:
     for entry, vector in zip(entries, vectors, strict=True):
         if not np.isfinite(vector).all():
             raise DataError(
                 f"'{encoder.name}' gives no numbers for the {what} of study '{entry.id}': its weights are broken, or "
                 "the number format is too small for them (try --loading.dtype float32)."
             )
-    return vectors
-
-
-def _batches(corpus: Corpus, block: Sequence[Entry], size: int) -> Iterator[tuple[list[int], list[Image]]]:
-    places: list[int] = []
-    images: list[Image] = []
-    for place, entry in enumerate(block):
-        try:
-            images.append(load_selected_image(corpus, corpus[entry.id]))
-        except DataError:
-            continue  # told with their number when all others are done
-        places.append(place)
-        if len(images) == size:
-            yield places, images
-            places, images = [], []
-    if images:
-        yield places, images
-
-
-def _bytes_of(vectors: NDArray[np.float32]) -> bytes:
-    target = io.BytesIO()
-    np.save(target, vectors, allow_pickle=False)
-    return target.getvalue()
-
-
-def _stored(path: object, rows: int) -> NDArray[np.float32]:
-    """A block that is on disk; one of another number of rows is a `DataError`."""
-    try:
-        found = np.load(str(path), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it and run again.") from None
-    if found.ndim != 2 or len(found) != rows:
-        raise DataError(f"{path} holds {found.shape} numbers where {rows} rows were expected; delete it and run again.")
-    return np.asarray(found, np.float32)
 
 
 _PLACEHOLDER = "{name}"
@@ -403,7 +358,7 @@ _ARTICLE = re.compile(r"^an? ", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Sentences:
-    """One row of `zero_shot.yaml`; its comments say what the fields are."""
+    """One row of `zero_shot.yaml`, whose comments describe the fields."""
 
     present: tuple[str, ...]
     absent: tuple[str, ...]
@@ -425,11 +380,11 @@ class Sentences:
                 raise ConfigError(f"the own sentences of '{name}' must be two lists, present and absent.")
 
     def of(self, name: str) -> tuple[list[str], list[str]]:
-        """(sentences that say it is there, sentences that say it is not) for a label or observation."""
+        """(sentences for present, sentences for absent) of a label or observation."""
         if name in self.own:
             return list(self.own[name]["present"]), list(self.own[name]["absent"])
         words = self.names.get(name, name.lower())
-        bare = _ARTICLE.sub("", words)  # "a nodule" is there, "no nodule" is not
+        bare = _ARTICLE.sub("", words)  # "a nodule" for present, "no nodule" for absent
         return [_fill(text, words) for text in self.present], [_fill(text, bare) for text in self.absent]
 
 
@@ -443,7 +398,7 @@ class MeanAuroc:
 
 @dataclass(frozen=True)
 class ZeroShot:
-    """What zero-shot classification came to.
+    """The result of zero-shot classification.
 
     Args:
         sentences: Name and version of the wording.
@@ -461,18 +416,14 @@ class ZeroShot:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ZeroShot:
-        """What an earlier run wrote down."""
+        """The content of zero_shot.json."""
         labels, observations = (
-            {name: _area(row) for name, row in found[part].items()} for part in ("labels", "observations")
+            {name: Auroc(**_read_numbers(row)) for name, row in found[part].items()}
+            for part in ("labels", "observations")
         )
         means = (found["mean_labels"], found["mean_observations"])
         of_labels, of_observations = (MeanAuroc(nan_if_none(mean["value"]), mean["n"]) for mean in means)
         return cls(found["sentences"], labels, observations, of_labels, of_observations)
-
-
-def _area(row: Mapping[str, Any]) -> Auroc:
-    value, low, high = (nan_if_none(row[key]) for key in ("value", "low", "high"))
-    return Auroc(value, low, high, row["positives"], row["negatives"])
 
 
 def load_sentences(name: str) -> Sentences:
@@ -502,15 +453,9 @@ def _checked_sentences(row: Any, place: str) -> Sentences:
 def margins(
     images: NDArray[np.float32], names: Sequence[str], sentences: Sentences, embed: Callable[[Sequence[str]], Any]
 ) -> NDArray[np.float64]:
-    """How much nearer each image is to presence than to absence: difference of cosines [N, names] in [-2, 2].
+    """Cosine of each image [N, D] with presence minus that with absence, [N, names] in [-2, 2]; rows have length 1.
 
-    Several sentences of one side are averaged as vectors, and the average is brought back to length 1.
-
-    Args:
-        images: Rows of length 1, [N, D].
-        names: Labels or observations.
-        sentences: The wording.
-        embed: Texts → rows of length 1.
+    Several sentences of one side are averaged as vectors, and the average is scaled back to length 1.
     """
     columns = []
     for name in names:
@@ -525,15 +470,15 @@ def classify(
 ) -> ZeroShot:  # fmt: skip
     """Areas under the ROC curve of every label and observation that has a score.
 
-    A label that is unknown or uncertain for a study leaves that study out. An observation is known where the corpus
-    carries the exact findings.
+    A study whose label is unknown or uncertain stays out. An observation is known where the corpus carries the exact
+    findings.
     """
-    seed = int(rng.integers(1 << 62))  # each name draws its patients from the same stream, whatever the others hold
+    seed = int(rng.integers(1 << 62))  # each name resamples from the same stream, whatever the other names are
 
     def area(name: str, truths: Sequence[bool | None]) -> Auroc:
         known = np.array([truth is not None for truth in truths], bool)
         truth = np.array([bool(one) for one in truths], bool)[known]
-        patients = [entry.patient for entry, asked in zip(entries, known, strict=True) if asked]
+        patients = [entry.patient for entry, kept in zip(entries, known, strict=True) if kept]
         resamples = Resamples(patients, trials=trials, rng=np.random.Generator(np.random.PCG64(seed)))
         return auroc_interval(scores[name][known], truth, resamples, level)
 
@@ -563,7 +508,7 @@ def _fill(template: str, words: str) -> str:
 
 
 def mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The mean of several vectors of one side, brought back to length 1."""
+    """The mean of several vectors, scaled back to length 1."""
     mean: NDArray[np.float64] = vectors.astype(np.float64).mean(axis=0)
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 

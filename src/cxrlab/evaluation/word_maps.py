@@ -1,4 +1,4 @@
-"""Maps of parts of a report: where a model looked, and which pixels it hung on, when it wrote them."""
+"""Attention and gradient maps of parts of a report, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cxrlab.models.hf.families import Grid
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.models.hf.model import HfModel
-    from cxrlab.models.hf.saliency import Gradient, ReportAttention
+    from cxrlab.models.hf.saliency import Gradient
 
 Array = NDArray[np.float32]
 Part = Sequence[Span]
@@ -30,9 +30,9 @@ class PartMaps:
     Args:
         values: Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the image
             for gradients, [layers, heads, rows, columns] for the sheet.
-        grid: Where the image tokens lie on the image; None when they are no grid.
-        image_share: Share of the attention that went to the image, mean over layers, heads and tokens, 0 to 1.
-        log_probability: Of the part's tokens; None when no gradient was asked for.
+        grid: Where the image tokens lie on the image; None when they form no grid.
+        image_share: Share of the attention on the image, mean over layers, heads and tokens, 0 to 1.
+        log_probability: Of the part's tokens; None without gradient maps.
     """
 
     values: Mapping[str, Array]
@@ -47,21 +47,21 @@ class PartMaps:
 
 
 def check_maps_available(model: ImageToText, names: Sequence[MapName]) -> HfModel:
-    """The model, if it can give these maps; refused at the door otherwise, and so is a layer that it does not have."""
-    able = model.capabilities
+    """The model, if it can compute these maps; `ConfigError` otherwise, also for a layer that it does not have."""
+    capabilities = model.capabilities
     for name in names:
-        if not (able.attention if name.of_attention else able.gradients):
+        if not (capabilities.attention if name.of_attention else capabilities.gradients):
             what = "attention on one grid of the image" if name.of_attention else "gradients"
             raise ConfigError(
                 f"'{model.name}' gives no {what}, which the map '{name.text}' needs; "
-                + ("ask for --maps gradient." if able.gradients else "name a checkpoint, such as hf:FOLDER.")
+                + ("ask for --maps gradient." if capabilities.gradients else "name a checkpoint, such as hf:FOLDER.")
             )
-    able_one = cast("HfModel", model)
+    hf_model = cast("HfModel", model)
     if any(name.layer is not None for name in names):
-        count = count_layers(able_one)
+        count = count_layers(hf_model)
         for name in names:
             resolve_layer(name, count)
-    return able_one
+    return hf_model
 
 
 def count_layers(model: HfModel) -> int:
@@ -78,22 +78,21 @@ def compute_part_maps(
     indication: str | None = None,
     smooth: float = 0.0,
 ) -> Iterator[PartMaps]:
-    """The maps of each part, one part after the other: two forward passes in all, and one backward a part.
+    """The maps of each part, one part after the other: two forward passes in all, and one backward pass per part.
 
-    An integrated gradient costs eight of both a part.
-
-    The first pass is run at once, so that a model without a grid is refused before anything is written.
+    An integrated gradient costs eight of both per part. The first pass runs at once, so that a model without a grid
+    raises before anything is written.
 
     Args:
-        model: See `explainable`.
+        model: See `check_maps_available`.
         image: Image [H, W] or [H, W, 3] in [0, 1].
-        report: The words, the model's own or others.
-        parts: Spans of each part, counted in `written_text`.
+        report: The model's own or any other.
+        parts: Spans of each part in the text of `written_text`.
         names: Which maps.
-        indication: As it was given when the report was written.
-        smooth: Deviation of the blur of gradient maps, in shares of the image's longer side.
+        indication: As it was given when the report was generated.
+        smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side.
     """
-    from cxrlab.models.hf.saliency import gradients, image_grid, integrated, report_attention
+    from cxrlab.models.hf.saliency import gradients, image_grid, integrated, report_attention, smoothed
 
     of_attention = [name for name in names if name.of_attention]
     of_pixels = [name for name in names if not name.of_attention]
@@ -106,7 +105,10 @@ def compute_part_maps(
         values: dict[str, Array] = {}
         share = None
         if looked is not None and usual is not None:
-            share = _attended(values, looked, usual, spans, of_attention)
+            attention = looked.of(spans)
+            for name in of_attention:
+                values[name.text] = attention if name.text == SHEET else reduce_attention(name, attention, usual)
+            share = float(attention.sum(axis=(2, 3)).mean())
         slope = next(slopes) if slopes is not None else None
         for name in of_pixels:
             if name.text == INTEGRATED:
@@ -114,29 +116,12 @@ def compute_part_maps(
             else:
                 at_image = cast("Gradient", slope).values
                 signed = at_image * image if name.text == INPUT_GRADIENT else at_image
-            values[name.text] = _pixel_map(signed, smooth)
+            flat = signed if signed.ndim == 2 else signed.sum(axis=2)
+            values[name.text] = smoothed(np.abs(flat), smooth * max(flat.shape))
         ordered = {name.text: values[name.text] for name in names}
         return PartMaps(ordered, grid, share, None if slope is None else slope.log_probability)
 
     return map(each, parts)
-
-
-def _attended(
-    values: dict[str, Array], looked: ReportAttention, usual: Array, spans: Part, names: Sequence[MapName]
-) -> float:
-    """Puts the attention maps of a part into `values`; returns how much of the attention went to the image."""
-    attention = looked.of(spans)
-    for name in names:
-        values[name.text] = attention if name.text == SHEET else reduce_attention(name, attention, usual)
-    return float(attention.sum(axis=(2, 3)).mean())
-
-
-def _pixel_map(values: Array, smooth: float) -> Array:
-    """Sizes [H, W] of signed values in the shape of the image, smoothed; colours are added up before."""
-    from cxrlab.models.hf.saliency import smoothed
-
-    flat = values if values.ndim == 2 else values.sum(axis=2)
-    return smoothed(np.abs(flat), smooth * max(flat.shape))
 
 
 SHEET, MAX_MEAN, GRADIENT, INPUT_GRADIENT = "sheet", "max-mean", "gradient", "input-gradient"
@@ -149,13 +134,7 @@ _LAYER = re.compile(r"layer:(-?\d+)")
 
 @dataclass(frozen=True)
 class MapName:
-    """A name in parts.
-
-    Args:
-        text: As a user writes it.
-        layer: Of `layer:K`; None for the others.
-        relative: Whether the average over the report is taken off.
-    """
+    """A parsed name; `layer` is K of `layer:K`, and a relative map is one minus the average over the report."""
 
     text: str
     layer: int | None = None
@@ -188,13 +167,7 @@ def parse_map(text: str) -> MapName:
 
 
 def reduce_attention(name: MapName, attention: Array, usual: Array) -> Array:
-    """One map [rows, columns] from the attention [layers, heads, rows, columns].
-
-    Args:
-        name: `layer:K` or `max-mean`, relative or not.
-        attention: Of a word.
-        usual: The same for the average token of its report.
-    """
+    """One map [rows, columns] from the attention [layers, heads, rows, columns] of a word and of the average token."""
     means = attention.mean(axis=1)
     if name.relative:
         means = np.maximum(means - usual.mean(axis=1), 0.0)
@@ -204,7 +177,7 @@ def reduce_attention(name: MapName, attention: Array, usual: Array) -> Array:
 
 
 def resolve_layer(name: MapName, count: int) -> int:
-    """Where the layer of a name stands among `count`, from 0; 0 for a name without a layer."""
+    """Index of the layer of a name among `count`; 0 for a name without a layer."""
     if name.layer is None:
         return 0
     if not 1 <= abs(name.layer) <= count:

@@ -1,4 +1,4 @@
-"""Area under the ROC curve, with an interval by patient."""
+"""Area under the ROC curve with its interval by patient, calibration error and Brier score."""
 
 from __future__ import annotations
 
@@ -16,16 +16,7 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Auroc:
-    """How well a score tells the ill from the well.
-
-    Args:
-        value: Probability that a positive case scores above a negative one, ties counted half; not-a-number without
-            both kinds.
-        low: Lower end of the interval.
-        high: Upper end.
-        positives: Cases with the finding.
-        negatives: Cases without it.
-    """
+    """Probability that a positive case scores above a negative one, ties counted half; not-a-number without both."""
 
     value: float
     low: float
@@ -35,11 +26,11 @@ class Auroc:
 
 
 def auroc(scores: Matrix, truth: NDArray[np.bool_], weights: Matrix | None = None) -> Matrix:
-    """The area for each row of weights [T, N] → [T]; one area with weight 1 for all when there are none.
+    """The area for each row of weights [T, N], or one area without weights: [T].
 
     Args:
-        scores: One a case, [N]; higher means more likely.
-        truth: Whether the finding is there, [N].
+        scores: One per case, [N]; higher means more likely.
+        truth: Whether the finding is present, [N].
         weights: How often each case was drawn, [T, N].
     """
     times = np.ones((1, len(scores))) if weights is None else weights
@@ -62,14 +53,7 @@ def auroc(scores: Matrix, truth: NDArray[np.bool_], weights: Matrix | None = Non
 
 
 def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resamples, level: float) -> Auroc:
-    """The area with its interval; both ends are not-a-number with fewer than two patients of either kind.
-
-    Args:
-        scores: [N].
-        truth: [N].
-        resamples: Patients of the N cases, drawn again and again.
-        level: Share of resamples inside the interval.
-    """
+    """The area with its interval; both ends are not-a-number with fewer than two patients of either kind."""
     clusters = resamples.clusters
     fewer = min(clusters.count_with(truth), clusters.count_with(~truth))
     found = resamples.resample_value(
@@ -103,14 +87,10 @@ BRIER = Metric(
 
 
 def equal_mass_bins(probability: ArrayLike, bins: int = BINS) -> Matrix:
-    """The inner edges of at most `bins` bins that hold equally many answers, as far as ties let them.
+    """The inner edges of at most `bins` bins with equally many answers, as far as ties allow; not-a-number is ignored.
 
     An answer belongs to the bin of the last edge that it reaches (`bin_of`), so equal probabilities always share a
-    bin and the order of the answers plays no part. Edges that ties make equal are one edge: there are then fewer bins.
-
-    Args:
-        probability: Any shape; not-a-number is passed over.
-        bins: The most bins, at least 1.
+    bin. Edges that ties make equal are one edge: there are then fewer bins.
     """
     if bins < 1:
         raise ValueError(f"bins={bins}; there must be at least 1")
@@ -137,9 +117,9 @@ def expected_calibration_error(
     Edges are fixed from all answers once, and resamples keep them. The rows hold, for each bin, the sum of
     `probability - truth` and the number of answers; `bin_counts` gives the latter.
 
-    The error is biased upward: within a bin chance alone parts the mean probability from the share, by about
-    sqrt(p (1 - p) / n). A perfectly calibrated model has an error well above 0 where a bin holds a dozen answers,
-    so compare errors of equal n only, and let the paired difference speak.
+    The error is biased upward: within a bin, chance alone separates the mean probability from the share by about
+    sqrt(p (1 - p) / n). A perfectly calibrated model has an error well above 0 where a bin holds a dozen answers, so
+    compare errors of equal n only, by their paired difference.
 
     Args:
         probability: Of being present, [N] or [N, L]; not-a-number where nothing was answered.

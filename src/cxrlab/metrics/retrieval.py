@@ -1,7 +1,7 @@
-"""Retrieval: at which place the first right candidate stands, and what chance and one fixed order would give.
+"""Retrieval: rank of the first right candidate, recall at k, and the recalls of chance and of one fixed order.
 
-A candidate is right when it carries the same key as what is looked for. Keys repeat (many reports are the same
-normal one), so several candidates may be right, and chance depends on how many.
+A candidate is right when it has the same key as the query. Keys repeat (many reports are the same normal one), so
+several candidates may be right, and chance depends on how many.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
 Vectors = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
-UNKNOWN = -1  # key of something that is not known; it is right for nothing
+UNKNOWN = -1  # key of something unknown; it matches nothing
 # Cosines held at once: 64 MiB, whatever the number of queries and candidates.
 BLOCK = 1 << 24
 
 
 def first_match_rank(queries: Vectors, wanted: Keys, gallery: Vectors, keys: Keys) -> NDArray[np.int64]:
-    """Place of the first right candidate for each query, from 1; 0 where there is none or the query's key is unknown.
+    """Rank of the first right candidate for each query, from 1; 0 where there is none or the query's key is unknown.
 
-    A wrong candidate that is exactly as similar as the best right one stands before it: an encoder that gives every
-    image the same vector then finds nothing, instead of everything.
-
-    Vectors that are not numbers are a `ValueError`: they compare with nothing, and every query would stand first.
+    A wrong candidate that is exactly as similar as the best right one ranks before it: an encoder that gives every
+    image the same vector then finds nothing, instead of everything. Vectors that are not numbers raise `ValueError`.
 
     Args:
         queries: Rows of length 1, [Q, D].
-        wanted: Key that each query looks for, [Q].
+        wanted: Key of each query, [Q].
         gallery: Rows of length 1, [N, D].
         keys: Key of each candidate, [N].
     """
@@ -39,10 +37,10 @@ def first_match_rank(queries: Vectors, wanted: Keys, gallery: Vectors, keys: Key
     counts = match_counts(wanted, keys)
     order = np.argsort(keys, kind="stable")
     starts = np.searchsorted(keys[order], wanted)
-    asked = np.flatnonzero(counts)
+    matched = np.flatnonzero(counts)
     step = max(1, BLOCK // max(1, len(gallery)))
-    for start in range(0, len(asked), step):
-        rows = asked[start : start + step]
+    for start in range(0, len(matched), step):
+        rows = matched[start : start + step]
         cosines = queries[rows] @ gallery.T
         # The right candidates of a query stand side by side in the order of keys: all of the block's in one row.
         many = counts[rows]
@@ -71,7 +69,7 @@ def recall(direction: str, places: NDArray[np.int64], k: int) -> Tally:
 
 
 def recall_card(direction: str, k: int) -> Metric:
-    """What the number means."""
+    """The card of recall@k."""
     return Metric(
         name=f"{direction}.recall@{k}",
         direction="higher",
@@ -84,7 +82,7 @@ def recall_card(direction: str, k: int) -> Metric:
 
 
 def chance(right: NDArray[np.int64], gallery: int, k: int) -> float:
-    """The recall of an order drawn at random: mean of 1 − C(N − m, k) / C(N, k) over queries with m > 0 right of N.
+    """The recall of a random order: mean of 1 − C(N − m, k) / C(N, k) over queries with m > 0 right of N.
 
     Not-a-number when no query has a right candidate.
     """
@@ -97,17 +95,12 @@ def chance(right: NDArray[np.int64], gallery: int, k: int) -> float:
 
 
 def blind(wanted: Keys, keys: Keys, k: int) -> float:
-    """The best recall of one and the same order for every query: the share that looks for one of the k commonest keys.
+    """The best recall of the same order for every query: the share of queries with one of the k commonest keys.
 
-    Where reports repeat it lies far above an order drawn at random. Not-a-number when no query has a right candidate.
-
-    Args:
-        wanted: Key that each query looks for, [Q].
-        keys: Key of each candidate, [N].
-        k: How many candidates may be looked at.
+    Where reports repeat it lies far above a random order. Not-a-number when no query has a right candidate.
     """
-    asked = wanted[match_counts(wanted, keys) > 0]
-    if not len(asked):
+    matched = wanted[match_counts(wanted, keys) > 0]
+    if not len(matched):
         return float("nan")
-    times = np.sort(np.unique(asked, return_counts=True)[1])[::-1]
-    return float(times[:k].sum() / len(asked))
+    times = np.sort(np.unique(matched, return_counts=True)[1])[::-1]
+    return float(times[:k].sum() / len(matched))
