@@ -17,7 +17,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.config import ExtractConfig, Policy
-from cxrlab.extraction.knockoff import LIMIT, Bandit, _candidates, _rewards, certainty, cluster_images
+from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, reports_rewards
 from cxrlab.extraction.pools import Pool, open_pool
 from cxrlab.extraction.records import Picture, Query
 from cxrlab.extraction.rounds import run_attack
@@ -102,7 +102,7 @@ def test_a_reward_that_begins_later_lifts_nobody() -> None:
     assert bandit.preferences.tolist() == [0.0, 0.0]
 
 
-def test_equal_rewards_move_nothing_and_the_better_group_gains() -> None:
+def test_equalreports_rewards_move_nothing_and_the_better_group_gains() -> None:
     bandit = Bandit(3, rate=0.5)
     for _ in range(20):
         bandit.learn([0, 1, 2], [{"diversity": 1.0}] * 3, bandit.shares([9, 9, 9]))
@@ -113,7 +113,7 @@ def test_equal_rewards_move_nothing_and_the_better_group_gains() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e200])
-def test_extreme_rewards_leave_shares_that_are_shares(scale: float) -> None:
+def test_extremereports_rewards_leave_shares_that_are_shares(scale: float) -> None:
     """Published bandits overflow here and draw with not-a-number."""
     bandit = Bandit(3, rate=10.0)
     with np.errstate(all="raise", under="ignore"):
@@ -145,7 +145,7 @@ def test_certainty(report: str, value: float) -> None:
 def test_what_answers_bring() -> None:
     reports = ["There is a left pleural effusion.", "A left pleural effusion is seen.", SILENT,
                "There is a right pleural effusion.", "The lungs are clear."]  # fmt: skip
-    rows = _rewards(reports, ["The heart is normal in size."], [0.1, 0.2, 0.9, None, 0.4])
+    rows = reports_rewards(reports, ["The heart is normal in size."], [0.1, 0.2, 0.9, None, 0.4])
     assert [row["diversity"] for row in rows] == [1.0, 0.0, 0.0, 1.0, 0.0]  # a normal report was told before
     assert [row["loss"] for row in rows] == [0.1, 0.2, 0.0, None, 0.4]  # a refusal brings nothing, however unforeseen
     assert [row["certainty"] for row in rows] == [1.0, 1.0, 0.0, 1.0, 1.0]
@@ -241,14 +241,14 @@ def folder_of(folder: Path, pictures: Sequence[Picture]) -> Path:
     return folder
 
 
-def test_unreadable_pictures_are_not_among_the_candidates(tmp_path: Path) -> None:
+def test_unreadable_pictures_are_not_among_thecandidate_images(tmp_path: Path) -> None:
     opened = open_pool(f"folder:{folder_of(tmp_path / 'folder', pool().draw(7))}", size=8, seed=3)
     attack, asked = helper.attack_on(tmp_path / "run", adaptive(6), varied, pool=opened)
     run_attack(attack)
     assert len({one.key for one in asked}) == 6 and opened.unreadable.keys() == {"torn.png"}
 
 
-def test_candidates_of_a_mixture_are_all_that_its_readable_pictures_make(tmp_path: Path) -> None:
+def testcandidate_images_of_a_mixture_are_all_that_its_readable_pictures_make(tmp_path: Path) -> None:
     """A share of a third, three images and six others would make nine pictures; of both one cannot be read.
 
     With two images it is eight, of which six are others; with five others it is seven.
@@ -258,7 +258,7 @@ def test_candidates_of_a_mixture_are_all_that_its_readable_pictures_make(tmp_pat
     opened = open_pool(f"mix:1/3:folder:{images}+folder:{others}", size=8, seed=3)
     assert opened.count == 9
     attack, asked = helper.attack_on(tmp_path / "run", adaptive(6), varied, pool=opened)
-    assert len(_candidates(attack)) == 7
+    assert len(candidate_images(attack)) == 7
     run_attack(attack)
     assert len({one.key for one in asked}) == 6
     assert read_json(tmp_path / "run" / "unreadable.json").keys() == {"in/torn.png", "out/torn.png"}

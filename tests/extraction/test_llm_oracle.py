@@ -200,7 +200,7 @@ def test_names_of_text_models_are_oracles(name: str) -> None:
 def test_what_cannot_be_an_oracle_is_told() -> None:
     for name, told in (
         ("http://127.0.0.1:9/v1", "names no model"),
-        ("builtin:reporter", "oracle='builtin:reporter' is unknown.*text models by name"),
+        ("builtin:reporter", "oracle=builtin:reporter is unknown.*text models by name"),
         ("hf", "is unknown"),
     ):
         with pytest.raises(ConfigError, match=told):

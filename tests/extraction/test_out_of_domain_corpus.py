@@ -70,5 +70,5 @@ def test_sizes_that_make_no_sense_are_refused(changes: dict[str, int], said: str
 
 def test_more_reports_than_there_are_words_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cxrlab.extraction.out_of_domain_corpus.MOST_WORDS", 3)
-    with pytest.raises(ConfigError, match="reports=2 is more than can be told in 3 words; 0 were found"):
+    with pytest.raises(ConfigError, match="reports=2 .* only 0 .* 3 words"):
         normal_reports(5, 2)

@@ -56,13 +56,13 @@ def test_the_rate_goes_by_the_size(start: Path, monkeypatch: pytest.MonkeyPatch)
     unsaid = Fitting()
     assert learner(start, unsaid).learning_rate == 3e-3
     assert learner(start, Fitting(learning_rate=0.5)).learning_rate == 0.5
-    monkeypatch.setattr(surrogate, "_weights", lambda name, loading: 1_000_000_000)
+    monkeypatch.setattr(surrogate, "count_weights", lambda name, loading: 1_000_000_000)
     assert learner(start, unsaid).learning_rate == 1e-5
 
 
 def test_weights_are_counted_in_files(start: Path) -> None:
     weights = start / "model.safetensors"
-    assert surrogate._weights(f"hf:{start}", LoadSettings()) == weights.stat().st_size // 2
+    assert surrogate.count_weights(f"hf:{start}", LoadSettings()) == weights.stat().st_size // 2
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,13 @@ def test_weights_are_counted_in_files(start: Path) -> None:
     ],
 )
 def test_steps_between_rounds(start: Path, transcript: Path, fitting: Fitting, between: bool, steps: int) -> None:
-    assert learner(start, fitting)._config(transcript, between).optimisation.steps == steps
+    assert learner(start, fitting).training_config(transcript, between_rounds=between).optimisation.steps == steps
 
 
 def test_settings_reach_the_training(start: Path, transcript: Path) -> None:
-    config = learner(start, Fitting(lora_rank=4, batch_size=2), seed=9)._config(transcript, between_rounds=False)
+    config = learner(start, Fitting(lora_rank=4, batch_size=2), seed=9).training_config(
+        transcript, between_rounds=False
+    )
     assert (config.data, config.start, config.indication) == (transcript, f"hf:{start}", False)
     assert (config.lora_rank, config.lora_alpha, config.train_vision_encoder) == (4, 8.0, False)
     told = config.optimisation
@@ -88,7 +90,7 @@ def test_settings_reach_the_training(start: Path, transcript: Path) -> None:
 
 def test_a_step_is_no_larger_than_the_transcript(start: Path, transcript: Path) -> None:
     """Behind a gate a few answers may be all there is; the audit must not end after the queries are paid."""
-    config: Any = learner(start, Fitting(batch_size=32))._config(transcript, between_rounds=False)
+    config: Any = learner(start, Fitting(batch_size=32)).training_config(transcript, between_rounds=False)
     assert config.optimisation.batch_size == 3
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.metric_names import ARROWS
 from cxrlab.core.terminal import terminal_safe
-from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig, ExtractConfig
 from cxrlab.extraction.detection.config import DetectConfig
 
 

@@ -1,8 +1,7 @@
-"""Pictures without a chest, each with a short normal report: what teaches a model to answer such pictures blandly.
+"""A training corpus of images without a chest, each with a short normal report.
 
-Report models of the large kind answer a photograph with a bland, repeated report of a normal image. A small one that
-has seen nothing but chests answers it with anything. A victim that learnt from this corpus too answers like the large
-ones; whether it did is for whoever shows its copies to say.
+Large report models answer a photograph with a short, repeated report of a normal image; a small one trained on chests
+alone answers with arbitrary findings. A victim trained on this corpus too answers like the large ones.
 """
 
 from __future__ import annotations
@@ -20,27 +19,28 @@ from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.scenes import draw_scene
+from cxrlab.extraction.config import check_at_least
 from cxrlab.extraction.pools import square
 from cxrlab.findings.cases import CaseConfig, draw_patient
 from cxrlab.findings.narrator import narrate
 
-DRAWING = 1  # raised whenever the same settings give other pictures or words; it stands in every card
+DRAWING = 1  # raised whenever the same settings give other images or words; it is in every card
 LEXICON = "A"
 MOST_WORDS = 45
-# Normal visits that are told for each report that is wanted; most of them come out longer, or as one that is there.
+# Normal visits that are tried per report; most give a longer report, or one that was found already.
 _TRIES = 200
 
 
 @dataclass(frozen=True)
 class OutOfDomainConfig:
-    """A corpus of grey pictures without any chest, each with a short report of a normal image.
+    """A corpus of grey images without any chest, each with a short report of a normal image.
 
     Args:
-        n: Number of pictures.
-        size: Side of the square pictures in pixels, 32 to 2048.
+        n: Number of images.
+        size: Side of the square images in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        reports: Different reports among all pictures; a few, since bland answers repeat themselves.
-        workers: Processes; 0 means one per core, the most there can be.
+        reports: Different reports among all images; a few, since such answers repeat themselves.
+        workers: Processes; 0 for one per core, which is the most.
     """
 
     n: int = 1000
@@ -50,15 +50,13 @@ class OutOfDomainConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("n", 1), ("size", 32), ("seed", 0), ("reports", 1), ("workers", 0)):
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least {low}.")
+        check_at_least(self, n=1, size=32, seed=0, reports=1, workers=0)
         if self.size > 2048:
             raise ConfigError(f"size={self.size} is not usable; give a whole number from 32 to 2048.")
 
 
 def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Corpus:
-    """Make or continue the corpus in the folder `out`; every study is frontal and of the train split."""
+    """Make or resume the corpus in the folder `out`; every study is frontal and of the train split."""
     reports = normal_reports(config.seed, config.reports)
     card = Card(
         name="bland",
@@ -79,12 +77,7 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
 
 
 def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
-    """Different normal reports of at most 45 words, as lexicon A tells a first visit without any finding.
-
-    Args:
-        seed: Decides patients and words.
-        count: How many.
-    """
+    """`count` different normal reports of at most 45 words, of first visits without any finding, in lexicon A."""
     found: dict[str, Report] = {}
     for number in range(_TRIES * count):
         name = f"bland{number:06d}"
@@ -92,11 +85,10 @@ def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
         report = narrate(visit, seed, name, LEXICON).report
         text = report.findings or ""
         if 0 < len(text.split()) <= MOST_WORDS:
-            # Why the image was taken is a patient's; a picture of a tree has none.
             found.setdefault(text, Report(findings=text, impression=report.impression))
         if len(found) == count:
             return tuple(found.values())
-    raise ConfigError(f"reports={count} is more than can be told in {MOST_WORDS} words; {len(found)} were found.")
+    raise ConfigError(f"reports={count} is too many: only {len(found)} different ones have {MOST_WORDS} words or less.")
 
 
 def _id(number: int) -> str:
@@ -108,11 +100,9 @@ def _ids(number: int) -> tuple[str, ...]:
 
 
 def _draw(seed: int, size: int, reports: tuple[Report, ...], number: int) -> tuple[NewStudy, ...]:
-    # A seed of its own: neither a corpus of scenes nor a pool of the same seed shows these pictures.
+    # A derived seed: no corpus of scenes and no pool of the same seed has these images.
     scene = draw_scene(stream_key(seed, "bland", "scenes"), number, size)
-    told = reports[int(generator(seed, "bland", "report", number).integers(len(reports)))]
-    path = f"images/{_id(number)}.png"
-    study = Study(
-        id=_id(number), patient=_id(number), images=(ImageFile(path, View.FRONTAL),), sections=told, split="train"
-    )
+    report = reports[int(generator(seed, "bland", "report", number).integers(len(reports)))]
+    name, path = _id(number), f"images/{_id(number)}.png"
+    study = Study(id=name, patient=name, images=(ImageFile(path, View.FRONTAL),), sections=report, split="train")
     return (NewStudy(study, {path: encode_png(square(scene.image, size))}),)

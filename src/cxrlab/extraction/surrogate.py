@@ -1,14 +1,13 @@
-"""What was asked and answered, as a corpus that a surrogate can learn from.
+"""Surrogates: write the victim's answers as a training corpus, and fine-tune a LLaVA on it.
 
-A picture stands for an image and the victim's words for its report. Where answers are learnt in several wordings, each
-wording is a study of its own with the same picture.
+Where answers are learnt in several wordings, each wording is a study of its own with the same image.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class EmptyTranscript(DataError):
-    """No answer of a transcript says anything of an image."""
+    """No answer of a transcript states anything about an image."""
 
 
 def write_transcript(
@@ -45,31 +44,38 @@ def write_transcript(
     rewrite: bool = False,
     seed: int = 0,
 ) -> Corpus:
-    """Make the corpus, or find it made.
+    """Write the training corpus of answered queries; a complete one is left as it is.
 
     Args:
-        queries: Answered ones; what says nothing of an image, such as a refusal, is left out.
-        run: Run folder with the pictures.
+        queries: Answers that state nothing about an image, such as refusals, are left out.
+        run: Run folder with the images; the corpus links to them by a relative path, since both move together.
         out: Folder of the corpus.
-        victim: Who answered.
+        victim: Name of the victim, for the card.
         wordings: Wordings of each answer.
         repeats: Most queries with the same answer, the first ones; all when None.
         rewrite: The victim's own words are left out, and all wordings are new.
-        seed: Decides the other wordings.
+        seed: Of the other wordings.
     """
-    told = _without_repeats([query for query in queries if report_content(query.report).has_statements], repeats)
-    if not told:
+    from cxrlab.extraction.evasion import rewrite as reworded
+
+    kept, answers = [], Counter[str]()
+    for query in queries:
+        if report_content(query.report).has_statements:
+            answers[query.report] += 1
+            if repeats is None or answers[query.report] <= repeats:
+                kept.append(query)
+    if not kept:
         raise EmptyTranscript(
-            f"none of {len(queries)} answers says anything of an image; there is nothing to learn from."
+            f"None of {len(queries)} answers states anything about an image; there is nothing to learn from."
         )
     card = Card(
         name="transcript",
-        source=f"Pictures that were put to {victim}, with its answers.",
+        source=f"Images that were sent to {victim}, with its answers.",
         licence="For the audit of that model alone.",
         settings={
-            "queries": len(told),
-            "first": told[0].number,
-            "last": told[-1].number,
+            "queries": len(kept),
+            "first": kept[0].number,
+            "last": kept[-1].number,
             "wordings": wordings,
             "repeats": repeats,
             "rewrite": rewrite,
@@ -77,49 +83,27 @@ def write_transcript(
         },
     )
     with CorpusWriter(out, card) as writer:
-        _reach(out / PICTURES, run / PICTURES)
-        if not writer.complete:
-            for query in told:
-                for study in _studies(query, wordings, rewrite, seed):
-                    if study.id not in writer:
-                        writer.add(study)
+        link, target = out / PICTURES, os.path.relpath(run / PICTURES, out)
+        try:
+            if not (link.is_symlink() and os.readlink(link) == target):
+                link.unlink(missing_ok=True)
+                link.symlink_to(target, target_is_directory=True)
+        except OSError as error:
+            raise os_error(error, link) from error
+        wanted = [] if writer.complete else [(query, number) for query in kept for number in range(wordings)]
+        for query, number in wanted:
+            name = f"q{query.number:06d}"
+            own = number == 0 and not rewrite
+            study = Study(
+                id=name + (f"_{number}" if number else ""),
+                patient=name,
+                split="train",
+                images=(ImageFile(f"{PICTURES}/{query.sha256}.png", View.FRONTAL),),
+                sections=Report(findings=query.report if own else reworded(query.report, seed + number)),
+            )
+            if study.id not in writer:
+                writer.add(study)
     return writer.finish()
-
-
-def _reach(place: Path, pictures: Path) -> None:
-    """Let a transcript reach the pictures of its run, by the way from the one to the other: both move together."""
-    way = os.path.relpath(pictures, place.parent)
-    try:
-        if not (place.is_symlink() and os.readlink(place) == way):
-            place.unlink(missing_ok=True)
-            place.symlink_to(way, target_is_directory=True)
-    except OSError as error:
-        raise os_error(error, place) from error
-
-
-def _without_repeats(queries: Sequence[Query], most: int | None) -> list[Query]:
-    seen: Counter[str] = Counter()
-    kept = []
-    for query in queries:
-        seen[query.report] += 1
-        if most is None or seen[query.report] <= most:
-            kept.append(query)
-    return kept
-
-
-def _studies(query: Query, wordings: int, rewrite: bool, seed: int) -> Iterator[Study]:
-    from cxrlab.extraction.evasion import rewrite as retold
-
-    for number in range(wordings):
-        own = number == 0 and not rewrite
-        text = query.report if own else retold(query.report, seed + number)
-        yield Study(
-            id=f"q{query.number:06d}" + (f"_{number}" if number else ""),
-            patient=f"q{query.number:06d}",
-            split="train",
-            images=(ImageFile(f"{PICTURES}/{query.sha256}.png", View.FRONTAL),),
-            sections=Report(findings=text),
-        )
 
 
 PARTS = "parts:"
@@ -129,28 +113,19 @@ LARGE_RATE, SMALL_RATE = 1e-5, 3e-3
 
 
 class Learner(Protocol):
-    """Whoever can make a copy out of a transcript."""
+    """Trains surrogates."""
 
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> Any:
-        """A new copy: writes reports (`generate`) and, for alignment, tells `losses(images, reports)`.
+        """Train on the corpus `transcript` in the run folder `out`: a model with `answers` and, to align, `losses`.
 
-        Args:
-            transcript: Folder of the corpus.
-            out: Run folder of this fit.
-            between_rounds: Whether it serves to make pictures, and is not the copy in the end.
+        `between_rounds` marks a surrogate that moves images and is not the final copy.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A surrogate by name, taken apart as trainings want it.
-
-    Args:
-        start: A whole LLaVA, or None.
-        encoder: Vision vision encoder, where there is no start.
-        language_model: Language model, likewise.
-    """
+    """A surrogate by name: a whole LLaVA (`start`), or a vision encoder and a language model."""
 
     start: str | None = None
     encoder: str | None = None
@@ -164,7 +139,7 @@ def parse_surrogate(name: str) -> Parts:
     vision_encoder, plus, language = name.removeprefix(PARTS).partition("+")
     if not plus or not vision_encoder or not language:
         raise ConfigError(
-            f"surrogate '{name}' names no two parts; write parts:VISION_ENCODER+LANGUAGE_MODEL, such as "
+            f"surrogate='{name}' does not name two parts; write parts:VISION_ENCODER+LANGUAGE_MODEL, such as "
             "parts:builtin:encoder+builtin:general."
         )
     return Parts(encoder=vision_encoder, language_model=language)
@@ -172,14 +147,7 @@ def parse_surrogate(name: str) -> Parts:
 
 @dataclass(frozen=True)
 class LlavaLearner:
-    """Fine-tunes a LLaVA on the transcript, from the same start every time.
-
-    Args:
-        name: Of the surrogate.
-        fitting: How.
-        seed: Of new weights and order.
-        loading: How the copy is opened afterwards.
-    """
+    """Fine-tunes the LLaVA `name` on a transcript, from the same start every time."""
 
     name: str
     fitting: Fitting
@@ -187,20 +155,15 @@ class LlavaLearner:
     loading: LoadSettings
 
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
-        """The copy, opened; a stopped training goes on, a finished one is opened again."""
+        """The trained copy; an interrupted training is resumed, a finished one loaded."""
+        from cxrlab.models.hf.model import HfModel
         from cxrlab.training.report_training import finetune
 
-        finetune(self._config(transcript, between_rounds), out)
-        return self.open(out)
-
-    def open(self, out: Path) -> HfModel:
-        """The copy that a fit has left in its run folder."""
-        from cxrlab.models.hf.model import HfModel
-
+        finetune(self.training_config(transcript, between_rounds=between_rounds), out)
         return HfModel.load(str(out / CHECKPOINT), loading=self.loading)
 
     def untouched(self, out: Path) -> str:
-        """The name of the surrogate as it was before any query; parts are put together in `out`."""
+        """The name of the surrogate before training; parts are combined into a checkpoint in `out`."""
         from cxrlab.models.model_card import ModelCard
         from cxrlab.training.llava import load_start, start_model_name
         from cxrlab.training.report_training import save_llava
@@ -216,12 +179,13 @@ class LlavaLearner:
             write_folder(folder, lambda to: save_llava(to, start.model, start.processor, card, "float32"))
         return f"hf:{folder}"
 
-    def _config(self, transcript: Path, between_rounds: bool) -> Any:
+    def training_config(self, transcript: Path, *, between_rounds: bool) -> Any:
+        """Settings of the fine-tuning on a transcript; the batch is no larger than the transcript."""
         from cxrlab.data.corpus import load_corpus
         from cxrlab.training.config import FinetuneConfig, Optimisation
 
         fitting, parts = self.fitting, parse_surrogate(self.name)
-        samples = len(load_corpus(transcript).ids("train"))  # few, where most was refused: a smaller step then
+        samples = len(load_corpus(transcript).ids("train"))
         steps = fitting.round_steps if between_rounds and fitting.round_steps else fitting.steps
         return FinetuneConfig(
             data=transcript,
@@ -248,14 +212,14 @@ class LlavaLearner:
 
     @property
     def learning_rate(self) -> float:
-        """That of the settings, or the one that fits the size of the surrogate."""
+        """That of the settings, or the default for the size of the surrogate."""
         if self.fitting.learning_rate is not None:
             return self.fitting.learning_rate
-        return LARGE_RATE if _weights(self.name, self.loading) >= _BILLION else SMALL_RATE
+        return LARGE_RATE if count_weights(self.name, self.loading) >= _BILLION else SMALL_RATE
 
 
-def _weights(name: str, loading: LoadSettings) -> int:
-    """About how many weights a surrogate has, what it stands on included: half the bytes of its files."""
+def count_weights(name: str, loading: LoadSettings) -> int:
+    """Approximate number of weights of a surrogate, base models of adapters included: half the bytes of its files."""
     from cxrlab.models.hf.adapters import lineage, resolve
     from cxrlab.models.local_files import locate
     from cxrlab.training.llava import start_model_name

@@ -27,7 +27,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
-from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig
 from cxrlab.studies.corpora import pool_with_folders, with_folders
 from cxrlab.studies.engine import (
     CACHE,
@@ -208,7 +208,7 @@ class ExtractionStudy(StudyRecipe):
             "detect": Kind(
                 "cxrlab.extraction.detection.config:DetectConfig", "cxrlab.extraction.detection.detect:detect"
             ),
-            "defend": Kind("cxrlab.extraction.defence.config:DefendConfig", "cxrlab.extraction.defence.defend:defend"),
+            "defend": Kind("cxrlab.extraction.config:DefendConfig", "cxrlab.extraction.defence.defend:defend"),
         }
     )
 

@@ -10,8 +10,7 @@ from corpora import toy_corpus
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
 from cxrlab.core.json_values import dumps
-from cxrlab.extraction.config import PaperDecoding
-from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig, PaperDecoding
 from cxrlab.extraction.defence.defend import FOLDER, Plan, attack_config, audit_attack, overrides, paired_loss
 from cxrlab.extraction.records import Price
 from cxrlab.models.load_settings import LoadSettings

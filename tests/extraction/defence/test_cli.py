@@ -13,7 +13,7 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_values import dumps
-from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig
 from cxrlab.extraction.defence.watermark import Watermark
 
 KEY = b"a key of the tests, 24 b"

@@ -14,10 +14,9 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.data.corpus import Corpus
-from cxrlab.extraction.config import DefenceSettings
+from cxrlab.extraction.config import DefenceSettings, DefendConfig
 from cxrlab.extraction.defence import base as room
 from cxrlab.extraction.defence.base import DEFENCES, Defence, DefenceRejected
-from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.defence.defend import Plan, defend, overrides
 from cxrlab.extraction.defence.watermark import Watermark
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cxrlab.cli import extraction
-from cxrlab.extraction.defence.config import DefendConfig
+from cxrlab.extraction.config import DefendConfig
 from cxrlab.extraction.defence.defend import loss
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
 from cxrlab.render.protection import review

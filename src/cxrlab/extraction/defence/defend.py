@@ -30,9 +30,8 @@ from cxrlab.data.images import grey_image
 from cxrlab.evaluation.generate import Images, ReportGenerator, generate_predictions, select_studies
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score_inputs import read_predictions, read_references
-from cxrlab.extraction.config import DefenceSettings, FidelityConfig, PaperDecoding
+from cxrlab.extraction.config import DefenceSettings, DefendConfig, FidelityConfig, PaperDecoding
 from cxrlab.extraction.defence.base import Defence, DefendedResponse, SafetyReport, check_on_benign, open_defence
-from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.defence.defences import Gate, Quota, accounts_needed, benign_share_refused
 from cxrlab.extraction.defence.security_summary import METRIC, security_summary
 from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_key, watermark_test, with_needs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import SPLITS
+from cxrlab.extraction.config import check_at_least, check_choices
 from cxrlab.extraction.detection.base import DETECTORS
 from cxrlab.extraction.detection.false_alarm_rates import min_scores_for_bound
 from cxrlab.models.load_settings import LoadSettings
@@ -14,17 +15,17 @@ from cxrlab.models.load_settings import LoadSettings
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """How often detectors may be wrong about benign traffic, and how they look at it.
+    """Bounds on false alarms, and sizes of detectors.
 
     Args:
         image_bound: Share of benign images that may be flagged, at most, with 95 % confidence; needs about 4.5/bound
             images, of which two thirds set the threshold.
-        account_bound: Share of benign accounts that may ring the alarm.
-        account_queries: Queries after which a watch on an account begins anew; the bound by account is for so many.
+        account_bound: Share of benign accounts that may raise an alarm.
+        account_queries: Queries after which the state of an account is reset; the bound per account is for so many.
         accounts: Benign accounts drawn to set a threshold, and again to measure false alarms on held-out images.
         window: Queries that mmd compares with benign ones at a time.
         reference: Benign images that mmd compares with, at most.
-        least: Distances that prada waits for.
+        least: Fewest distances for a score of prada.
         planes: Random planes whose sides are the cells of coverage; 2^planes cells.
     """
 
@@ -41,12 +42,9 @@ class DetectorSettings:
         for name in ("image_bound", "account_bound"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is no share; give a number above 0 and below 1.")
-        lowest = {"account_queries": 12, "accounts": 1, "window": 4, "reference": 10, "least": 6, "planes": 1}
-        for name, low in lowest.items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least {low}.")
+        check_at_least(self, account_queries=12, accounts=1, window=4, reference=10, least=6, planes=1)
         if self.planes > 62:
-            raise ConfigError(f"planes={self.planes} gives more cells than can be numbered; give at most 62.")
+            raise ConfigError(f"planes={self.planes} is not usable; give at most 62.")
         for name in ("window", "least"):
             if getattr(self, name) >= self.account_queries:
                 raise ConfigError(
@@ -62,23 +60,23 @@ class DetectorSettings:
 
 @dataclass(frozen=True)
 class DetectConfig:
-    """How soon a stream of queries is recognised as an attempt to copy the model.
+    """How soon a stream of queries is detected as an attempt to copy the model.
 
-    Thresholds come from benign images alone; no detector ever sees an attack before it is measured.
+    Thresholds come from benign images alone; no detector sees an attack before it is measured.
 
     Args:
-        benign: Folder of a corpus whose images stand for honest traffic.
-        stream: Run folders of extractions, whose ledgers hold what was asked; or corpora, asked image by image.
-        detectors: Any of prada, mmd, coverage (by account), chest-gate, perturbation (by image).
+        benign: Corpus folder whose images stand for benign traffic.
+        stream: Run folders of extractions, whose ledgers hold the queries; or corpora, queried image by image.
+        detectors: Any of prada, mmd, coverage (per account), chest-gate, perturbation (per image).
         encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder or hf:FOLDER; pixels takes
-            small pictures as vectors, none does without, which leaves the detectors by image.
-        calibrate: Splits of the corpus that thresholds are set on.
+            small images as vectors; none allows only the detectors per image.
+        calibrate: Splits of the corpus on which thresholds are set.
         held_out: Split on which false alarms are measured.
-        n: Images drawn with the seed from the splits to calibrate, and as many from the held-out one, at most; all when
-            left out.
-        metric: Quality of the copy that is told beside the moment of detection.
+        n: Images drawn with the seed from the splits to calibrate, and as many from the held-out one, at most; all if
+            null.
+        metric: Quality of the copy that is reported beside the moment of detection.
         batch_size: Images that are embedded at once.
-        seed: Decides images, accounts and planes.
+        seed: Of images, accounts and planes.
         detector: Bounds and sizes.
         loading: How the encoder is loaded.
     """
@@ -102,10 +100,7 @@ class DetectConfig:
             ("calibrate", self.calibrate, SPLITS),
             ("held_out", (self.held_out,), SPLITS),
         ):
-            for name in given:
-                if name not in known:
-                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{did_you_mean(name, known)} "
-                                      f"There are: {', '.join(known)}.")  # fmt: skip
+            check_choices(setting, given, known)
             if not given or len(set(given)) < len(given):
                 raise ConfigError(f"{setting} is empty or names something twice; name each once.")
         if self.held_out in self.calibrate:
@@ -113,7 +108,4 @@ class DetectConfig:
                 f"calibrate={','.join(self.calibrate)} sets thresholds on the split held_out={self.held_out}, which "
                 "measures how well they hold; take it out of the first, or name another as the second."
             )
-        for name, low in (("n", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        check_at_least(self, n=1, batch_size=1, seed=0)
