@@ -15,10 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, state
-from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.compare import compare
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import number_at, over_seeds
@@ -187,11 +186,7 @@ class Ablations(StudyRecipe):
     def prepare(self, run: Run) -> None:
         """Train nothing when there is nothing to score on."""
         super().prepare(run)
-        folder = self.corpora[self.config.test]
-        if not load_corpus(folder).ids("test"):
-            raise DataError(
-                f"the corpus '{self.config.test}' ({folder}) has no study in its test split; take a larger one."
-            )
+        self.check_splits(self.config.test, ["test"])
 
     def measured(self, trial: Trial) -> Mapping[str, Any]:
         """Number of test studies, and value, interval and studies with a value of each metric."""

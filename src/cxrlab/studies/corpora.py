@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import parse_group, raise_problems
-from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
+from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.tables import load_reference
 
 # Kind of corpus → module:class of its settings, and module:function that makes it.
@@ -57,15 +57,6 @@ def corpus_folders(corpora: Mapping[str, Any], out: Path) -> dict[str, Path]:
         folders[name] = out / name
     raise_problems(problems)
     return folders
-
-
-def absent_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> list[DataError]:
-    """One error for each corpus that is given as a folder and does not exist."""
-    return [
-        DataError(f"corpora, '{name}': the folder {folders[name]} does not exist.")
-        for name, row in corpora.items()
-        if isinstance(row, str) and not folders[name].is_dir()
-    ]
 
 
 def make_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> None:

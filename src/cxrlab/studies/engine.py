@@ -30,9 +30,10 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.tables import load_reference
 from cxrlab.core.terminal import track
+from cxrlab.data.corpus import load_corpus
 from cxrlab.data.parallel import follow_parent, worker_count
 from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies.corpora import absent_corpora, corpus_folders, make_corpora, with_folders
+from cxrlab.studies.corpora import corpus_folders, make_corpora, with_folders
 
 CORPORA, TRIALS, SUMMARY, CHECKPOINT, CACHE = "corpora", "trials.jsonl", "summary.json", "checkpoint", "cache"
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -117,7 +118,16 @@ class StudyConfig:
 
     def chosen(self) -> dict[str, Any]:
         """The variants by name, every setting checked; one `ConfigError` lists all problems."""
-        return checked_rows(self.variant_class, self.variants, "variants")
+        return self.checked_rows("variants", self.variant_class)
+
+    def checked_rows(self, setting: str, cls: type[Any]) -> dict[str, Any]:
+        """Rows of a setting by name, as records of `cls`; one `ConfigError` lists all problems."""
+        found, problems = {}, []
+        for name, values in getattr(self, setting).items():
+            found[name], wrong = parse_group(cls, values, f"{setting}, '{name}'")
+            problems += wrong
+        raise_problems(problems)
+        return found
 
     def check_names(self, setting: str, names: Iterable[Any]) -> None:
         """Refuse names that cannot be folder names."""
@@ -128,16 +138,6 @@ class StudyConfig:
         """Refuse a setting whose value is no corpus of the list."""
         if (name := getattr(self, setting)) not in self.corpora:
             raise ConfigError(f"{setting}='{name}' is no corpus of the list.{did_you_mean(name, self.corpora)}")
-
-
-def checked_rows(cls: type[Any], rows: Mapping[str, Any], setting: str) -> dict[str, Any]:
-    """Rows of a setting by name, as records of `cls`; one `ConfigError` lists all problems."""
-    found, problems = {}, []
-    for name, values in rows.items():
-        found[name], wrong = parse_group(cls, values, f"{setting}, '{name}'")
-        problems += wrong
-    raise_problems(problems)
-    return found
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,6 +233,15 @@ class StudyRecipe(ABC):
         """Run a part: a stopped one is continued, one that is finished with these settings is kept."""
         load_reference(self.kinds[part.kind].run)(part.config, self.out / part.folder)
 
+    def check_splits(self, corpus: str, splits: Iterable[str]) -> None:
+        """Refuse a corpus of the study that has no study in one of these splits."""
+        loaded = load_corpus(folder := self.corpora[corpus])
+        for split in splits:
+            if not loaded.ids(split):
+                raise DataError(
+                    f"the corpus '{corpus}' ({folder}) has no study in its {split} split; take a larger one."
+                )
+
     def make_folder(self, folder: str) -> None:
         """Make the part with this folder, in a process that was started for it."""
         self.make(self.part(folder))
@@ -256,7 +265,6 @@ class StudyRecipe(ABC):
             folder: Run folder within the study, for a new part.
             given: The user's settings, as YAML gives them.
             own: Settings of the study, which the user may not give.
-            seed: Of the trial.
             place: What the settings are, for messages ("train of 'dpo'").
             needs: Folders of the parts that must be made before it; those that its settings mention when None.
             key: What makes two parts the same; all settings when None.
@@ -311,7 +319,11 @@ def _mentions(value: Any, folder: Path) -> bool:
 
 def missing_inputs(recipe: StudyRecipe) -> list[CxrlabError]:
     """Corpora and models that a study names and that are not there; what it makes itself is not missing."""
-    missing: list[CxrlabError] = list(absent_corpora(recipe.corpus_rows(), recipe.corpora))
+    missing: list[CxrlabError] = [
+        DataError(f"corpora, '{name}': the folder {recipe.corpora[name]} does not exist.")
+        for name, row in recipe.corpus_rows().items()
+        if isinstance(row, str) and not recipe.corpora[name].is_dir()
+    ]
     named = {name for part in recipe.parts for name in _named_models(plain(part.config))}
     for name in sorted(named):
         if not Path(name.removeprefix("hf:")).is_relative_to(recipe.out):

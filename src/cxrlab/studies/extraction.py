@@ -26,21 +26,9 @@ from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
-from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.config import DefendConfig
 from cxrlab.studies.corpora import pool_with_folders, with_folders
-from cxrlab.studies.engine import (
-    CACHE,
-    CHECKPOINT,
-    SUMMARY,
-    Kind,
-    Part,
-    StudyConfig,
-    StudyRecipe,
-    Trial,
-    checked_rows,
-    merged,
-)
+from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import PAIRED_METHOD, number_at, over_seeds, paired_seeds, value_at
 
 TABLE, RESULT = "extraction_seeds.json", "extraction.json"
@@ -165,7 +153,7 @@ class ExtractionStudyConfig(StudyConfig):
 
     def checked_tables(self) -> dict[str, StudyTable]:
         """The tables by title; one `ConfigError` lists all problems."""
-        return checked_rows(StudyTable, self.tables, "tables")
+        return self.checked_rows("tables", StudyTable)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -323,11 +311,10 @@ class ExtractionStudy(StudyRecipe):
         from cxrlab.extraction.preflight import pictures_needed
 
         super().prepare(run)
-        corpus = load_corpus(folder := self.corpora[self.config.data])
+        attacks = [part.config for part in self.parts if part.kind == "extract"]
+        self.check_splits(self.config.data, dict.fromkeys(config.split for config in attacks))
         needed: dict[tuple[str, int], int] = {}
-        for config in (part.config for part in self.parts if part.kind == "extract"):
-            if not corpus.ids(config.split):
-                raise DataError(f"the corpus {folder} has no study in its {config.split} split; take a larger one.")
+        for config in attacks:
             key = config.pool, config.size
             needed[key] = max(needed.get(key, 0), pictures_needed(config))
         for (pool, size), count in needed.items():
@@ -431,12 +418,7 @@ class ExtractionStudy(StudyRecipe):
 
 
 def extraction_table(config: ExtractionStudyConfig, trials: Sequence[Record]) -> dict[str, Any]:
-    """Content of extraction_seeds.json without its comparisons: every variant's figures, mean and per seed.
-
-    Args:
-        config: Settings.
-        trials: Lines of trials.jsonl: variant, seed, folder and content of extraction.json.
-    """
+    """Content of extraction_seeds.json without its comparisons, from the lines of trials.jsonl."""
     by_id = {(str(trial["variant"]), int(trial["seed"])): trial for trial in trials}
     variants = config.chosen()
     first = by_id[next(iter(variants)), config.seeds[0]]["extraction"]
@@ -455,7 +437,7 @@ def extraction_table(config: ExtractionStudyConfig, trials: Sequence[Record]) ->
 
 
 def _variant_row(config: ExtractionStudyConfig, variant: ExtractionVariant, trials: Sequence[Record]) -> dict[str, Any]:
-    """One row: what was asked, what the copy came to, what the queries brought and cost."""
+    """One row: the settings of the attack, the figures of the copy, the answers and the cost of the queries."""
     found = [trial["extraction"] for trial in trials]
     rounds = sorted({key for one in found for key in value_at(one, "transcript", "rounds") or {}})
     budgets = sorted({int(key) for one in found for key in one["curve"]})
@@ -536,12 +518,7 @@ def pairwise_row(a: str, b: str, found: Sequence[Record], seeds: Sequence[int]) 
 
 
 def join_defences(runs: Sequence[Path], out: Path) -> None:
-    """Defences that were measured one by one as one table with one recommendation, as `defend` writes it.
-
-    Args:
-        runs: Their run folders, each with one defence against the same attack; nothing is written for none.
-        out: Run folder of the table.
-    """
+    """Join runs of one defence each, against the same attack, into one table with one recommendation, as `defend` does."""
     from cxrlab.extraction.defence.defend import DEFENCE
     from cxrlab.extraction.defence.security_summary import security_summary
 

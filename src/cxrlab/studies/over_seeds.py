@@ -23,6 +23,7 @@ from cxrlab.metrics.tally import Matrix
 
 PAIRED_METHOD = "seeds and patients drawn with replacement, 95 %"
 TRIALS, LEVEL = 1000, 0.95
+_PAIRED = ("difference", "low", "high", "p")
 Pair = tuple[ScoredRun, ScoredRun]
 
 
@@ -47,14 +48,14 @@ def over_seeds(values: Iterable[float | None]) -> dict[str, Any]:
 
 
 def value_at(record: Any, *keys: str) -> Any:
-    """The value under parse_group keys; None where one of them is absent."""
+    """The value under nested keys; None where one of them is absent."""
     for key in keys:
         record = record.get(key) if isinstance(record, Mapping) else None
     return record
 
 
 def number_at(record: Any, *keys: str) -> float:
-    """The number under parse_group keys; not-a-number where one of them is absent."""
+    """The number under nested keys; not-a-number where one of them is absent."""
     return nan_if_none(value_at(record, *keys))
 
 
@@ -87,13 +88,10 @@ def paired_seeds(pairs: Sequence[Pair], seeds: Sequence[int], names: Sequence[st
     found = {}
     for place, name in enumerate(names):
         rows = [one[place] for one in tested]
-        by_seed = [
-            {
-                **{"seed": seed, "against": row.a, "value": row.b, "difference": row.difference},
-                **{"low": row.low, "high": row.high, "p": row.p, "excludes_zero": excludes_zero(row.low, row.high)},
-            }
-            for seed, row in zip(seeds, rows, strict=True)
-        ]
+        by_seed = []
+        for seed, row in zip(seeds, rows, strict=True):
+            values = {"seed": seed, "against": row.a, "value": row.b, **{k: getattr(row, k) for k in _PAIRED}}
+            by_seed.append({**values, "excludes_zero": excludes_zero(row.low, row.high)})
         difference = over_seeds(row.difference for row in rows)
         pooled = _pooled(pairs, name, rows, *resampled[place])
         found[name] = plain({"by_seed": by_seed, "difference": difference, **pooled})
@@ -136,14 +134,8 @@ def _pooled(
     )
     gap, ratio = mean.minus(base), mean.over(base)
     change, factor = gap.estimate(LEVEL), ratio.estimate(LEVEL)
+    pooled = {"value": gap.value, "low": change.low, "high": change.high, "excludes_zero": excludes_zero(*change.ends)}
     return {
-        "pooled": {
-            **{"value": gap.value, "low": change.low, "high": change.high},
-            **{
-                "excludes_zero": excludes_zero(*change.ends),
-                "seeds": len(rows),
-                "patients": len(set().union(*defined)),
-            },
-        },
+        "pooled": {**pooled, "seeds": len(rows), "patients": len(set().union(*defined))},
         "ratio": {"value": ratio.value, "low": factor.low, "high": factor.high},
     }

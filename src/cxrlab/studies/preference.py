@@ -24,7 +24,6 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.runs import Run
-from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import excludes_zero, number_at, over_seeds
@@ -205,11 +204,8 @@ class PreferenceStudy(StudyRecipe):
     def prepare(self, run: Run) -> None:
         """Train nothing when there is nothing to learn from, to select by or to measure."""
         super().prepare(run)
-        corpus = load_corpus(folder := self.corpora[self.config.data])
         selects = any(part.config.validation.n for part in self.parts if part.kind == "train")
-        for split in ("train", *(("val",) if selects else ()), "test"):
-            if not corpus.ids(split):
-                raise DataError(f"the corpus {folder} has no study in its {split} split; take a larger one.")
+        self.check_splits(self.config.data, ("train", *(("val",) if selects else ()), "test"))
 
     def make(self, part: Part) -> None:
         """Run a part; a judge that prefers nothing is an error."""
@@ -271,9 +267,6 @@ def alignment_table(
     """Content of preferences.json: each variant's figures, as mean with Student's interval over seeds.
 
     Args:
-        variants: By name.
-        seeds: Of the study.
-        metrics: Columns.
         trials: Lines of trials.jsonl: variant, seed, summary of the pairs and content of preference.json.
     """
     by_id = {(str(trial["variant"]), int(trial["seed"])): trial for trial in trials}
@@ -347,8 +340,6 @@ def robustness_table(
     """Content of robustness_seeds.json.
 
     Args:
-        variants: By name.
-        seeds: Of the study.
         audits: Variant and seed → content of robustness.json of its start ("a") against the aligned model ("b").
 
     Returns:

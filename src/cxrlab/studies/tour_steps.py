@@ -133,13 +133,7 @@ COMPARED: Mapping[str, Callable[[Study], Any]] = MappingProxyType(
 
 
 def round_trip(source: Corpus, imported: Corpus, ids: Path) -> tuple[Preserved, ...]:
-    """Compare each imported study with the one it was exported from.
-
-    Args:
-        source: The corpus that was exported.
-        imported: What the importer of that layout made of it.
-        ids: The export's `ids.csv`: name in the layout, id in the source.
-    """
+    """Compare each imported study with its source; `ids` is the export's ids.csv: name in the layout, id in the source."""
     with ids.open(newline="") as stream:
         rows = list(csv.reader(stream))[1:]
     names = {f"s{name}": plain_cell(source_id) for name, source_id in rows}
