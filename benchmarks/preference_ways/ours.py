@@ -21,8 +21,8 @@ from cxrlab.preference.losses import PreferenceLoss
 from cxrlab.training.config import Optimisation
 from cxrlab.training.image_features import open_features
 from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.llava import ReportLoss, add_adapters
-from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, enable_gradient_checkpointing, tokenise
+from cxrlab.training.llava import ReportLoss, add_adapters, enable_gradient_checkpointing
+from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, plan
 

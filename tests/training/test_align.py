@@ -131,7 +131,7 @@ def test_a_whole_model_may_be_the_start(config: AlignConfig, aligned: Path, tmp_
 
 def test_words_without_images_teach_a_projector_nothing(config: AlignConfig) -> None:
     for words in ({"images": False}, {"images": False, "findings_in_prompt": True}):
-        with pytest.raises(ConfigError, match="extra_corpora, 'words': a projector alone learns nothing from words"):
+        with pytest.raises(ConfigError, match="extra_corpora, 'words': a projector alone learns nothing from text"):
             dataclasses.replace(config, extra_corpora={"words": {"data": str(config.data), **words}})
 
 

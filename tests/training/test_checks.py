@@ -14,7 +14,8 @@ from tiny_models import tiny_llava
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import NONE, Augmentation, FinetuneConfig, Optimisation, parse_extra_corpora
-from cxrlab.training.memory import Memory, available_memory, check_context, check_kind, check_memory, estimate
+from cxrlab.training.llava import check_kind
+from cxrlab.training.memory import Memory, available_memory, check_context, check_memory, estimate
 
 CPU = torch.device("cpu")
 
@@ -43,8 +44,8 @@ def test_what_does_not_fit_is_refused_with_figures() -> None:
 def test_a_sample_longer_than_the_model_reads_is_refused() -> None:
     model, _ = tiny_llava()
     with pytest.raises(ConfigError, match="longest sample has 513 tokens .* reads 512; use max_length=512"):
-        check_context(model, Optimisation(), 513)
-    check_context(model, Optimisation(), 512)
+        check_context(model, 513)
+    check_context(model, 512)
 
 
 def test_only_a_llava_is_trained() -> None:
@@ -77,7 +78,7 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
         ({"start": "a", "lora_rank": -1}, "lora_rank=-1"),
         ({"start": "a", "lora_dropout": 1.0}, "lora_dropout=1.0"),
         ({"start": "a", "train_vision_encoder": True, "cache_features": "on"}, "contradict each other"),
-        ({"start": "a", "augmentation": Augmentation()}, "augmentation without train_vision_encoder"),
+        ({"start": "a", "augmentation": Augmentation()}, "augmentation needs train_vision_encoder"),
         ({"start": "a", "n": 0}, "n=0"),
         ({"start": "a", "cache_gb": -1.0}, "cache_gb"),
         ({"start": "a", "extra_corpora": {"x": {"data": "c", "weight": 0}}}, "weight=0"),

@@ -332,7 +332,9 @@ def test_a_loader_has_no_more_workers_than_cores(
 
     monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
     monkeypatch.setattr(trainer, "count", lambda: processes)
-    assert trainer._workers(Optimisation(workers=asked)) == used
+    order = plan([Part(64)], 4, 1.0, 1, 7)
+    made = trainer.arguments(Optimisation(workers=asked), order, Path("steps"))
+    assert made.dataloader_num_workers == used
 
 
 def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -> None:

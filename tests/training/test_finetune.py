@@ -20,7 +20,7 @@ from cxrlab.data.images import load_image
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training import memory, report_dataset
+from cxrlab.training import memory, trainer
 from cxrlab.training.config import Augmentation, ExtraCorpus, FinetuneConfig
 from cxrlab.training.report_training import count_trainable, finetune, select_trainable
 from cxrlab.training.samples import Sample, read_source
@@ -228,7 +228,7 @@ def test_a_run_that_was_killed_after_its_summary_is_ended_not_repeated(
     broken.mkdir(parents=True)
     (broken / "complete").write_text("weights and optimiser are gone already")
     (out / "status.json").write_text('{"state": "running"}')
-    monkeypatch.setattr(report_dataset, "fit", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(trainer, "fit", lambda *_: pytest.fail("trained again"))
     assert finetune(config, out) == finetune(config, tuned)
     assert state(out) == "finished" and not (out / "steps").exists()
 
@@ -283,9 +283,7 @@ def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, t
     }
     done = finetune(dataclasses.replace(config, extra_corpora=also), tmp_path / "run")
     assert done.rows == 3 * len(read_source(ExtraCorpus(config.data)).samples)
-    with pytest.raises(
-        ConfigError, match="extra_corpora, 'words': a language model that is left as it is learns nothing"
-    ):
+    with pytest.raises(ConfigError, match="extra_corpora, 'words': a frozen language model learns nothing"):
         dataclasses.replace(config, extra_corpora=also, train_language=False, lora_rank=0)
 
 

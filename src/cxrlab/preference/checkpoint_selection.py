@@ -30,9 +30,8 @@ from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.config import PreferConfig
 from cxrlab.preference.judges import length_controlled, metric_judge
-from cxrlab.training.fingerprint import tensors_key
 from cxrlab.training.llava import StartModel
-from cxrlab.training.run_folder import RunFolder
+from cxrlab.training.run_folder import RunFolder, tensors_key
 
 BEST = "best.safetensors"
 _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm import LLMConfig
@@ -14,7 +14,8 @@ from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.training.config import Optimisation
+from cxrlab.training.config import OPERATIONAL as TRAINING_OPERATIONAL
+from cxrlab.training.config import AdapterConfig, Optimisation
 
 PAIRS_FILE, UNPAIRED_FILE = "pairs.jsonl", "unpaired.jsonl"  # what `prefer pair` writes
 TIE = 1e-8  # rewards that differ by less count as equal, as in CheXalign
@@ -176,14 +177,7 @@ def _check_least(config: Any, **least: int) -> None:
 
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-OPERATIONAL = (
-    "optimisation.workers",
-    "optimisation.save_every",
-    "cache",
-    "cache_images",
-    "cache_gb",
-    "validation.batch_size",
-)
+OPERATIONAL = (*TRAINING_OPERATIONAL, "validation.batch_size")
 UNPAIRED = "kto"
 # Loss → the strength it has when none is given, and the settings that it heeds beside it.
 LOSSES: Mapping[str, tuple[float, tuple[str, ...]]] = {
@@ -333,63 +327,36 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class PreferConfig:
-    """Preference training: a report model learns to write what was judged better.
+class PreferConfig(AdapterConfig):
+    """Preference training: align a report model with pairs of better and worse reports.
 
     Args:
         data: Corpus folder with the images of the pairs.
+        n: Number of pairs, drawn with the seed; all when left out.
         pairs: Run of `prefer pair`, or a file of pairs; for kto also a file of single reports that are good or bad.
         start: The model to align, which is also the reference: a run of `train finetune`, hf:FOLDER (an adapter is
             allowed) or builtin:NAME.
-        loss: What is minimised.
-        train_projector: Train the projector too.
-        lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
-        lora_alpha: Their scale, divided by the rank.
-        lora_dropout: Share of their inputs that is dropped.
-        prompts: Row of the prompts' table, or a YAML file of that form; that of the start when left out. The start is
+        loss: Which preference loss, and its strength.
+        prompts: Row of the prompts table, or a YAML file of that form; that of the start when left out. The start is
             measured with its own.
-        n: Number of pairs drawn; all when left out.
-        validation: What is looked at while it runs; see optimisation.evaluate_every.
-        measure: What is compared afterwards.
-        optimisation: How the weights are moved; a sample is a pair.
-        cache: Folder for decoded images, features of the frozen encoder and reference log-probabilities, may be shared
-            between runs; RUN/cache when left out.
-        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
+        validation: Evaluation during training; see optimisation.evaluate_every.
+        measure: Comparison of the model before and after.
+        optimisation: Optimiser settings; a sample is a pair.
     """
 
-    data: Path
     pairs: Path
     start: str
+    _: KW_ONLY
     loss: LossSettings = LossSettings()
     train_projector: bool = False
-    lora_rank: int = 64
-    lora_alpha: float = 128.0
     lora_dropout: float = 0.0
     prompts: str | None = None
-    n: int | None = None
     validation: Validation = Validation()
     measure: Measure = Measure()
     optimisation: Optimisation = Optimisation(learning_rate=5e-6, warmup=0.1, batch_size=8)
-    cache: Path | None = None
-    cache_images: Literal["auto", "on", "off"] = "auto"
-    cache_features: Literal["auto", "on", "off"] = "auto"
-    cache_gb: float = 40.0
-
-    train_language: ClassVar[bool] = True  # what `select_trainable` asks of every recipe
-    train_vision_encoder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.n is not None and self.n < 1:
-            raise ConfigError(f"n={self.n} is not usable; give a whole number from 1.")
-        if self.lora_rank < 0 or not self.lora_alpha > 0:
-            raise ConfigError(f"lora_rank={self.lora_rank} with lora_alpha={self.lora_alpha} is not usable; give a "
-                              "rank of at least 0 and an alpha above 0.")  # fmt: skip
-        if not 0.0 <= self.lora_dropout < 1.0:
-            raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
-        if self.cache_gb < 0:
-            raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
+        super().__post_init__()
         if not self.loss.paired and self.optimisation.batch_size < 2:
             raise ConfigError(
                 f"optimisation.batch_size={self.optimisation.batch_size} is not usable; give at least 2 with "

@@ -28,11 +28,11 @@ from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE
 from cxrlab.preference.losses import Text, log_probabilities
-from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.image_features import Features
 from cxrlab.training.images import ArrayStore, ImageFile, Images
 from cxrlab.training.llava import ReportLoss
 from cxrlab.training.report_dataset import ReportDataset
+from cxrlab.training.run_folder import weights_key
 from cxrlab.training.samples import UNREAD, Sample, Source, find_image_file
 from cxrlab.training.trainer import ITEMS
 

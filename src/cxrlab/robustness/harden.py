@@ -118,7 +118,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
 
 def _begin(config: HardenConfig, sight: Sight, learnt: _Chosen, run: RunFolder) -> Hardening:
     """Everything that the steps need; a run that goes on must stand on the same images and weights."""
-    from cxrlab.training.fingerprint import weights_key
+    from cxrlab.training.run_folder import weights_key
 
     images = _open(config, sight, learnt, run)
     run.stand_on({"images": images.key, "weights": weights_key(sight.model)})

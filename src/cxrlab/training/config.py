@@ -1,9 +1,9 @@
-"""How much images are varied in training; the variation itself is in `training/augment.py`."""
+"""Settings of all training stages: optimisation, augmentation, corpora, caches, and one config per stage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,30 +57,30 @@ OPERATIONAL = ("optimisation.workers", "optimisation.save_every", "cache", "cach
 
 @dataclass(frozen=True)
 class Optimisation:
-    """How the weights are moved; the same for every stage.
+    """Optimiser, batches, precision and checkpoints; the same for every stage.
 
     Args:
         learning_rate: Highest learning rate, reached at the end of the warm-up.
         schedule: How the rate falls after the warm-up: cosine or linear (to 0), or constant.
         warmup: Share of all steps in which the rate rises from 0.
         weight_decay: AdamW's decay of weight matrices; biases and norms are spared.
-        clip: Largest norm of the gradient; 0 leaves it as it is.
-        epochs: Passes through the data; parts of one are allowed.
+        clip: Largest norm of the gradient; 0 does not clip.
+        epochs: Passes through the data; fractions are allowed.
         steps: Optimiser steps, in place of epochs.
-        batch_size: Samples a device and forward pass.
-        accumulate: Forward passes a step; the step equals one with a batch so many times as large.
-        precision: float32, or bfloat16 (frozen weights stored in it, trained ones in float32, sums under autocast).
-        gradient_checkpointing: Compute activations twice and keep few of them; saves memory, costs a third of the time.
+        batch_size: Samples per device and forward pass.
+        accumulate: Forward passes per step; the result equals a batch that many times as large.
+        precision: float32, or bfloat16 (frozen weights stored in it, trained ones in float32, autocast).
+        gradient_checkpointing: Recompute activations in the backward pass; saves memory, takes a third more time.
         compiled: Compile the layers of the language model, for long runs on a GPU: a minute's wait, then 1.4 times as
             fast.
-        max_length: Most tokens of a sample, those of the image included; a longer report is cut at its end.
-        group_by_length: Samples of like length share a step, so that little is padding.
-        workers: Processes that read images, at most one per core; 0 reads in the main one.
+        max_length: Most tokens per sample, image tokens included; a longer report is truncated.
+        group_by_length: Put samples of similar length into one step, to save padding.
+        workers: Processes that read images, at most one per core; 0 reads in the main process.
         seed: Decides order, new weights and dropout.
-        deterministic: On a GPU, use algorithms that add in one order; slower. A CPU always does.
+        deterministic: On a GPU, use deterministic algorithms; slower. A CPU always does.
         save_every: Steps between checkpoints.
         log_every: Steps between lines of history.jsonl.
-        evaluate_every: Steps between evaluations, where one is given; only at the end when left out.
+        evaluate_every: Steps between evaluations; only at the end when left out.
     """
 
     learning_rate: float = 1e-4
@@ -121,19 +121,19 @@ class Optimisation:
 
 @dataclass(frozen=True)
 class ExtraCorpus:
-    """A corpus that is learnt from beside the main one.
+    """A further training corpus beside the main one.
 
     Args:
-        data: Its folder.
-        weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
-        text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
-        images: false learns the words alone, without an image.
-        findings_in_prompt: with images: false, put a list of the findings into the prompt in place of the image: the
-            exact findings, or those read from the report where there are none. Without it the text is learnt without
-            a prompt.
-        questions: true learns closed questions about the images in place of reports: of each study one that is answered
-            by yes and one by no, from its exact findings or its labels.
-        prompts: Row of the prompts' table for it; that of the training when left out.
+        data: Corpus folder.
+        weight: Passes through it per pass through the main corpus; 0.5 draws a random half each time.
+        text: Author of the structured text to learn; the source's own text when left out. Pictures without a chest use
+            their caption.
+        images: false trains on the text alone, without an image.
+        findings_in_prompt: With images=false, put a list of the findings into the prompt in place of the image: the
+            exact findings, or those read from the report. Without it the text has no prompt.
+        questions: true trains on closed questions about the images instead of reports: per study one answered by yes
+            and one by no, from its exact findings or its labels.
+        prompts: Row of the prompts table for this corpus; that of the training when left out.
     """
 
     data: Path
@@ -152,11 +152,11 @@ class ExtraCorpus:
                 "findings_in_prompt=true replaces the image and cannot be combined with questions; add images=false."
             )
         if self.questions and (not self.images or self.text is not None):
-            raise ConfigError("questions=true asks about images and learns no text; leave images and text as they are.")
+            raise ConfigError("questions=true asks about images and learns no text; leave out images and text.")
 
 
 def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
-    """The further corpora of a config by name; all problems are told at once."""
+    """The further corpora of a config by name; all problems are reported at once."""
     found: dict[str, ExtraCorpus] = {}
     problems: list[str] = []
     for name, given in values.items():
@@ -169,41 +169,60 @@ def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    """Stage 1: a vision encoder and a text encoder learn to place an image beside its report.
+class TrainingConfig:
+    """Settings of every training.
 
     Args:
-        data: Corpus folder; its train split is learnt.
-        vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or
-            fresh:phantom.
-        text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
-        start: A dual encoder to go on from, hf:FOLDER or builtin:encoder, in place of vision encoder and text encoder.
-        text: Who made the structured text that is learnt; the source's findings when left out.
-        statements: all sentences of a report, or present: those alone that state something present or possible. Which
-            denials a report writes down cannot be seen on the image.
-        extra_corpora: Further corpora, name → {data, weight, text}.
-        n: Number of studies drawn; all when left out.
-        projection_dim: Width of the embedding space that images and reports share.
-        text_head: How a text is read off its tokens: bert (its own pooler and one matrix), or biomedclip (first token
-            and two matrices).
-        image_size: Side of the image in pixels, for a encoder whose own image processor gives another one; the whole
-            image is squeezed to a square and scaled by CLIP's mean and deviation.
-        augmentation: How images are varied.
-        optimisation: How the weights are moved. A step compares batch_size x accumulate x processes pairs with one
-            another, whatever fits through at once; max_length is that of a report alone.
-        cache: Folder for decoded images, may be shared between runs; RUN/cache when left out.
+        data: Corpus folder; its train split is used.
+        n: Number of studies, drawn with the seed; all when left out.
+        cache: Folder for decoded images and whatever else is computed once; runs may share it. RUN/cache when left out.
         cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
     """
 
     data: Path
+    _: KW_ONLY
+    n: int | None = None
+    cache: Path | None = None
+    cache_images: Literal["auto", "on", "off"] = "auto"
+    cache_gb: float = 40.0
+
+    def __post_init__(self) -> None:
+        if self.n is not None and self.n < 1:
+            raise ConfigError(f"n={self.n} is not usable; give a whole number from 1.")
+        if self.cache_gb < 0:
+            raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
+
+
+@dataclass(frozen=True)
+class EncoderConfig(TrainingConfig):
+    """Stage 1: train a vision encoder and a text encoder contrastively on images and their reports.
+
+    Args:
+        vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or
+            fresh:phantom.
+        text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
+        start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of vision_encoder and text_encoder.
+        text: Author of the structured text to learn; the source's findings when left out.
+        statements: all sentences of a report, or only present and possible findings (present). Which findings a report
+            denies cannot be seen on the image.
+        extra_corpora: Further corpora, name → {data, weight, text}.
+        projection_dim: Width of the joint embedding space.
+        text_head: Text pooling: bert (its own pooler and one matrix), or biomedclip (first token and two matrices).
+        image_size: Side of the image in pixels, for an encoder whose image processor gives another size; the image is
+            resized to a square and normalised with CLIP's mean and deviation.
+        augmentation: How images are varied.
+        optimisation: Optimiser settings. A step compares batch_size x accumulate x processes pairs with one another;
+            max_length counts the tokens of a report alone.
+    """
+
+    _: KW_ONLY
     vision_encoder: str | None = None
     text_encoder: str | None = None
     start: str | None = None
     text: str | None = None
     statements: Literal["all", "present"] = "all"
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
-    n: int | None = None
     projection_dim: int = 512
     text_head: Literal["bert", "biomedclip"] = "bert"
     image_size: int | None = None
@@ -211,26 +230,14 @@ class EncoderConfig:
     optimisation: Optimisation = Optimisation(
         learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
     )
-    cache: Path | None = None
-    cache_images: Literal["auto", "on", "off"] = "auto"
-    cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
-        for name in ("n", "projection_dim", "image_size"):
+        super().__post_init__()
+        for name in ("projection_dim", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
-        if self.cache_gb < 0:
-            raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
-        parts = (self.vision_encoder, self.text_encoder)
-        if self.start is None and None in parts:
-            raise ConfigError(
-                "there is no start; give both vision encoder and text_encoder, or start (a dual encoder)."
-            )
-        if self.start is not None and parts != (None, None):
-            raise ConfigError(
-                "start and vision encoder or text_encoder contradict each other; give start alone, or both parts."
-            )
+        _check_start(self.start, vision_encoder=self.vision_encoder, text_encoder=self.text_encoder)
         for name, one in parse_extra_corpora(self.extra_corpora).items():
             if not one.images or one.questions:
                 raise ConfigError(
@@ -241,134 +248,151 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True)
-class AlignConfig:
-    """Stage 2: a new projector between a frozen vision encoder and a frozen language model.
+class ReportConfig(TrainingConfig):
+    """Settings of every training of a report model (a LLaVA); by default its projector alone is trained.
 
     Args:
-        data: Corpus folder; its train split is learnt.
-        encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
-        language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
-        start: In place of both, a whole LLaVA whose projector is trained on: hf:FOLDER or builtin:NAME.
-        text: Who made the structured text that is learnt; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
-        prompts: Row of the prompts' table, or a YAML file of that form.
-        n: Number of studies drawn; all when left out.
-        optimisation: How the weights are moved.
-        cache: Folder for decoded images and features of the frozen encoder, may be shared between runs; RUN/cache when
-            left out.
-        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
+        optimisation: Optimiser settings.
+        cache_features: Compute the features of a frozen vision encoder once per image: auto (up to `cache_gb`), on or
+            off.
     """
 
-    data: Path
+    _: KW_ONLY
+    optimisation: Optimisation = Optimisation()
+    cache_features: Literal["auto", "on", "off"] = "auto"
+
+    @property
+    def train_projector(self) -> bool:
+        """Whether the projector is trained."""
+        return True
+
+    @property
+    def train_language(self) -> bool:
+        """Whether the language model is trained, by adapters or whole."""
+        return False
+
+    @property
+    def train_vision_encoder(self) -> bool:
+        """Whether the vision encoder is trained."""
+        return False
+
+
+@dataclass(frozen=True)
+class AlignConfig(ReportConfig):
+    """Stage 2: train a new projector between a frozen vision encoder and a frozen language model.
+
+    Args:
+        encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
+        language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
+        start: In place of both, a whole LLaVA whose projector is trained further: hf:FOLDER or builtin:NAME.
+        text: Author of the structured text to learn; the source's findings when left out.
+        extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
+        prompts: Row of the prompts table, or a YAML file of that form.
+    """
+
+    _: KW_ONLY
     encoder: str | None = None
     language_model: str | None = None
     start: str | None = None
     text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
-    n: int | None = None
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
-    cache: Path | None = None
-    cache_images: Literal["auto", "on", "off"] = "auto"
-    cache_features: Literal["auto", "on", "off"] = "auto"
-    cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
-        _check_shared(self)
-        _check_images(self, "a projector alone")
+        super().__post_init__()
+        _check_start(self.start, encoder=self.encoder, language_model=self.language_model)
+        _check_images(self.extra_corpora, "a projector alone")
 
 
 @dataclass(frozen=True)
-class FinetuneConfig:
-    """Stage 3: projector and language model learn to write the report for image and indication.
+class AdapterConfig(ReportConfig):
+    """Settings of trainings that adapt the language model, by adapters (LoRA) or whole.
 
     Args:
-        data: Corpus folder; its train split is learnt.
-        start: Where to start: the run of `train align` or of another training, hf:FOLDER of a LLaVA or of an adapter,
-            or builtin:NAME; else `encoder` and `language_model`.
-        encoder: Vision vision encoder, for a start without alignment.
-        language_model: Language model, for a start without alignment.
-        text: Who made the structured text that is learnt; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
-        indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
-        train_vision_encoder: Train the vision encoder too; its features are then not cached.
-        augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
-        train_language: false leaves the language model as it is; lora_rank must then be 0.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
-        lora_alpha: Their scale, divided by the rank.
-        lora_dropout: Share of their inputs that is dropped.
-        prompts: Row of the prompts' table, or a YAML file of that form.
-        n: Number of studies drawn; all when left out.
-        optimisation: How the weights are moved.
-        cache: Folder for decoded images and features of the frozen encoder, may be shared between runs; RUN/cache when
-            left out.
-        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
+        lora_alpha: Scale of the adapters, divided by the rank.
+        lora_dropout: Dropout on the adapters' inputs.
     """
 
-    data: Path
+    _: KW_ONLY
+    train_projector: bool = True
+    lora_rank: int = 64
+    lora_alpha: float = 128.0
+    lora_dropout: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lora_rank < 0 or not self.lora_alpha > 0:
+            raise ConfigError(f"lora_rank={self.lora_rank} with lora_alpha={self.lora_alpha} is not usable; give a "
+                              "rank of at least 0 and an alpha above 0.")  # fmt: skip
+        if not 0.0 <= self.lora_dropout < 1.0:
+            raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
+
+    @property
+    def train_language(self) -> bool:
+        """Whether the language model is trained, by adapters or whole."""
+        return True
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(AdapterConfig):
+    """Stage 3: train projector and language model to write the report for image and indication.
+
+    Args:
+        start: Model to start from: the run of `train align` or of another training, hf:FOLDER of a LLaVA or of an
+            adapter, or builtin:NAME; else `encoder` and `language_model`.
+        encoder: Vision encoder, for a start without alignment.
+        language_model: Language model, for a start without alignment.
+        text: Author of the structured text to learn; the source's findings when left out.
+        extra_corpora: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
+        indication: Put the indication into the prompt.
+        train_vision_encoder: Train the vision encoder too; its features are then not cached.
+        augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
+        train_language: false freezes the language model; lora_rank must then be 0.
+        prompts: Row of the prompts table, or a YAML file of that form.
+    """
+
+    _: KW_ONLY
     start: str | None = None
     encoder: str | None = None
     language_model: str | None = None
     text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     indication: bool = True
-    train_projector: bool = True
     train_vision_encoder: bool = False
     augmentation: Augmentation = NONE
     train_language: bool = True
-    lora_rank: int = 64
-    lora_alpha: float = 128.0
-    lora_dropout: float = 0.05
     prompts: str = "llava-rad/1"
-    n: int | None = None
     optimisation: Optimisation = Optimisation(epochs=3.0)
-    cache: Path | None = None
-    cache_images: Literal["auto", "on", "off"] = "auto"
-    cache_features: Literal["auto", "on", "off"] = "auto"
-    cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
-        _check_shared(self)
-        if self.lora_rank < 0 or not self.lora_alpha > 0:
-            raise ConfigError(f"lora_rank={self.lora_rank} with lora_alpha={self.lora_alpha} is not usable; give a "
-                              "rank of at least 0 and an alpha above 0.")  # fmt: skip
-        if not 0.0 <= self.lora_dropout < 1.0:
-            raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
+        super().__post_init__()
+        _check_start(self.start, encoder=self.encoder, language_model=self.language_model)
+        parse_extra_corpora(self.extra_corpora)
         if not self.train_vision_encoder and not self.augmentation.none:
-            raise ConfigError("augmentation without train_vision_encoder=true: a frozen encoder is run once over every image, so "
-                              "there is nothing to vary.")  # fmt: skip
+            raise ConfigError("augmentation needs train_vision_encoder=true: a frozen encoder is run once per image.")
         if not self.train_language:
-            _check_images(self, "a language model that is left as it is")
-        if not self.train_language and (self.lora_rank or not (self.train_projector or self.train_vision_encoder)):
-            raise ConfigError("train_language=false needs lora_rank=0, and projector or vision encoder to be trained.")
+            _check_images(self.extra_corpora, "a frozen language model")
+            if self.lora_rank or not (self.train_projector or self.train_vision_encoder):
+                raise ConfigError(
+                    "train_language=false needs lora_rank=0, and train_projector or train_vision_encoder."
+                )
         if self.train_vision_encoder and self.cache_features == "on":
-            raise ConfigError("train_vision_encoder=true and cache_features=on contradict each other: the features of a encoder "
-                              "that is trained change at every step.")  # fmt: skip
+            raise ConfigError("train_vision_encoder=true and cache_features=on contradict each other: the features of "
+                              "an encoder that is trained change at every step.")  # fmt: skip
 
 
-def _check_images(config: AlignConfig | FinetuneConfig, what: str) -> None:
-    """Words without an image pass by the projector."""
-    for name, one in parse_extra_corpora(config.extra_corpora).items():
+def _check_images(extra_corpora: Mapping[str, Any], what: str) -> None:
+    for name, one in parse_extra_corpora(extra_corpora).items():
         if not one.images:
-            raise ConfigError(
-                f"extra_corpora, '{name}': {what} learns nothing from words without images; leave it out."
-            )
+            raise ConfigError(f"extra_corpora, '{name}': {what} learns nothing from text without images; leave it out.")
 
 
-def _check_shared(config: AlignConfig | FinetuneConfig) -> None:
-    """What stages 2 and 3 ask of their settings alike."""
-    if config.n is not None and config.n < 1:
-        raise ConfigError(f"n={config.n} is not usable; give a whole number from 1.")
-    if config.cache_gb < 0:
-        raise ConfigError(f"cache_gb={config.cache_gb} is not usable; give a number of at least 0.")
-    parse_extra_corpora(config.extra_corpora)
-    parts = (config.encoder, config.language_model)
-    if config.start is None and None in parts:
-        raise ConfigError("there is no start; give start (a trained model), or both encoder and language_model.")
-    if config.start is not None and parts != (None, None):
-        raise ConfigError("start and encoder or language_model contradict each other; give start alone, or both parts.")
+def _check_start(start: str | None, **parts: str | None) -> None:
+    first, second = parts
+    if start is None and None in parts.values():
+        raise ConfigError(f"there is no start; give start, or both {first} and {second}.")
+    if start is not None and set(parts.values()) != {None}:
+        raise ConfigError(f"start and {first} or {second} contradict each other; give start alone, or both parts.")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.terminal import track
-from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.images import ArrayStore, Images, fits
+from cxrlab.training.run_folder import weights_key
 
 # Patches that go through the encoder at once: a GPU is filled and a large encoder still fits; a processor likes few.
 _PATCHES, _PATCHES_CPU = 1 << 16, 1 << 12

@@ -1,4 +1,4 @@
-"""Where stages 2 and 3 start: a whole LLaVA, or a encoder and a language model with a new projector between them."""
+"""The LLaVA that is trained: the model a training starts from, adapters, and the loss of its reports."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.augment import varied
 from cxrlab.training.config import NONE, Augmentation
 from cxrlab.training.image_features import to_pixels, vision_encoder_features
-from cxrlab.training.memory import check_kind
 from cxrlab.training.run_folder import RESULT
 
 
 @dataclass(frozen=True, eq=False)
 class StartModel:
-    """A LLaVA to be trained.
+    """The LLaVA that a training starts from.
 
     Args:
         model: With `model.vision_tower`, `model.multi_modal_projector` and `model.language_model`.
         processor: With its tokenizer and image processor.
-        names: What it was made from: the names that the config gives.
-        folder: The folder that it lies in; None when it was put together from parts.
-        collections: Collections of images that its parts have learnt from.
+        names: The names in the config that it was made from.
+        folder: Its folder; None when it was assembled from parts.
+        collections: Collections of images that its parts were trained on.
         builtin: The name of a model that ships with the package, which needs no path.
-        prompts: What it was taught to be asked by; None where its card does not tell.
+        prompts: Row of the prompts table it was trained with; None where its card does not record it.
         trained_on: See `ModelCard.learnt_from`.
     """
 
@@ -50,67 +49,72 @@ class StartModel:
     trained_on: str | None = None
 
     def base(self, result: Path) -> str:
-        """How an adapter in the folder `result` names what it stands on: a relative path, or a built-in model."""
+        """How an adapter in the folder `result` names its base model: a relative path, or a built-in model."""
         if self.builtin is not None:
             return self.builtin
         if self.folder is None:
-            raise ConfigError("what an adapter stands on must lie in a folder.")
+            raise ConfigError("the base model of an adapter must be in a folder.")
         return f"hf:{Path(os.path.relpath(self.folder.resolve(), result.resolve())).as_posix()}"
 
 
 def load_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> StartModel:
-    """The model that a config starts from, in float32; see the fields of `AlignConfig` and `FinetuneConfig`.
+    """The model that a config starts from, in float32; an adapter is merged into its base.
 
-    An adapter is merged into what it stands on: what is trained next stands on both.
+    Args:
+        start: hf:FOLDER, builtin:NAME or the run folder of a training.
+        encoder: In place of start, with a language model: its parts, with a new projector between them.
+        language_model: See `encoder`.
+        seed: Of new weights.
     """
-    if start is not None:
-        return _whole(start)
-    if encoder is None or language_model is None:
-        raise ConfigError("there is no start; give start, or both encoder and language_model.")
-    vision_encoder, language = (
-        load_vision_encoder(encoder, seed=seed),
-        load_language_model(language_model, seed=seed + 1),
+    if start is None:
+        if encoder is None or language_model is None:
+            raise ConfigError("there is no start; give start, or both encoder and language_model.")
+        vision = load_vision_encoder(encoder, seed=seed)
+        language = load_language_model(language_model, seed=seed + 1)
+        model, processor = assemble_llava(
+            vision.model, language.model, language.tokenizer, vision.image_processor, seed + 2
+        )
+        names = {"encoder": encoder, "language_model": language_model}
+        seen = tuple(dict.fromkeys((*vision.collections, *language.collections)))
+        learnt = trained_on((vision.trained_on, language.trained_on))
+        return StartModel(model, processor, names, collections=seen, trained_on=learnt)
+    check_has_weights(start)
+    folder = _result_of(Path(start)) if _is_path(start) else folder_of(start)
+    opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype="float32"), merge=True)
+    check_kind(opened.model, start)
+    card = opened.card
+    seen, prompts, learned = (
+        (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
     )
-    model, processor = assemble_llava(
-        vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, seed + 2
-    )
-    names = {"encoder": encoder, "language_model": language_model}
-    seen = tuple(dict.fromkeys((*vision_encoder.collections, *language.collections)))
-    learnt = trained_on((vision_encoder.trained_on, language.trained_on))
-    return StartModel(model, processor, names, collections=seen, trained_on=learnt)
+    builtin = start if start.startswith("builtin:") else None
+    return StartModel(opened.model, opened.processor, {"start": start}, folder, seen, builtin, prompts, learned)
+
+
+def check_kind(model: Any, name: str) -> None:
+    """Refuse a start that is not a LLaVA."""
+    kind = getattr(model.config, "model_type", None)
+    if kind != "llava":
+        raise ConfigError(
+            f"'{name}' is a model of the type '{kind}'; stages 2 and 3 train a LLaVA (encoder, projector, language "
+            "model)."
+        )
 
 
 def start_model_name(start: str) -> str:
-    """The name by which the model that a config starts from is loaded elsewhere; a run folder becomes its result."""
+    """The name under which `load_model` opens a start; a run folder becomes its checkpoint."""
     if _is_path(start):
         return f"hf:{_result_of(Path(start))}"
     check_has_weights(start)
     return start
 
 
-def _whole(start: str) -> StartModel:
-    """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of a training."""
-    loading = LoadSettings(device="cpu", dtype="float32")
-    if _is_path(start):
-        folder = _result_of(Path(start))
-    else:
-        check_has_weights(start)
-        folder = folder_of(start)
-    opened = open_checkpoint(folder, loading, merge=True)
-    check_kind(opened.model, start)
-    card = opened.card
-    seen, asked, learnt = (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
-    builtin = start if start.startswith("builtin:") else None
-    return StartModel(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked, learnt)
-
-
 def _is_path(start: str) -> bool:
-    """Whether it names a run folder, which may have a colon in its name, and not a kind of model."""
+    """Whether it is a run folder, whose name may contain a colon."""
     return ":" not in start or Path(start).is_dir()
 
 
 def check_has_weights(start: str) -> None:
-    """Refuse every kind of name but a run folder and those of weights: stub:normal, retrieval:CORPUS, an address."""
+    """Refuse a start without weights, such as stub:normal, retrieval:CORPUS or an address."""
     if not _is_path(start) and not start.startswith(("hf:", "builtin:")):
         raise ConfigError(
             f"'{start}' cannot be a start: give a run folder, hf:FOLDER or builtin:NAME; models without weights cannot "
@@ -129,9 +133,6 @@ def _result_of(run: Path) -> Path:
     return run / RESULT
 
 
-PROJECTOR = "multi_modal_projector"
-
-
 def language_linears(model: Any) -> list[str]:
     """Names of the linear layers inside the language model of a LLaVA; its head is not one of them."""
     found = [
@@ -147,16 +148,16 @@ def language_linears(model: Any) -> list[str]:
 def add_adapters(
     model: Any, rank: int, alpha: float, dropout: float, *, train_projector: bool, autocast: bool = False
 ) -> Any:
-    """The model as a `PeftModel`: adapters on the language model, the projector trained beside them.
+    """Put adapters on the language model, in place; returns the `PeftModel`.
 
     Args:
-        model: A LLaVA; it is changed in place.
+        model: A LLaVA.
         rank: Of the adapters.
         alpha: Their scale, divided by the rank.
-        dropout: Share of their inputs that is dropped.
+        dropout: On their inputs.
         train_projector: Train a copy of the projector, kept in the adapter's folder.
-        autocast: The model will run under autocast alone, which casts the small adapters; their inputs are then not
-            copied into float32 first, which would cost more than the adapters themselves.
+        autocast: The model will run under autocast alone, which casts the small adapters. Their inputs are then not
+            copied to float32 first, which would cost more than the adapters themselves.
     """
     from peft import LoraConfig, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -169,7 +170,7 @@ def add_adapters(
         lora_dropout=dropout,
         bias="none",
         target_modules=rf"model\.language_model\..*\.({'|'.join(kinds)})",
-        modules_to_save=[PROJECTOR] if train_projector else None,
+        modules_to_save=["multi_modal_projector"] if train_projector else None,
         task_type="CAUSAL_LM",
     )
     peft = get_peft_model(model, config)
@@ -179,11 +180,29 @@ def add_adapters(
     return peft
 
 
+def enable_gradient_checkpointing(model: Any, vision_encoder_frozen: bool) -> None:
+    """Recompute activations in the backward pass instead of keeping them."""
+    settings = {"use_reentrant": False}
+    model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    if not vision_encoder_frozen:
+        model.model.vision_tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def compile_layers(model: Any) -> None:
+    """Compile the layers of the language model for batches of any length; equal layers share the compiled code."""
+    language = model.model.language_model
+    layers = getattr(language, "layers", None)
+    if layers is None:
+        raise ConfigError(f"compiled=true: {type(language).__name__} has no list of layers to compile.")
+    for layer in layers:
+        layer.compile(dynamic=True)
+
+
 class ReportLoss(nn.Module):
-    """A LLaVA together with the loss of its reports; what is trained is what has `requires_grad`.
+    """A LLaVA together with the loss of its reports.
 
     Args:
-        model: The LLaVA, with adapters inside or without.
+        model: The LLaVA, with or without adapters.
         image_processor: Scales and normalises its images.
         augmentation: How images are varied in training, for a vision encoder that is trained.
     """
@@ -195,7 +214,7 @@ class ReportLoss(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The model's, where launchers look for sizes."""
+        """The model's config, where launchers look for sizes."""
         return self.model.config
 
     def forward(
@@ -212,12 +231,12 @@ class ReportLoss(nn.Module):
 
         Args:
             input_ids: [B, L], padded on the right.
-            image_places: Where features of images stand in the batch laid flat, [R × P].
-            places: After which places of the batch laid flat a target comes, [K].
-            targets: The tokens that come there, [K].
+            image_places: Places of the image tokens in the flattened batch, [R × P].
+            places: Places in the flattened batch that precede a target, [K].
+            targets: The tokens that follow them, [K].
             features: Of the frozen vision encoder, [R, P, D].
             images: In place of features, uint8 [R, H, W] or [R, H, W, 3].
-            seeds: For the variation of each image, [R]; None leaves them as they are.
+            seeds: For the augmentation of each image, [R]; without them there is none.
         """
         if self.training and images is not None and seeds is not None:
             images = varied(images, seeds, self.augmentation)
@@ -233,20 +252,19 @@ class ReportLoss(nn.Module):
         images: Tensor | None = None,
         copies: int = 1,
     ) -> Tensor:
-        """Scores of all tokens after each of the places, [K, V]; see `forward`.
+        """Logits of the tokens after each of the places, [K, V]; see `forward`.
 
-        Args:
-            input_ids: [B, L].
-            image_places: [copies × R × P].
-            places: [K].
-            features: [R, P, D].
-            images: In place of features.
-            copies: How often the images stand in the batch, one after the other in the same order: R images are then
-                looked at and projected once for copies × R rows.
+        The batch may hold `copies` × R rows for R images, which are then encoded once; the rows repeat their order.
         """
         inner = self.model.model
+        projector, vision_encoder = inner.multi_modal_projector, inner.vision_tower
         words = inner.get_input_embeddings()(input_ids)
-        seen = self._seen(features, images)
+        if features is None and images is not None:
+            trained = any(parameter.requires_grad for parameter in vision_encoder.parameters())
+            with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+                pixels = to_pixels(images, self.image_processor).to(next(vision_encoder.parameters()).dtype)
+                features = vision_encoder_features(self.model, pixels)
+        seen = None if features is None else projector(features.to(next(projector.parameters()).dtype))
         if seen is not None and copies > 1:
             seen = seen.repeat(copies, 1, 1)
         if (0 if seen is None else seen.shape[0] * seen.shape[1]) != image_places.shape[0]:
@@ -254,41 +272,18 @@ class ReportLoss(nn.Module):
         flat = words.flatten(0, 1)
         if seen is not None:
             flat = flat.index_copy(0, image_places, seen.flatten(0, 1).to(flat.dtype))
-        elif self._projector_trained():
-            # Every process must give every trained parameter a gradient, also in a batch without an image.
-            flat = flat + 0.0 * inner.multi_modal_projector(self._nothing()).sum().to(flat.dtype)
+        elif any(parameter.requires_grad for parameter in projector.parameters()):
+            # With several processes every trained parameter needs a gradient, also in a batch without an image.
+            weight = next(parameter for parameter in projector.parameters() if parameter.ndim == 2)
+            blank = torch.zeros(1, 1, weight.shape[1], dtype=weight.dtype, device=weight.device)
+            flat = flat + 0.0 * projector(blank).sum().to(flat.dtype)
         hidden = inner.language_model(inputs_embeds=flat.view_as(words), use_cache=False).last_hidden_state
         scores: Tensor = self.model.lm_head(hidden.flatten(0, 1).index_select(0, places))
         return scores
 
     def train(self, mode: bool = True) -> Self:
-        """As ever, but a frozen vision encoder stays in evaluation mode: its features must not depend on the step."""
+        """Set the mode; a frozen vision encoder stays in evaluation mode, so that its features stay the same."""
         super().train(mode)
         if not any(parameter.requires_grad for parameter in self.model.model.vision_tower.parameters()):
             self.model.model.vision_tower.eval()
         return self
-
-    def _seen(self, features: Tensor | None, images: Tensor | None) -> Tensor | None:
-        """What the language model is given for the images, [R, P, D]; None in a batch without any."""
-        if features is None and images is None:
-            return None
-        if features is None:
-            vision_encoder = self.model.model.vision_tower
-            trained = any(parameter.requires_grad for parameter in vision_encoder.parameters())
-            with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-                pixels = to_pixels(images, self.image_processor) if images is not None else images
-                features = vision_encoder_features(self.model, pixels.to(next(vision_encoder.parameters()).dtype))  # type: ignore[union-attr]
-        return self._project(features)
-
-    def _project(self, features: Tensor) -> Tensor:
-        projector = self.model.model.multi_modal_projector
-        found: Tensor = projector(features.to(next(projector.parameters()).dtype))
-        return found
-
-    def _projector_trained(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.model.model.multi_modal_projector.parameters())
-
-    def _nothing(self) -> Tensor:
-        projector = self.model.model.multi_modal_projector
-        weight = next(parameter for parameter in projector.parameters() if parameter.ndim == 2)
-        return torch.zeros(1, 1, weight.shape[1], dtype=weight.dtype, device=weight.device)

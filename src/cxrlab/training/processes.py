@@ -1,4 +1,4 @@
-"""How many processes train together, and which of them this is."""
+"""The processes that train together: how many, which one this is, and its device."""
 
 from __future__ import annotations
 
@@ -6,30 +6,26 @@ import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# One process may decode images for hours while the others wait for it.
-_PATIENCE = timedelta(days=2)
+if TYPE_CHECKING:
+    import torch
 
 
 def _state() -> Any:
     import torch
     from accelerate import PartialState
 
-    state = PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+    # One process may decode images for hours while the others wait for it.
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=2))
     if state.num_processes > 1:
-        _leave_at_the_end()
+        atexit.unregister(_destroy_process_group)
+        atexit.register(_destroy_process_group)
     return state
 
 
-@cache
-def _leave_at_the_end() -> None:
-    """A process that ends while its group's threads still talk to the others may be aborted after its work is done."""
-    atexit.register(_leave)
-
-
-def _leave() -> None:
+def _destroy_process_group() -> None:
+    """A process that ends while its group's threads still communicate may be aborted after its work is done."""
     import torch.distributed
 
     if torch.distributed.is_initialized():
@@ -56,3 +52,10 @@ def first_alone() -> Iterator[None]:
     """The first process runs the block before the others do; they then find what it has made."""
     with _state().main_process_first():
         yield
+
+
+def training_device() -> torch.device:
+    """Where this process trains."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

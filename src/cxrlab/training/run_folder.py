@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.environment import usable_cores
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_bytes, read_json, write_bytes, write_json
 from cxrlab.core.folders import find_damage, make_private, write_checksums
@@ -19,6 +22,9 @@ from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.local_files import verify_checksums
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 BASIS = "basis.json"
 HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
@@ -198,6 +204,29 @@ def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESU
     shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end
     os.replace(temporary, target)
     return target
+
+
+def weights_key(module: nn.Module) -> str:
+    """A hash of the names, types, shapes and numbers of all weights and buffers that are saved."""
+    return tensors_key(module.state_dict())
+
+
+def tensors_key(named: Mapping[str, Tensor]) -> str:
+    """A hash of the names, types, shapes and numbers of tensors."""
+    import torch
+
+    tensors = sorted(named.items())
+    digest = hashlib.blake2b(digest_size=12)
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:  # hashing releases the GIL
+        hashes = pool.map(
+            lambda item: hashlib.blake2b(
+                item[1].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data, digest_size=12
+            ).hexdigest(),
+            tensors,
+        )
+        for (name, tensor), own in zip(tensors, hashes, strict=True):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {own}\n".encode())
+    return digest.hexdigest()
 
 
 MARKER = "complete"

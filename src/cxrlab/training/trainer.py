@@ -1,4 +1,8 @@
-"""Trainer of every stage: Hugging Face's Trainer with exact steps and exact resume."""
+"""Trainer of every stage: Hugging Face's Trainer with exact steps and exact resume.
+
+Exact resume: a checkpoint holds the trained weights, the optimiser, the random state and the running loss. The order of
+the samples depends on the seed alone. A resumed run therefore ends with the same bytes as one that was never stopped.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
@@ -27,10 +30,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
-from cxrlab.training import processes
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
-from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.processes import count
 from cxrlab.training.run_folder import (
     RunFolder,
@@ -40,12 +41,27 @@ from cxrlab.training.run_folder import (
     remove_old,
     resumable,
     step_of,
+    weights_key,
 )
 
-WEIGHTS = "trained.safetensors"
+WEIGHTS, METER = "trained.safetensors", "meter.json"
+ITEMS, ROWS = "items", "rows"
 
-Evaluate = Callable[[Any, int], Mapping[str, float]]
-"""(module, step) → name → number; the numbers go into the history."""
+
+class Rows(Protocol):
+    """A data set: any batch of rows at once."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        ...
+
+    def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
+        """The batch of these rows, by the names of the module's arguments.
+
+        `items` is what the sum of losses is divided by. `rows`, where images are augmented, are the rows of the images;
+        the module is given `seeds` in their place, another for each row and step.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,13 +70,13 @@ class Job:
 
     Args:
         module: Takes a batch as keywords and returns the sum of the losses of its items, a scalar. Its parameters
-            with `requires_grad` are trained and saved. Where it has `figures()`, these stand in the history too.
-        rows: What is learnt.
-        order: Which rows when.
-        label: A few words for the progress line.
-        engine: The class that takes the steps; a subclass may have another `training_step`.
-        on_evaluate: Called with the module in evaluation mode; it cannot disturb the random state of the training.
-        look_first: Call it before the first step too, as step 0.
+            with `requires_grad` are trained and saved. Where it has `figures()`, these go into the history too.
+        rows: The data set.
+        order: Which rows at which step.
+        label: Of the progress line.
+        engine: Subclass of `ExactTrainer` with another `training_step`.
+        on_evaluate: (module in evaluation mode, step) → numbers for the history; it cannot disturb the random state.
+        evaluate_first: Evaluate before the first step too, as step 0.
     """
 
     module: nn.Module
@@ -68,13 +84,13 @@ class Job:
     order: Order
     label: str = "training"
     engine: type[ExactTrainer] | None = None
-    on_evaluate: Evaluate | None = None
-    look_first: bool = False
+    on_evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
+    evaluate_first: bool = False
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a training came to: its steps, samples seen, and the loss of the last line of the history."""
+    """Steps taken, samples seen, and the loss of the last line of the history."""
 
     steps: int
     samples: int
@@ -82,74 +98,82 @@ class Fitted:
 
 
 def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
-    """Train the job's module, or go on where the run in this folder stopped.
+    """Train the job's module, or resume from the last checkpoint in the run folder.
 
     Raises:
-        RunError: When the loss or a weight is no number, with the step and what to try; when the run in this folder
-            was begun with other data, from other weights or with another number of processes; when the checkpoint
-            that it would resume from is damaged.
-        KeyboardInterrupt: After Ctrl-C, once the step under way is done and saved.
+        RunError: When the loss or a weight is NaN or infinite; when the run was begun with other data, from other
+            weights or with another number of processes; when the checkpoint to resume from is damaged.
+        KeyboardInterrupt: After Ctrl-C, once the current step is done and saved.
     """
     if run.writes:
-        run.stand_on(_basis(job))
-    engine = (job.engine or ExactTrainer)(job, settings, run)
+        run.stand_on(
+            {
+                "processes": count(),
+                "samples a step": job.order.step,
+                "samples": len(job.rows),
+                "data": getattr(job.rows, "key", None),
+                "weights": weights_key(job.module),
+            }
+        )
+    trainer = (job.engine or ExactTrainer)(job, settings, run)
     start = resumable(run.steps) if run.writes else latest(run.steps)
     if run.writes:
         remove_incomplete(run.steps)
         run.forget_after(step_of(start) if start else -1)
-    with engine.journal.interruptible(), fast_kernels(settings):
+    with trainer.journal.interruptible(), fast_kernels(settings):
         with pickled_code_refused(start) if start else contextlib.nullcontext():
-            engine.train(resume_from_checkpoint=str(start) if start else None)
-    if engine.journal.interrupted:
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
+    if trainer.journal.interrupted:
         raise KeyboardInterrupt
-    return Fitted(engine.state.global_step, engine.state.global_step * job.order.step, engine.journal.last_loss)
-
-
-def _basis(job: Job) -> dict[str, Any]:
-    """What must be the same when a run goes on, beyond its config."""
-    return {
-        "processes": processes.count(),
-        "samples a step": job.order.step,
-        "samples": len(job.rows),
-        "data": getattr(job.rows, "key", None),
-        "weights": weights_key(job.module),
-    }
+    return Fitted(trainer.state.global_step, trainer.state.global_step * job.order.step, trainer.journal.last_loss)
 
 
 class ExactTrainer(Trainer):
-    """Takes the steps of a `Job`.
-
-    Args:
-        job: What to train on what.
-        settings: How.
-        run: Where history and checkpoints go.
-    """
+    """Takes the steps of a `Job`."""
 
     def __init__(self, job: Job, settings: Optimisation, run: RunFolder) -> None:
-        self.job = job
-        self.run = run
+        from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+        self.job, self.run = job, run
         self._trained = [name for name, value in job.module.named_parameters() if value.requires_grad]
         self.journal = Journal(self, job, settings, run)
-        with _quiet():
+        # The libraries warn about settings that are deliberate here.
+        loggers = [logging.getLogger(name) for name in ("transformers", "accelerate")]
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
             super().__init__(
                 model=job.module,
                 args=arguments(settings, job.order, run.steps),
                 train_dataset=job.rows,
-                data_collator=_as_it_is,
+                data_collator=self.collate,
                 callbacks=[self.journal],
             )
-            from transformers.trainer_callback import PrinterCallback, ProgressCallback
-
             self.remove_callback(PrinterCallback)
             self.remove_callback(ProgressCallback)
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
-    def _get_train_sampler(self, *_: Any) -> Sampler[int]:
-        return _Sampler(self.job.order)
+    @staticmethod
+    def collate(batch: Any) -> Any:
+        """Rows come as whole batches already."""
+        return batch
+
+    def _get_train_sampler(self, *_: Any) -> Any:
+        return self.job.order
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, *_: Any) -> tuple[list[Any], Any]:
         """The batches of one step and the number of items in all of them, over all processes."""
-        with _told_plainly():
+        try:
             batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        except CxrlabError as error:
+            # A loader process wraps an error into a traceback; the error's own message is its last line.
+            lines = str(error).strip().splitlines()
+            if not lines or not lines[0].startswith("Caught "):
+                raise
+            raise type(error)(lines[-1].partition(": ")[2]) from None
         counts = [batch.pop(ITEMS) for batch in batches if ITEMS in batch]
         if not counts:
             return batches, None
@@ -171,14 +195,14 @@ class ExactTrainer(Trainer):
         return loss.detach()
 
     def ready(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The batch on the device, with a seed an image where the rows of images are named."""
+        """The batch on the device, with a seed per image where the rows of images are given."""
         batch: dict[str, Any] = self._prepare_inputs(inputs)
         if ROWS in batch:
             batch["seeds"] = image_seeds(self.args.seed, batch.pop(ROWS), self.state.global_step)
         return batch
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Matrices alone: biases, norms and single numbers are what they are for a reason."""
+        """Weight decay applies to matrices alone, not to biases, norms and scalars."""
         return [name for name, value in model.named_parameters() if value.dim() >= 2 and not name.endswith("bias")]
 
     def _backward_settings(self) -> dict[str, Any]:
@@ -186,8 +210,14 @@ class ExactTrainer(Trainer):
         return {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
-        self.journal.refuse_no_number()
-        self._refuse_broken_weights()
+        self.journal.watch.all()  # nothing is saved when any loss so far is NaN or infinite
+        tensors = dict(self.job.module.named_parameters())
+        for name in self._trained:  # a gradient may be NaN although the loss is finite
+            if not torch.isfinite(tensors[name]).all():
+                raise RunError(
+                    f"the weights '{name}' are no longer numbers after step {self.state.global_step}; the last "
+                    "checkpoint is kept. Try a lower learning_rate or a longer warmup, in a new folder."
+                )
         self.state.log_history.clear()  # history.jsonl has it
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
@@ -196,16 +226,6 @@ class ExactTrainer(Trainer):
             write_json(folder / METER, self.journal.state())
             mark_complete(folder)
             remove_old(self.run.steps)
-
-    def _refuse_broken_weights(self) -> None:
-        """A gradient may be no number although the loss is one; the weights are then lost, and must not be kept."""
-        tensors = dict(self.job.module.named_parameters())
-        for name in self._trained:
-            if not torch.isfinite(tensors[name]).all():
-                raise RunError(
-                    f"the weights '{name}' are no longer numbers after step {self.state.global_step}; the last "
-                    "checkpoint is kept. Try a lower learning_rate or a longer warmup, in a new folder."
-                )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(str(output_dir))
@@ -229,81 +249,23 @@ class ExactTrainer(Trainer):
                 tensors[name].copy_(value)
 
 
-@contextlib.contextmanager
-def _told_plainly() -> Iterator[None]:
-    """An error of ours in a process that reads images: its own sentence, without the loader's traceback around it."""
-    try:
-        yield
-    except CxrlabError as error:
-        lines = str(error).strip().splitlines()
-        if not lines or not lines[0].startswith("Caught "):
-            raise
-        raise type(error)(lines[-1].partition(": ")[2]) from None
-
-
-class _Sampler(Sampler[int]):
-    """The order, as a loader asks for it."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-
-    def __iter__(self) -> Any:
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-
-def _as_it_is(batch: Any) -> Any:
-    """Rows come as whole batches already."""
-    return batch
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """No advice of the libraries while they are set up: everything it is about is set on purpose."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-METER = "meter.json"
-
-
 class Journal(TrainerCallback):
-    """Listens to the engine; see the module.
+    """Writes the history, evaluates, watches the loss and handles Ctrl-C, as a callback of the trainer."""
 
-    Args:
-        engine: The engine.
-        job: What it trains.
-        settings: How.
-        run: Where the history goes.
-    """
-
-    def __init__(self, engine: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
-        self.engine, self.job, self.settings, self.run = engine, job, settings, run
+    def __init__(self, trainer: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
+        self.trainer, self.job, self.settings, self.run = trainer, job, settings, run
         self.interrupted = False
         self.last_loss = math.nan
         self._sum: Tensor | None = None  # of the losses since the last line, on the device
         self._since = 0  # step of the last line
         self._rate = settings.learning_rate
-        self._watch = LossWatch(self._refuse)
+        self.watch = LossWatch(self._refuse)
         self._progress: Iterator[int] = iter(())
 
     def note(self, loss: Tensor) -> None:
-        """Take in the loss of one forward pass, a detached scalar."""
+        """Add the loss of one forward pass, a detached scalar."""
         self._sum = loss.float().clone() if self._sum is None else self._sum + loss
-        self._watch.note(loss, self.engine.state.global_step + 1)
-
-    def refuse_no_number(self) -> None:
-        """Raise when any loss so far is no number; nothing of such a state is saved."""
-        self._watch.all()
+        self.watch.note(loss, self.trainer.state.global_step + 1)
 
     def _refuse(self, loss: float, step: int) -> None:
         raise RunError(
@@ -312,19 +274,13 @@ class Journal(TrainerCallback):
         )
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold for the next line of the history."""
+        """The running loss, which a checkpoint must hold for the next line of the history."""
         return {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
-        self._sum = torch.tensor(state["sum"], device=self.engine.args.device)
-        self._since = int(state["since"])
-        self.last_loss = math.nan if state["loss"] is None else float(state["loss"])
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within it Ctrl-C ends the step under way, saves and stops; a second one stops at once."""
-        alone = self.engine.args.world_size == 1 and threading.current_thread() is threading.main_thread()
+        """Within it Ctrl-C finishes the current step, saves and stops; a second one stops at once."""
+        alone = self.trainer.args.world_size == 1 and threading.current_thread() is threading.main_thread()
         if not alone:
             yield  # several processes would stop at different steps: their last checkpoint is what is kept
             return
@@ -341,12 +297,15 @@ class Journal(TrainerCallback):
             signal.signal(signal.SIGINT, before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take up the line that a kill cut off, and show where the training stands."""
+        """Restore the running loss of a resumed run, and show the progress."""
         # Once, not at every step: walking through thousands of modules takes as long as a small step.
         self.job.module.train()
         if state.global_step:
-            self.restore(read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER))
-        elif self.job.look_first:
+            saved = read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER)
+            self._sum = torch.tensor(saved["sum"], device=self.trainer.args.device)
+            self._since = int(saved["since"])
+            self.last_loss = math.nan if saved["loss"] is None else float(saved["loss"])
+        elif self.job.evaluate_first:
             self._evaluate(0)
         steps = range(state.global_step, state.max_steps)
         self._progress = track(steps, self.job.label, quiet=None if self.run.writes else True)
@@ -357,7 +316,7 @@ class Journal(TrainerCallback):
         self._rate = float(named["optimizer"].param_groups[0]["lr"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """One step is done: a line, an evaluation, a stop."""
+        """After a step: log, evaluate, stop."""
         next(self._progress, None)
         last = state.global_step >= state.max_steps
         if last or state.global_step % self.settings.log_every == 0:
@@ -377,7 +336,7 @@ class Journal(TrainerCallback):
     def _line(self, step: int) -> None:
         if self._sum is None:
             return
-        mean = self.engine.accelerator.gather(self._sum.reshape(1)).mean()
+        mean = self.trainer.accelerator.gather(self._sum.reshape(1)).mean()
         self.last_loss = float(mean) / (step - self._since)
         self._sum, self._since = None, step
         more: Callable[[], dict[str, float]] | None = getattr(self.job.module, "figures", None)
@@ -395,78 +354,66 @@ class Journal(TrainerCallback):
         if self.run.writes and self.job.on_evaluate is not None:
             module = self.job.module
             devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-            with torch.random.fork_rng(devices), torch.no_grad(), self.engine.accelerator.autocast():
+            with torch.random.fork_rng(devices), torch.no_grad(), self.trainer.accelerator.autocast():
                 module.eval()
                 numbers = self.job.on_evaluate(module, step)
                 module.train()
             self.run.record({"step": step, "evaluation": dict(numbers)})
-        self.engine.accelerator.wait_for_everyone()
+        self.trainer.accelerator.wait_for_everyone()
 
 
-_MOST = 16  # losses under way; with more the oldest is waited for
-
-
-@dataclass(frozen=True)
-class _Late:
-    """A loss on its way: the step it belongs to, where it arrives, and what tells or awaits its arrival."""
-
-    step: int
-    value: Tensor
-    arrived: Callable[[], bool]
-    wait: Callable[[], None]
+_MOST = 16  # pending losses; with more the oldest is waited for
 
 
 class LossWatch:
-    """Calls `refuse` for a loss that is no number.
+    """Calls `refuse(loss, step)`, which raises, for a loss that is NaN or infinite.
 
-    Args:
-        refuse: Given the loss and its step; raises.
+    On a GPU the losses are copied in the background, so that no step waits for them; at most 16 are pending.
     """
 
     def __init__(self, refuse: Callable[[float, int], None]) -> None:
         self._refuse = refuse
-        self._late: deque[_Late] = deque()
+        # Step, value on the CPU, whether the copy has finished, and a call that waits for it.
+        self._pending: deque[tuple[int, Tensor, Callable[[], bool], Callable[[], None]]] = deque()
 
     def note(self, loss: Tensor, step: int) -> None:
-        """Take in a detached scalar; one that is on the processor is looked at now."""
+        """Check a detached scalar; one on the CPU is checked now."""
         if loss.device.type != "cuda":
-            self._look(float(loss), step)
+            self._check(float(loss), step)
             return
-        self.follow(*_on_its_way(loss), step)
+        value = torch.empty((), dtype=torch.float32, pin_memory=True)
+        value.copy_(loss, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self.follow(value, event.query, event.synchronize, step)
 
     def follow(self, value: Tensor, arrived: Callable[[], bool], wait: Callable[[], None], step: int) -> None:
-        """Look at a value once it has arrived, and at those before it."""
-        self._late.append(_Late(step, value, arrived, wait))
-        while self._late and (len(self._late) > _MOST or self._late[0].arrived()):
-            self._first()
+        """Check a value, and those before it, once they have arrived."""
+        self._pending.append((step, value, arrived, wait))
+        while self._pending and (len(self._pending) > _MOST or self._pending[0][2]()):
+            self._check_first()
 
     def all(self) -> None:
-        """Wait for every loss under way: nothing may be kept of a state whose loss is no number."""
-        while self._late:
-            self._first()
+        """Wait for every pending loss and check it."""
+        while self._pending:
+            self._check_first()
 
-    def _first(self) -> None:
-        late = self._late.popleft()
-        late.wait()
-        self._look(float(late.value), late.step)
+    def _check_first(self) -> None:
+        step, value, _, wait = self._pending.popleft()
+        wait()
+        self._check(float(value), step)
 
-    def _look(self, loss: float, step: int) -> None:
+    def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            self._late.clear()
+            self._pending.clear()
             self._refuse(loss, step)
 
 
-def _on_its_way(loss: Tensor) -> tuple[Tensor, Callable[[], bool], Callable[[], None]]:
-    value = torch.empty((), dtype=torch.float32, pin_memory=True)
-    value.copy_(loss, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return value, event.query, event.synchronize
-
-
 def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArguments:
-    """The Trainer's own settings; what it would log, show or upload is off."""
-    warm = round(settings.warmup * order.steps)
+    """Settings of Hugging Face's Trainer; its own logging, progress and uploads are off."""
+    workers = 0
+    if settings.workers:  # processes that train together share the cores
+        workers = max(1, worker_count(settings.workers * count(), "optimisation.workers x processes") // count())
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=settings.batch_size,
@@ -474,14 +421,14 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         max_steps=order.steps,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
-        warmup_steps=warm,
+        warmup_steps=round(settings.warmup * order.steps),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.clip,
         optim="adamw_torch_fused",
         bf16=settings.precision == "bfloat16",
         seed=settings.seed,
         full_determinism=settings.deterministic,
-        dataloader_num_workers=_workers(settings),
+        dataloader_num_workers=workers,
         dataloader_persistent_workers=False,
         dataloader_pin_memory=torch.cuda.is_available(),
         dataloader_drop_last=True,
@@ -501,24 +448,18 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
     )
 
 
-def _workers(settings: Optimisation) -> int:
-    """Processes that read images for this process; all processes that train together share the cores."""
-    if not settings.workers:
-        return 0
-    return max(1, worker_count(settings.workers * count(), "optimisation.workers x processes") // count())
-
-
 @contextlib.contextmanager
 def fast_kernels(settings: Optimisation) -> Iterator[None]:
-    """On a GPU, the kernels that suit a training; what was set before is set again afterwards."""
+    """On a GPU, choose the kernels that suit a training; the earlier choice is restored afterwards."""
     if not torch.cuda.is_available():
         yield
         return
-    attention, products = _cudnn_attention(), torch.get_float32_matmul_precision()
+    attention: bool = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    products = torch.get_float32_matmul_precision()
     # cuDNN's attention is planned anew for every new length of a batch, which takes longer than the step.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if settings.precision == "bfloat16":
-        torch.set_float32_matmul_precision("high")  # what is left of float32 need not be finer than the rest
+        torch.set_float32_matmul_precision("high")  # the remaining float32 products need no more precision
     try:
         yield
     finally:
@@ -527,31 +468,8 @@ def fast_kernels(settings: Optimisation) -> Iterator[None]:
 
 
 def length_multiple() -> int:
-    """What the length of a batch is rounded up to: a GPU prepares itself for each new shape, a processor does not."""
+    """What the length of a batch is rounded up to: a GPU prepares itself for each new shape, a CPU does not."""
     return 32 if torch.cuda.is_available() else 1
-
-
-def _cudnn_attention() -> bool:
-    return bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]
-
-
-ITEMS, ROWS = "items", "rows"
-
-
-class Rows(Protocol):
-    """What is learnt: any batch of rows at once."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        ...
-
-    def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
-        """The batch of these rows, by the names of the module's arguments.
-
-        `items` is what the sum is divided by. `rows`, where images are varied, are the rows of the images; the module
-        is given `seeds` in their place, another for each row and step.
-        """
-        ...
 
 
 # Steps whose samples are sorted by length together; more would make the order less random, fewer leave more padding.
@@ -560,27 +478,27 @@ _POOL = 50
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows that are learnt equally often: how many, and passes an epoch (0.5 is a random half)."""
+    """Consecutive rows with equal weight: how many, and passes per epoch (0.5 is a random half)."""
 
     rows: int
     passes: float = 1.0
 
     @property
     def drawn(self) -> int:
-        """Samples that an epoch takes of it."""
+        """Samples of it per epoch."""
         return max(1, round(self.rows * self.passes)) if self.rows else 0
 
 
 @dataclass(frozen=True)
 class Order:
-    """The rows of a whole training, step after step; iterate it for indices.
+    """Sampler of a whole training: iterates over the row indices, step after step.
 
     Args:
         parts: The rows in their order in the data set.
-        step: Samples a step, over all forward passes and processes.
+        step: Samples per step, over all forward passes and processes.
         steps: Steps of the whole training.
         seed: Decides the order.
-        lengths: Tokens of each row, to put like lengths into one step; None shuffles freely.
+        lengths: Tokens of each row, to put similar lengths into one step; None shuffles freely.
     """
 
     parts: tuple[Part, ...]
@@ -601,9 +519,15 @@ class Order:
             epoch += 1
 
     def epoch(self, number: int) -> NDArray[np.int64]:
-        """The rows of one epoch, [steps of the epoch, samples a step]; within a step the longest stand first."""
+        """The rows of one epoch, [steps of the epoch, samples per step]; within a step the longest come first."""
         rng = generator(self.seed, "order", number)
-        rows = np.concatenate([part for part in self._drawn(rng)])
+        drawn, start = [], 0
+        for part in self.parts:
+            rows = np.arange(start, start + part.rows, dtype=np.int64)
+            whole, rest = divmod(part.drawn, part.rows) if part.rows else (0, 0)
+            drawn += [*[rows] * whole, rng.permutation(rows)[:rest]]
+            start += part.rows
+        rows = np.concatenate(drawn)
         rng.shuffle(rows)
         rows = rows[: len(rows) // self.step * self.step]
         if self.lengths is None:
@@ -614,20 +538,12 @@ class Order:
             rows[start : start + pool] = piece[np.argsort(-self.lengths[piece].astype(np.int64), kind="stable")]
         return np.asarray(rng.permutation(rows.reshape(-1, self.step)))
 
-    def _drawn(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        start = 0
-        for part in self.parts:
-            rows = np.arange(start, start + part.rows, dtype=np.int64)
-            whole, rest = divmod(part.drawn, part.rows) if part.rows else (0, 0)
-            yield np.concatenate([*[rows] * whole, rng.permutation(rows)[:rest]])
-            start += part.rows
-
 
 def plan(
     parts: Sequence[Part], step: int, epochs: float, steps: int | None, seed: int,
     lengths: NDArray[np.integer] | None = None,
 ) -> Order:  # fmt: skip
-    """The order of so many epochs or steps; data that do not fill one step are a `ConfigError`."""
+    """The order of so many epochs or steps; data that do not fill one step raise a `ConfigError`."""
     an_epoch = sum(part.drawn for part in parts)
     if an_epoch < step:
         raise ConfigError(
@@ -635,3 +551,10 @@ def plan(
             "make batch_size or accumulate smaller."
         )
     return Order(tuple(parts), step, steps or max(1, round(epochs * (an_epoch // step))), seed, lengths)
+
+
+def plan_steps(parts: Sequence[Part], settings: Optimisation, lengths: NDArray[np.integer]) -> Order:
+    """The order for these settings, over all processes."""
+    step = settings.batch_size * settings.accumulate * count()
+    by_length = lengths if settings.group_by_length else None
+    return plan(parts, step, settings.epochs, settings.steps, settings.seed, by_length)

@@ -120,7 +120,7 @@ def _identity(encoder: ImageEncoder | None) -> str:
     model = getattr(encoder, "model", None)
     if encoder is None or model is None:
         return encoder.name if encoder else NONE
-    from cxrlab.training.fingerprint import weights_key
+    from cxrlab.training.run_folder import weights_key
 
     return f"{encoder.name} {weights_key(model)}"
 
