@@ -219,11 +219,19 @@ def test_error_counts_of_readers_with_their_weight(toy: Corpus, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "changes", "said"),
     [
-        ("id,chosen,rejected\ns0,a,b\n", {"pairs": 2}, "pairs is not heeded where the feedback is pairs; leave it out"),
-        ("id,chosen,rejected\ns0,a,b\n", {"margin": 0.5}, "margin is not heeded"),
-        ("id,chosen,rejected\ns0,a,b\n", {"least_reward": 0.5}, "least_reward is not heeded"),
-        ("id,chosen,rejected\ns0,a,b\n", {"minor_weight": 0.5}, "minor_weight is not heeded"),
-        ("id,report,rating\ns0,a,1\n", {"minor_weight": 0.5}, "minor_weight is not heeded where the feedback is rat"),
+        (
+            "id,chosen,rejected\ns0,a,b\n",
+            {"pairs": 2},
+            "pairs has no effect on feedback in the form of pairs; leave it out",
+        ),
+        ("id,chosen,rejected\ns0,a,b\n", {"margin": 0.5}, "margin has no effect"),
+        ("id,chosen,rejected\ns0,a,b\n", {"least_reward": 0.5}, "least_reward has no effect"),
+        ("id,chosen,rejected\ns0,a,b\n", {"minor_weight": 0.5}, "minor_weight has no effect"),
+        (
+            "id,report,rating\ns0,a,1\n",
+            {"minor_weight": 0.5},
+            "minor_weight has no effect on feedback in the form of rat",
+        ),
     ],
 )
 def test_settings_that_would_go_unheard_are_refused(
