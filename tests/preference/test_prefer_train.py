@@ -19,6 +19,7 @@ import pytest
 import torch
 from aligning import ADAPTER, alone, lines, losses, pair_lines, same_weights, tiny_alignment, with_
 from lessons import FAST, saved_llava
+from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
 from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
@@ -35,7 +36,6 @@ from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.preference.train import prefer
 from cxrlab.training import llava, trainer
 from cxrlab.training.config import FinetuneConfig
-from cxrlab.training.llava import ReportLoss
 from cxrlab.training.report_training import finetune
 
 PROCESS = Path(__file__).parent / "align_process.py"
@@ -229,18 +229,18 @@ def test_a_image_is_looked_at_once_for_both_reports(
     vision encoder, or none where features are kept."""
     seen: list[int] = []
     projected: list[int] = []
-    vision_encoder, project = llava.vision_encoder_features, ReportLoss._project
+    vision_encoder, project = llava.vision_encoder_features, LlavaMultiModalProjector.forward
 
     def counted(model: Any, pixels: torch.Tensor) -> torch.Tensor:
         seen.append(len(pixels))
         return vision_encoder(model, pixels)
 
-    def noted(self: ReportLoss, features: torch.Tensor) -> torch.Tensor:
+    def noted(self: LlavaMultiModalProjector, features: torch.Tensor) -> torch.Tensor:
         projected.append(len(features))
         return project(self, features)
 
     monkeypatch.setattr(llava, "vision_encoder_features", counted)
-    monkeypatch.setattr(ReportLoss, "_project", noted)
+    monkeypatch.setattr(LlavaMultiModalProjector, "forward", noted)
     prefer(with_(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
     pairs = len(pair_lines(config.data))
     assert sum(projected) == pairs + 6 * 4 and projected[-6:] == [4] * 6
