@@ -1,8 +1,6 @@
-"""Text that is burned into the pixels of an image: where it stands, never what it says.
+"""Detect burned-in text in images: boxes around rows of letter-like parts, in both polarities and both directions.
 
-Letters are small, thin against their height, brighter or darker than what is behind them, and stand
-in a row. Everything of that kind is looked for in both polarities and both reading directions;
-nothing is read.
+Nothing is read: letters are small, thin against their height, brighter or darker than their background, and in a row.
 """
 
 from __future__ import annotations
@@ -50,8 +48,8 @@ def text_boxes(image: ImageArray) -> tuple[TextBox, ...]:
     part = [box for box in signs if any(_beside(box, other) for other in boxes)]
     boxes = _merged([*boxes, *part])
     lone = [box for box in signs if not any(_touch(box, other) for other in boxes)]
-    told = [*(TextBox(box) for box in boxes), *(TextBox(box, marker=True) for box in lone)]
-    return tuple(sorted(told, key=lambda box: (box.corners[1], box.corners[0])))
+    all_boxes = [*(TextBox(box) for box in boxes), *(TextBox(box, marker=True) for box in lone)]
+    return tuple(sorted(all_boxes, key=lambda box: (box.corners[1], box.corners[0])))
 
 
 @dataclass(frozen=True)
@@ -87,22 +85,24 @@ class _Layer:
 
 def _both_ways(grey: Grey) -> Iterator[_Line]:
     """Lines of letters brighter than what is behind them, level and upright."""
-    side, steps, noise = min(grey.shape), _steps(grey), _noise(grey)
+    side, steps = min(grey.shape), _steps(grey)
+    # Standard deviation of the image's grain: nine in ten differences of neighbours, if they are pure grain, stay below
+    # 1.645 of their own deviation, which is the root of 2 of the grain's. Edges are few.
+    differences = np.abs(np.diff(grey.astype(np.int16), axis=1))
+    noise = float(np.percentile(differences, 90)) / (1.645 * 2**0.5) if differences.size else 0.0
     for window in sorted({max(5, side // 64 | 1), max(9, side // 32 | 1)}):  # for thin and for thick strokes
-        hat = grey - _opened(grey, window)
+        # Morphological opening: removes bright things that no square of this side fits into.
+        opened = grey
+        for operation in (np.minimum, np.maximum):
+            for axis in (0, 1):
+                opened = _running(opened, window, operation, axis)
+        hat = grey - opened
         mask = hat >= max(CONTRAST, CONTRAST_NOISE * noise)
         layer = _Layer(mask, hat, steps, max(PEAK, PEAK_NOISE * noise))
         yield from _lines(layer)
         for line in _lines(layer.turned()):
             left, top, right, bottom = line.box
             yield replace(line, box=(top, left, bottom, right))
-
-
-def _noise(grey: Grey) -> float:
-    """Standard deviation of the image's grain, from how much neighbours in a row differ; edges are few."""
-    differ = np.abs(np.diff(grey.astype(np.int16), axis=1))
-    # Nine in ten differences of pure grain stay below 1.645 of their deviation, which is the root of 2 of the grain's.
-    return float(np.percentile(differ, 90)) / (1.645 * 2**0.5) if differ.size else 0.0
 
 
 def _steps(grey: Grey) -> Grey:
@@ -114,14 +114,6 @@ def _steps(grey: Grey) -> Grey:
         np.maximum(most[1:], step, out=most[1:])
         np.maximum(most[:-1], step, out=most[:-1])
     return steps
-
-
-def _opened(grey: Grey, window: int) -> Grey:
-    """What stays when bright things are taken away that no square of this side fits into."""
-    for operation in (np.minimum, np.maximum):
-        for axis in (0, 1):
-            grey = _running(grey, window, operation, axis)
-    return grey
 
 
 def _running(grey: Grey, window: int, operation: np.ufunc, axis: int) -> Grey:
@@ -320,26 +312,11 @@ Shape = NDArray[np.float64]
 
 # Letters of a side marker on a grid of 5 x 7: block letters, and the narrower foot and bowl of drawn ones.
 _LETTERS = {
-    "L": (
-        "10000 10000 10000 10000 10000 10000 11111",
-        "11000 11000 11000 11000 11000 11111 11111",
-    ),
-    "R": (
-        "11110 10001 10001 11110 10100 10010 10001",
-        "11110 11011 11011 11110 11110 11011 11011",
-    ),
-    "A": (
-        "01110 10001 10001 11111 10001 10001 10001",
-        "00100 01100 01010 01010 11110 10001 10001",
-    ),
-    "P": (
-        "11110 10001 10001 11110 10000 10000 10000",
-        "11110 11011 11011 11110 11000 11000 11000",
-    ),
-    "T": (
-        "11111 00100 00100 00100 00100 00100 00100",
-        "11111 11111 01100 01100 01100 01100 01100",
-    ),
+    "L": ("10000 10000 10000 10000 10000 10000 11111", "11000 11000 11000 11000 11000 11111 11111"),
+    "R": ("11110 10001 10001 11110 10100 10010 10001", "11110 11011 11011 11110 11110 11011 11011"),
+    "A": ("01110 10001 10001 11111 10001 10001 10001", "00100 01100 01010 01010 11110 10001 10001"),
+    "P": ("11110 10001 10001 11110 10000 10000 10000", "11110 11011 11011 11110 11000 11000 11000"),
+    "T": ("11111 00100 00100 00100 00100 00100 00100", "11111 11111 01100 01100 01100 01100 01100"),
 }
 WORDS = ("L", "R", "LT", "RT", "AP", "PA", "LAP", "RAP", "LPA", "RPA")
 _GRID = (7, 5)
@@ -373,18 +350,15 @@ def _similarity(letter: NDArray[np.bool_]) -> Shape:
         height, width = seen.shape
         if 0.35 * height <= width <= 1.1 * height:  # the proportions of a capital letter
             # How much of each cell of the grid a letter covers, [7, 5].
-            rows, columns = (_weights(side, cells) for side, cells in zip(seen.shape, _GRID, strict=True))
-            grid = np.asarray(rows @ seen.astype(np.float64) @ columns.T)
+            weights: list[Shape] = []
+            for side, cells in zip(seen.shape, _GRID, strict=True):
+                edges, pixels = np.linspace(0, side, cells + 1), np.arange(side)
+                over = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+                weights.append(np.asarray(np.maximum(over, 0.0) * cells / side))
+            grid = np.asarray(weights[0] @ seen.astype(np.float64) @ weights[1].T)
             views = np.stack([grid, grid[::-1], grid[:, ::-1], grid[::-1, ::-1]]).reshape(4, -1)
             spread = views.std(axis=1, keepdims=True)
             centred = (views - views.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9)
             alike = centred @ _PATTERNS / views.shape[1]
             found[first : first + 4] = alike.reshape(4, len(_LETTERS), -1).max(axis=2)
     return found
-
-
-def _weights(side: int, cells: int) -> Shape:
-    """[cells, side]: the share of a cell that each pixel covers."""
-    edges, pixels = np.linspace(0, side, cells + 1), np.arange(side)
-    over = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return np.asarray(np.maximum(over, 0.0) * cells / side)

@@ -1,7 +1,4 @@
-"""Is a corpus fit for use? Every problem is counted and shown with examples; nothing is mended or replaced.
-
-On the way every study and image is counted for the corpus's statistics: lines are parsed and pictures decoded once.
-"""
+"""Check a corpus: count every problem, with examples, and compute the statistics in the same pass; nothing is repaired."""
 
 from __future__ import annotations
 
@@ -49,9 +46,8 @@ class CheckReport:
     Args:
         splits: Studies by split; the key "none" counts those without one.
         counts: Kind of problem → how often.
-        stated: What studies lack and may lack, by kind → how often: the card says so, or the corpus is one of labels.
-        statistics: The corpus in numbers.
-        duplicates: Which reports and images are there more than once; None when nobody asked.
+        stated: What studies lack without a problem → how often: the card states it, or the corpus has labels alone.
+        duplicates: Reports and images that are there more than once; None if not requested.
     """
 
     path: Path
@@ -115,10 +111,7 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
 
 @dataclass(frozen=True)
 class _Inspected:
-    """What one line gave: its study unless the line is malformed, what its images look like, and problems.
-
-    `images` has one entry for each image of the study, None where it cannot be read.
-    """
+    """One line of the corpus: its study (None if malformed), its images (None if unreadable) and its problems."""
 
     place: str
     study: Study | None
@@ -157,7 +150,14 @@ def _inspect(folder: Path, hashed: bool, numbered: tuple[int, bytes]) -> _Inspec
     if not study.images and not study.absent_images:
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
     shape = (images[0].height, images[0].width) if images and images[0] is not None else None
-    problems.extend(_mask_problems(folder, study, place, shape))
+    known = {str(index) for index in range(len(study.findings or ()))}
+    for key, path in study.masks.items():
+        if key not in known:
+            problems.append(Problem("mask without a finding", f"{place}: mask '{key}' has no finding of that index."))
+        mask = _read(folder / path, f"{place}, mask {key}", "mask", problems)
+        if mask is not None and shape is not None and mask.shape[:2] != shape:
+            sizes = f"{mask.shape[1]} x {mask.shape[0]}, its image {shape[1]} x {shape[0]}"
+            problems.append(Problem("mask of another size", f"{place}: mask {key} is {sizes} pixels."))
     if study.split == "test" and study.structured:
         models = ", ".join(study.structured)
         problems.append(Problem("model text in a test split", f"{place}: 'structured' text by {models}; remove it."))
@@ -175,22 +175,9 @@ def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture
         return None
 
 
-def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
-    known = {str(index) for index in range(len(study.findings or ()))}
-    for key, path in study.masks.items():
-        if key not in known:
-            yield Problem("mask without a finding", f"{place}: mask '{key}' has no finding of that index.")
-        found: list[Problem] = []
-        mask = _read(folder / path, f"{place}, mask {key}", "mask", found)
-        yield from found
-        if mask is not None and shape is not None and mask.shape[:2] != shape:
-            sizes = f"{mask.shape[1]} x {mask.shape[0]}, its image {shape[1]} x {shape[0]}"
-            yield Problem("mask of another size", f"{place}: mask {key} is {sizes} pixels.")
-
-
 @dataclass
 class _CorpusCheck:
-    """Everything that can only be told from many studies together."""
+    """State of the checks that need all studies."""
 
     folder: Path
     duplicates: bool = False
@@ -221,42 +208,31 @@ class _CorpusCheck:
             self.note(Problem("duplicate id", f"{line.place}: the id '{study.id}' was used on an earlier line."))
             return
         self.places[study.id] = (study.patient, study.split)
-        self._take_absent(study, line.place)
-        self.tally.take(study, [image for image in line.images if image is not None])
-        if study.prior is not None:
-            self.priors.append((line.place, study.id, study.prior))
-        for k, image in enumerate(line.images):
-            if image is not None:
-                self._take_image(image, study, k, line.place)
-
-    def _take_image(self, image: ImageFacts, study: Study, k: int, place: str) -> None:
-        if image.perceptual_hash is not None:
-            self.hashes.append((f"{study.id}#{k}", image.digest, image.perceptual_hash))
-        if study.split is None:
-            return
-        split, first = self.pictures.setdefault(image.digest, (study.split, place))
-        if split != study.split:
-            message = f"{place} ({study.split}) and {first} ({split}) show the same picture."
-            self.note(Problem("same picture in two splits", message))
-
-    def _take_absent(self, study: Study, place: str) -> None:
         self.unlabelled += not (study.labels or study.own_labels or study.findings is not None)
         for lack, count in missing_parts(study).items():
             self.absent[lack] += count
             examples = self.lacking.setdefault(lack, [])
             if count and len(examples) < EXAMPLES_PER_KIND:
-                examples.append(f"{place}: study '{study.id}'")
+                examples.append(f"{line.place}: study '{study.id}'")
+        self.tally.take(study, [image for image in line.images if image is not None])
+        if study.prior is not None:
+            self.priors.append((line.place, study.id, study.prior))
+        for k, image in ((k, image) for k, image in enumerate(line.images) if image is not None):
+            if image.perceptual_hash is not None:
+                self.hashes.append((f"{study.id}#{k}", image.digest, image.perceptual_hash))
+            if study.split is not None:
+                split, first = self.pictures.setdefault(image.digest, (study.split, line.place))
+                if split != study.split:
+                    message = f"{line.place} ({study.split}) and {first} ({split}) show the same picture."
+                    self.note(Problem("same picture in two splits", message))
 
     def look_for_absent(self, card: Card | None) -> None:
-        """Missing text, splits and views are problems unless the card states as many, or all studies have labels alone.
-
-        A model learns from no such study, and a study without a split is in no test.
-        """
-        told = (card.absent if card is not None else None) or {}
+        """Missing text, splits and views are problems unless the card states as many, or all studies have labels alone."""
+        stated = (card.absent if card is not None else None) or {}
         labels_alone = not self.unlabelled and self.absent["text"] == len(self.places)
         for lack, (kind, what) in LACKS.items():
             count = self.absent[lack]
-            if count and (count <= told.get(lack, 0) or (lack == "text" and labels_alone)):
+            if count and (count <= stated.get(lack, 0) or (lack == "text" and labels_alone)):
                 self.stated[kind] = count
             elif count:
                 self.counts[kind] = count
@@ -286,9 +262,8 @@ class _CorpusCheck:
             self.note(Problem("malformed card", str(error)))
             return None
         if card.counts.get("studies", len(self.places)) != len(self.places):
-            told = card.counts["studies"]
-            message = f"{path} counts {told} studies, {STUDIES} holds {len(self.places)} readable ones."
-            self.note(Problem("card with another count", message))
+            counts = f"{card.counts['studies']} studies, {STUDIES} holds {len(self.places)} readable ones"
+            self.note(Problem("card with another count", f"{path} counts {counts}."))
         return card
 
     def report(self) -> CheckReport:
@@ -298,7 +273,7 @@ class _CorpusCheck:
         card = self.card()
         self.look_for_absent(card)
         found = Duplicates(report_groups(self._texts()), image_groups(self.hashes)) if self.duplicates else None
-        near = near_repeats(found, self._split_of) if found is not None else {}
+        near = near_repeats(found, lambda study_id: self.places[study_id][1]) if found is not None else {}
         dropped, remarks = (card.dropped, card.remarks) if card is not None else ({}, {})
         statistics = self.tally.statistics(dropped, remarks, near)
         return CheckReport(
@@ -325,9 +300,6 @@ class _CorpusCheck:
             if study.id not in seen:
                 seen.add(study.id)
                 yield study.id, study_text(study) or ""
-
-    def _split_of(self, study_id: str) -> str | None:
-        return self.places[study_id][1]
 
 
 def near_repeats(found: Duplicates, split_of: Callable[[str], str | None]) -> dict[str, Repeats]:

@@ -1,7 +1,6 @@
-"""Any picture file to float32 in [0, 1], and into a square without changing its shape.
+"""Read DICOM, PNG and JPEG images as float32 in [0, 1], and fit them into squares with the aspect kept.
 
-The format is told by content, never by the name: corpora ship DICOM files without an ending and
-JPEG files named .png.
+The format is detected by content: data sets hold DICOM files without an ending and JPEG files named .png.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ def load_image(path: str | Path, size: int | None = None) -> ImageArray:
         path: DICOM, PNG (8 or 16 bits, palette, transparency) or JPEG; colour becomes luminance.
         size: Fit into size × size (see `fit`); None keeps the image's own pixels.
 
-    A 16-bit PNG is divided by the least of 2^8, 2^10, 2^12, 2^14 and 2^16, minus one, that holds its
-    brightest pixel: exporters often keep a detector's 12 bits unscaled, and dividing those by
-    65535 would give an image that is almost black. EXIF rotation is ignored.
+    A 16-bit PNG is divided by the least of 2^8, 2^10, 2^12, 2^14 and 2^16, minus one, that holds its brightest pixel,
+    since exporters often keep a detector's 12 bits unscaled. EXIF rotation is ignored.
     """
     image = grey_image(read_picture(path))
     return image if size is None else fit(image, size)
@@ -66,10 +64,7 @@ def read_picture(path: str | Path) -> Picture:
 
 
 def as_uint8(picture: Picture) -> NDArray[np.uint8]:
-    """What a picture shows, in the plainest form: uint8, [H, W] where it is grey, [H, W, 3] where it has colour.
-
-    The same image saved with another compression, depth or number of channels comes out the same.
-    """
+    """A picture as uint8, [H, W] if it is grey, [H, W, 3] if it has colour, however it is stored."""
     if picture.ndim == 3:
         grey = (picture[..., :1] == picture).all()
         return to_uint8(_unit(picture[..., 0] if grey else picture))
@@ -136,7 +131,7 @@ _DAYS_A_YEAR = {"Y": 1.0, "M": 12.0, "W": 52.1775, "D": 365.2425}
 
 @dataclass(frozen=True)
 class DicomInfo:
-    """What a corpus may keep of a header; names, dates and numbers of the patient are not read."""
+    """The part of a DICOM header that a corpus keeps; names, dates and numbers of the patient are not read."""
 
     view: View | None
     age: float | None
@@ -163,10 +158,9 @@ def is_dicom(data: bytes) -> bool:
 def decode_dicom(data: bytes, name: str) -> ImageArray:
     """The image of one DICOM file, [H, W] in [0, 1].
 
-    A lookup table goes before a window, and the first of several windows is used, as viewers do.
-    Without either, 8-bit values are taken as ready for display; deeper ones are stretched between
-    their 0.5th and 99.5th percentiles, since detectors fill an unknown part of their range. Padding
-    becomes black. Colour becomes luminance. Files of several frames and deflated files are refused.
+    A lookup table goes before a window, and the first of several windows is used, as viewers do. Without either, 8-bit
+    values are shown as they are; deeper ones are stretched between their 0.5th and 99.5th percentiles. Padding becomes
+    black, colour luminance. Files of several frames and deflated files are refused.
     """
     header = parse_dicom(data, name)
     with report_damaged_header(name):
@@ -182,8 +176,11 @@ def dicom_info(data: bytes, name: str) -> DicomInfo:
         spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
         text = str(header.get("PatientAge", "") or "")
         match = re.fullmatch(r"\s*(\d{1,3})\s*([YMWD]?)\s*", text.upper())
+        word, view = str(header.get("ViewPosition", "") or "").strip().upper(), None
+        if word:
+            view = View(word) if word in ("PA", "AP") else View.LATERAL if word in _LATERAL else View.OTHER
         return DicomInfo(
-            view=_view(str(header.get("ViewPosition", "") or "")),
+            view=view,
             age=float(match[1]) / _DAYS_A_YEAR[match[2] or "Y"] if match else None,
             sex=sex if sex in ("F", "M") else None,
             rows=int(header.get("Rows", 0)),
@@ -261,15 +258,6 @@ def stored_pixels(header: Dataset, name: str) -> Stored:
     return stored
 
 
-def _view(text: str) -> View | None:
-    word = text.strip().upper()
-    if not word:
-        return None
-    if word in ("PA", "AP"):
-        return View(word)
-    return View.LATERAL if word in _LATERAL else View.OTHER
-
-
 def _reason(error: BaseException) -> str:
     """The first sentence of a library's message; the rest names its parts, not the user's."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -286,10 +274,25 @@ TAIL_PERCENT = 0.5
 
 def displayed(header: Dataset, stored: Stored, name: str) -> ImageArray:
     """The image, [H, W] in [0, 1], bone bright."""
-    if int(header.get("SamplesPerPixel", 1)) > 1 or header.PhotometricInterpretation == "PALETTE COLOR":
-        return _colour(header, stored)
-    padded = _padding(header, stored)
-    values = _finite(_rescaled(header, stored, name), "rescale", name)
+    if header.PhotometricInterpretation == "PALETTE COLOR":
+        from pydicom.pixels.processing import apply_color_lut
+
+        stored = apply_color_lut(stored, header)
+        return luminance(stored[..., :3].astype(np.float32) / np.float32(np.iinfo(stored.dtype).max))
+    if int(header.get("SamplesPerPixel", 1)) > 1:
+        return luminance(stored[..., :3].astype(np.float32) / np.float32((1 << int(header.BitsStored)) - 1))
+    # Pixels that the header declares to be outside the image, by their stored value.
+    padded, padding = np.zeros(stored.shape, bool), header.get("PixelPaddingValue")
+    if padding is not None:
+        limit = header.get("PixelPaddingRangeLimit", padding)
+        padded = np.asarray((stored >= min(padding, limit)) & (stored <= max(padding, limit)))
+    values = stored.astype(np.float64)
+    if header.get("ModalityLUTSequence"):
+        values = _looked_up(header, header.ModalityLUTSequence[0], values, name)[0]
+    else:
+        slope, intercept = _rescale(header)
+        values = values * slope + intercept
+    values = _finite(values, "rescale", name)
     image = _finite(_of_interest(header, values, padded, name), "range", name)
     # A digital radiograph states both, and they agree; one of them is enough to turn it.
     if header.PhotometricInterpretation == "MONOCHROME1" or header.get("PresentationLUTShape") == "INVERSE":
@@ -315,38 +318,11 @@ def window_values(values: Values, centre: float, width: float, shape: str = "LIN
     return np.clip(window, 0.0, 1.0).astype(np.float32)
 
 
-def _colour(header: Dataset, stored: Stored) -> ImageArray:
-    from pydicom.pixels.processing import apply_color_lut
-
-    if header.PhotometricInterpretation == "PALETTE COLOR":
-        stored = apply_color_lut(stored, header)
-        most = float(np.iinfo(stored.dtype).max)
-    else:
-        most = float((1 << int(header.BitsStored)) - 1)
-    return luminance(stored[..., :3].astype(np.float32) / np.float32(most))
-
-
-def _padding(header: Dataset, stored: Stored) -> NDArray[np.bool_]:
-    """Pixels that the header declares to be outside the picture, by their stored value."""
-    value = header.get("PixelPaddingValue")
-    if value is None:
-        return np.zeros(stored.shape, bool)
-    limit = header.get("PixelPaddingRangeLimit", value)
-    return np.asarray((stored >= min(value, limit)) & (stored <= max(value, limit)))
-
-
 def _finite(array: NDArray[Real], what: str, name: str) -> NDArray[Real]:
     """The array itself; one NaN in an image would poison every mean that it enters."""
     if not np.isfinite(array).all():
         raise DataError(f"{name} has a damaged DICOM header (its {what} gives no finite values); fetch it again.")
     return array
-
-
-def _rescaled(header: Dataset, stored: Stored, name: str) -> Values:
-    if header.get("ModalityLUTSequence"):
-        return _looked_up(header, header.ModalityLUTSequence[0], stored.astype(np.float64), name)[0]
-    slope, intercept = _rescale(header)
-    return stored.astype(np.float64) * slope + intercept
 
 
 def _rescale(header: Dataset) -> tuple[float, float]:
@@ -361,9 +337,12 @@ def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], nam
         grey, brightest = _looked_up(header, header.VOILUTSequence[0], values, name)
         # Tables often declare 16 bits and fill 12; the brightest entry is white.
         return (grey / max(1.0, brightest)).clip(0.0, 1.0).astype(np.float32)
-    window = _window(header)
-    if window is not None:
-        return window_values(values, *window)
+    centre, width = header.get("WindowCenter"), header.get("WindowWidth")
+    if centre not in (None, "") and width not in (None, ""):  # the first window, if it is usable
+        centre, width = (float(value[0] if hasattr(value, "__len__") else value) for value in (centre, width))
+        shape = str(header.get("VOILUTFunction") or "LINEAR").upper()
+        if math.isfinite(centre + width) and (width >= 1 if shape == "LINEAR" else width > 0):
+            return window_values(values, centre, width, shape)
     bits = int(header.get("BitsStored") or header.BitsAllocated)
     if bits <= 8 and _rescale(header) == (1.0, 0.0) and not header.get("ModalityLUTSequence"):
         return (values / ((1 << bits) - 1)).clip(0.0, 1.0).astype(np.float32)
@@ -383,8 +362,13 @@ def _looked_up(header: Dataset, table: Dataset, values: Values, name: str) -> tu
     the bits of each. Values outside the table take its ends.
     """
     entries, first, bits = (int(number) for number in table.LUTDescriptor)
-    entries = entries or 1 << 16
-    words = _words(table.LUTData, entries, bits, little=bool(header.original_encoding[1]))
+    entries, data = entries or 1 << 16, table.LUTData
+    if not isinstance(data, (bytes, bytearray)):
+        words = np.atleast_1d(np.asarray(data, dtype=np.int64))
+    elif bits <= 8 and len(data) < 2 * entries:
+        words = np.frombuffer(data, np.uint8)
+    else:
+        words = np.frombuffer(data[: len(data) // 2 * 2], "<u2" if header.original_encoding[1] else ">u2")
     if not 1 <= bits <= 16 or words.size < entries:
         raise DataError(
             f"{name} declares a lookup table of {entries} entries with {bits} bits each and holds {words.size}; "
@@ -392,23 +376,3 @@ def _looked_up(header: Dataset, table: Dataset, values: Values, name: str) -> tu
         )
     index = np.clip(np.rint(values) - first, 0, entries - 1).astype(np.int64)
     return words[index].astype(np.float64), float(words[:entries].max())
-
-
-def _words(data: Any, entries: int, bits: int, *, little: bool) -> NDArray[Any]:
-    """The entries of a table: numbers already, or bytes with one or two for each entry."""
-    if not isinstance(data, (bytes, bytearray)):
-        return np.atleast_1d(np.asarray(data, dtype=np.int64))
-    if bits <= 8 and len(data) < 2 * entries:
-        return np.frombuffer(data, np.uint8)
-    return np.frombuffer(data[: len(data) // 2 * 2], "<u2" if little else ">u2")
-
-
-def _window(header: Dataset) -> tuple[float, float, str] | None:
-    """Centre, width and shape of the first window; None where the header has no usable one."""
-    centre, width = header.get("WindowCenter"), header.get("WindowWidth")
-    if centre in (None, "") or width in (None, ""):
-        return None
-    first_centre, first_width = (float(value[0] if hasattr(value, "__len__") else value) for value in (centre, width))
-    shape = str(header.get("VOILUTFunction") or "LINEAR").upper()
-    usable = math.isfinite(first_centre + first_width) and (first_width >= 1 if shape == "LINEAR" else first_width > 0)
-    return (first_centre, first_width, shape) if usable else None
