@@ -31,7 +31,7 @@ PRIOR_LEFT_OUT = "the prior study is not in the composition"
 NOT_THERE = "its corpus is not there"
 # Raised whenever the same members give another corpus than before, so that one is never continued by the other.
 FORM = 1
-# What is said of a member and does not show in the studies; the content of its corpus does.
+# Settings of a member that do not change the studies; the content of its corpus does.
 _WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
 
 
@@ -56,9 +56,9 @@ def plan(config: ComposeConfig) -> Composition:
     members = config.chosen()
     missing = {name: member for name, member in members.items() if not (member.corpus / CARD).is_file()}
     if missing and (not config.allow_missing or len(missing) == len(members)):
-        told = "".join(f"\n  {name}: {_how_to_get(name, member)}" for name, member in missing.items())
+        commands = "".join(f"\n  {name}: {_how_to_get(name, member)}" for name, member in missing.items())
         hint = "" if len(missing) == len(members) else ", or compose the others with --allow-missing"
-        raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{told}")
+        raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{commands}")
     corpora = {name: load_corpus(member.corpus) for name, member in members.items() if name not in missing}
     notes: list[str] = []
     for path in config.external_to:
@@ -73,16 +73,22 @@ def plan(config: ComposeConfig) -> Composition:
         if len(corpora) > 1 and UNKNOWN in known_collections(corpus.card)
     ]
     tree = Merge({name: member_branch(corpus, members[name]) for name, corpus in corpora.items()})
-    here = {name: members[name] for name in corpora}
-    seen = survey(tree, here, _collection_keys(corpora))
-    return Composition(config, corpora, tree, seen, tuple(_rows(members, corpora, seen)), tuple(notes))
+    seen = survey(tree, {name: members[name] for name in corpora}, _collection_keys(corpora))
+    rows: list[Row] = []
+    for name, member in members.items():
+        if name not in corpora:
+            rows.append(Row(name, paper=member.paper, note=f"{NOT_THERE} ({_how_to_get(name, member)})"))
+            continue
+        taken, counts = seen.taken[name], corpora[name].card.counts
+        row = Row(name, counts.get("patients"), counts.get("images"), taken.studies, taken.patients, taken.images)
+        rows.append(dataclasses.replace(row, pairs=taken.pairs, texts=taken.texts, paper=member.paper))
+    return Composition(config, corpora, tree, seen, tuple(rows), tuple(notes))
 
 
 def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
-    """Write a composition, or continue where an interrupted one stopped; the same members give the same bytes.
+    """Write a composition, or continue an interrupted one; the same members give the same bytes.
 
-    A member of which nothing is taken is a `DataError`: something is wrong with its settings or its corpus. So is a
-    folder inside a member, which the links of the new corpus would lead back into.
+    A member of which nothing is taken is a `DataError`; so is a folder inside a member, to which the new corpus links.
     """
     for name, corpus in composition.corpora.items():
         # Neither in the corpus nor in a folder of images that it links to.
@@ -124,44 +130,19 @@ def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
         given = tuple(sorted(corpus.card.collections)) or (f"{corpus.path.resolve()}",)
         for other, theirs in keys.items():
             common = set(given) & set(theirs)
-            if common and (given != theirs or not _same_patient_ids(corpus, corpora[other])):
+            if not common:
+                continue
+            # Patients keep their ids except in a composition, which marks its studies.
+            pair = (corpus, corpora[other])
+            composed = any(MEMBER in study.extra for one in pair for study in islice(one.studies(), 1))
+            same_ids = not composed or pair[0].path.resolve() == pair[1].path.resolve()
+            if given != theirs or not same_ids:
                 raise DataError(
-                    f"the members '{other}' and '{name}' share the collection {min(common)}, and a composition gives "
-                    "patients other names, so that nobody can tell which are the same; take the corpora that it was "
-                    "composed of instead."
+                    f"the members '{other}' and '{name}' share the collection {min(common)}, and a composition renames "
+                    "patients, so that the same patient cannot be recognised; use the corpora that it was composed of."
                 )
         keys[name] = given
     return {name: ", ".join(given) for name, given in keys.items()}
-
-
-def _same_patient_ids(one: Corpus, other: Corpus) -> bool:
-    """Whether a patient has the same id in two corpora of one collection; only a composition changes ids."""
-    # Its studies show it, also where they were structured or scrubbed since.
-    composed = any(MEMBER in study.extra for corpus in (one, other) for study in islice(corpus.studies(), 1))
-    return not composed or one.path.resolve() == other.path.resolve()
-
-
-def _rows(members: Mapping[str, Member], corpora: Mapping[str, Corpus], seen: Survey) -> list[Row]:
-    rows: list[Row] = []
-    for name, member in members.items():
-        if name not in corpora:
-            rows.append(Row(name, paper=member.paper, note=f"{NOT_THERE} ({_how_to_get(name, member)})"))
-            continue
-        taken, counts = seen.taken[name], corpora[name].card.counts
-        rows.append(
-            Row(
-                member=name,
-                patients=counts.get("patients"),
-                images=counts.get("images"),
-                taken_studies=taken.studies,
-                taken_patients=taken.patients,
-                taken_images=taken.images,
-                pairs=taken.pairs,
-                texts=taken.texts,
-                paper=member.paper,
-            )
-        )
-    return rows
 
 
 def _drawn(ids: frozenset[str], study: Study) -> Sequence[NewStudy]:
@@ -181,8 +162,8 @@ def _card(composition: Composition) -> Card:
 
     settings: dict[str, Any] = {"form": FORM, "stage": composition.config.stage}
     for name, corpus in composition.corpora.items():
-        asked = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
-        settings[name] = {"studies_sha256": sha256_of(corpus.file), **asked}
+        own = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
+        settings[name] = {"studies_sha256": sha256_of(corpus.file), **own}
     found = [name for card in cards.values() for name in known_collections(card)]
     table: list[Any] = []
     for row in composition.rows:  # without what depends on the machine, and without unknown counts
@@ -207,35 +188,32 @@ MEMBER = "corpus"
 
 
 class Tally:
-    """Counts the studies that each node gives."""
+    """Counts the studies that each node yields; a subclass may look at them."""
 
     def __init__(self) -> None:
         self.counts: Counter[Node] = Counter()
 
     def see(self, node: Node, study: Study) -> None:
-        """Called for every study that `node` gives, before it goes on."""
         self.counts[node] += 1
 
 
 class Node(ABC):
-    """A part of the tree: what it does in a few words, what stands below it, and the studies it gives."""
+    """A part of the tree; a single child has the empty name."""
 
     @property
     @abstractmethod
-    def words(self) -> str:
-        """What it does, for the printed tree."""
+    def words(self) -> str: ...
 
     @property
     @abstractmethod
-    def children(self) -> Mapping[str, Node]:
-        """Nodes below, by name; a lone one has the empty name."""
+    def children(self) -> Mapping[str, Node]: ...
 
     @abstractmethod
     def _given(self, tally: Tally) -> Iterator[Study]: ...
 
     @final
     def studies(self, tally: Tally | None = None) -> Iterator[Study]:
-        """The studies in order; each is told to the tally first."""
+        """The studies in order, each counted by the tally."""
         tally = tally or Tally()
         for study in self._given(tally):
             tally.see(self, study)
@@ -310,7 +288,7 @@ class Subset(Node):
 
 @dataclass(frozen=True, eq=False)
 class Merge(Node):
-    """One after another; ids, patients and paths are led by the name of their member, so that none clash."""
+    """All members in order; ids, patients and paths get the name of their member as a prefix."""
 
     below: Mapping[str, Node]
 
@@ -421,11 +399,7 @@ def with_images(study: Study, kept: list[int]) -> Study:
 
 @dataclass(frozen=True)
 class PairText:
-    """A text that is paired with the images of its study.
-
-    Args:
-        kind: Whose text: `sections`, `report` or `structured:NAME`.
-    """
+    """A text that is paired with the images of its study; `kind` is `sections`, `report` or `structured:NAME`."""
 
     kind: str
     text: str
@@ -453,7 +427,7 @@ _BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerat
 
 @dataclass(frozen=True)
 class Taken:
-    """What is taken of one member."""
+    """Counts of the part that is taken of one member; `texts` are its image-text pairs by kind of text."""
 
     studies: int
     patients: int
@@ -467,7 +441,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a composition holds."""
+    """Counts and study ids of a composition."""
 
     tally: Tally
     taken: Mapping[str, Taken]
@@ -475,13 +449,10 @@ class Survey:
 
 
 def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> Survey:
-    """Walk the tree once; memory grows with the ids of studies and patients alone.
+    """Read the tree once and count.
 
-    Args:
-        collections: Member → a text that is equal for members of one collection.
-
-    A patient in two splits, of the new corpus or of one that a part is taken of, and a study that enters twice
-    are a `DataError`.
+    A patient in two splits, of the new corpus or of a corpus of which a part is taken, and a study that is taken twice
+    are a `DataError`. `collections` gives members of one collection the same text.
     """
     watch = _Watch(tree, members, collections)
     ids = frozenset(study.id for study in track(tree.studies(watch), "counting studies"))
@@ -491,7 +462,7 @@ def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str,
 
 @dataclass
 class _Branch:
-    """One member while it is walked through; `splits_of` has every patient of its corpus, taken or not."""
+    """The counts of one member; `splits_of` has every patient of its corpus, taken or not."""
 
     member: Member
     collection: str
@@ -511,8 +482,8 @@ class _Branch:
     def taken(self) -> Taken:
         return Taken(self.studies, len(self.patients), self.images, dict(sorted(self.texts.items())))
 
-    def met_again(self) -> dict[str, int]:
-        """Patients who are taken into a split and are also in a split of the same corpus that is not taken."""
+    def leaking(self) -> dict[str, int]:
+        """Patients of a split that is taken who are also in a split of the same corpus that is not taken."""
         chosen = sum(_BITS[split] for split in SPLITS if split in self.member.splits)
         rest = sum(_BITS[split] for split in SPLITS) & ~chosen
         # Studies without a split are in one once as_split gives it to them.
@@ -522,7 +493,7 @@ class _Branch:
 
 
 class _Watch(Tally):
-    """Counts what passes each node, and remembers where every patient stands."""
+    """Counts the studies of each node and records the splits of every patient."""
 
     def __init__(self, tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> None:
         super().__init__()
@@ -544,42 +515,36 @@ class _Watch(Tally):
             splits[study.patient] = splits.get(study.patient, 0) | _BITS[study.split]
         elif node is self.tree:
             name, _, own_id = study.id.partition("/")
-            self._enter(name, own_id)
+            branch = self.branches[name]
+            key = (branch.collection, own_id)
+            if branch.collection in self._shared and (other := self._entered.setdefault(key, name)) != name:
+                raise DataError(
+                    f"study '{own_id}' is in two members, '{other}' and '{name}'; take it from one of them, or choose "
+                    "the members of one stage with --stage."
+                )
             if study.split == "test" and study.structured:
                 maker = next(iter(study.structured))
                 raise DataError(
                     f"study '{own_id}' of '{name}' is in the test split and has text by {maker}; a test split holds "
                     "the source's text alone: make that corpus again, or give as_split."
                 )
-            self.branches[name].take(study, study.patient.partition("/")[2])
+            branch.take(study, study.patient.partition("/")[2])
 
     def refuse_leaks(self) -> None:
         for name, branch in self.branches.items():
-            if again := branch.met_again():
-                raise _leak(again, f"'{name}' and the rest of its corpus")
-        people: dict[tuple[str, str], int] = {}
+            if leaking := branch.leaking():
+                raise _leak(leaking, f"'{name}' and the rest of its corpus")
+        splits: dict[tuple[str, str], int] = {}  # (collection, patient) → splits
         for branch in self.branches.values():
             for patient, mask in branch.patients.items():
-                person = (branch.collection, patient)
-                people[person] = people.get(person, 0) | mask & ~_BITS[None]
-        leaking = {person: mask for person, mask in people.items() if mask & (mask - 1)}
-        if leaking:
-            collection, patient = next(iter(leaking))
-            names = [
-                name
-                for name, branch in self.branches.items()
-                if branch.collection == collection and patient in branch.patients
-            ]
-            where = " and ".join(f"'{name}'" for name in names)
-            raise _leak({patient: mask for (_, patient), mask in leaking.items()}, where)
-
-    def _enter(self, name: str, own_id: str) -> None:
-        collection = self.branches[name].collection
-        if collection in self._shared and (other := self._entered.setdefault((collection, own_id), name)) != name:
-            raise DataError(
-                f"study '{own_id}' enters twice, through the members '{other}' and '{name}'; take it from one of them, "
-                "or choose the members of one stage with --stage."
-            )
+                key = (branch.collection, patient)
+                splits[key] = splits.get(key, 0) | mask & ~_BITS[None]
+        across = {key: mask for key, mask in splits.items() if mask & (mask - 1)}
+        if across:
+            collection, patient = next(iter(across))
+            branches = {name: one for name, one in self.branches.items() if one.collection == collection}
+            where = " and ".join(f"'{name}'" for name, branch in branches.items() if patient in branch.patients)
+            raise _leak({patient: mask for (_, patient), mask in across.items()}, where)
 
 
 def _leak(patients: Mapping[str, int], where: str) -> DataError:

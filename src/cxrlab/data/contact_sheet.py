@@ -37,11 +37,7 @@ _HEADING, _LINES = 2, 10
 
 @dataclass(frozen=True)
 class Sheet:
-    """A sheet that was written.
-
-    Args:
-        unreadable: How many of them have an image, or with masks a mask, that cannot be read.
-    """
+    """A sheet that was written; `unreadable` counts studies with an image or mask that cannot be read."""
 
     path: Path
     shown: int
@@ -64,10 +60,8 @@ class _Line:
 def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Sheet:
     """Write a PNG with a random choice of studies, in file order.
 
-    Under each picture stand the id, split, view, age and sex, and then what is known: exact
-    findings, else a caption, else labels, else the report's first words. With masks, each finding
-    and its outline share a colour. A picture or mask that cannot be read is shown as such and counted;
-    a study without an image is shown as such.
+    Under each image are the id, split, view, age and sex, and then exact findings, else a caption, else labels, else
+    the report's first words. With masks, each finding and its outline share a colour.
     """
     ids = corpus.ids(config.split)
     if not ids:
@@ -126,10 +120,23 @@ def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> lis
     heading = " · ".join(part for part in (study.id, study.split, view, demographics) if part)
     lines = [_Line(text, QUIET) for text in islice(_wrapped(heading, font, config.size), _HEADING)]
     most = len(lines) + _LINES
-    for index, statement in _statements(study):
-        # One line more than there is room for tells that something was cut.
-        for number, text in enumerate(islice(_wrapped(statement, font, config.size - leading), most + 1 - len(lines))):
-            lines.append(_Line(text, INK, colours.get(index) if number == 0 else None))
+    # What is known of the study, each with the index of its finding (-1 for anything else).
+    statements = [(-1, "nothing is known of it")]
+    if study.findings is not None:
+        present = [(index, finding_words(finding)) for index, finding in enumerate(study.findings) if finding.present]
+        statements = present or [(-1, "no finding")]
+    elif study.caption is not None:
+        statements = [(-1, study.caption)]
+    elif study.labels:
+        words = {1: "", -1: "possible "}
+        positive = [f"{words[value]}{name}" for name, value in study.labels.items() if value in words]
+        statements = [(-1, ", ".join(positive) or "no positive label")]
+    elif text := study.sections and (study.sections.findings or study.sections.impression):
+        statements = [(-1, text)]
+    for index, statement in statements:
+        # One line more than there is room for, to see whether something is cut.
+        for number, line in enumerate(islice(_wrapped(statement, font, config.size - leading), most + 1 - len(lines))):
+            lines.append(_Line(line, INK, colours.get(index) if number == 0 else None))
     return lines if len(lines) <= most else [*lines[: most - 1], _Line("…", QUIET)]
 
 
@@ -177,21 +184,6 @@ def _outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _outline_colours(study: Study) -> dict[int, Colour]:
     drawn = sorted(int(key) for key in study.masks if key.isdigit())
     return {index: OUTLINES[place % len(OUTLINES)] for place, index in enumerate(drawn)}
-
-
-def _statements(study: Study) -> list[tuple[int, str]]:
-    """What is known of a study, each with the index of its finding (-1 for anything else)."""
-    if study.findings is not None:
-        shown = [(index, finding_words(finding)) for index, finding in enumerate(study.findings) if finding.present]
-        return shown or [(-1, "no finding")]
-    if study.caption is not None:
-        return [(-1, study.caption)]
-    if study.labels:
-        words = {1: "", -1: "possible "}
-        positive = [f"{words[value]}{name}" for name, value in study.labels.items() if value in words]
-        return [(-1, ", ".join(positive) or "no positive label")]
-    text = study.sections and (study.sections.findings or study.sections.impression)
-    return [(-1, text or "nothing is known of it")]
 
 
 def finding_words(finding: Finding) -> str:

@@ -1,4 +1,4 @@
-"""One image: what in its file may name a patient, and a copy of it without."""
+"""De-identify one image: list what in its file may name a patient, and write a copy without it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PASSES = 3
 
 
 class TextRemains(DataError):
-    """An image that shows text although what was found was blanked again and again."""
+    """An image with text left after several passes of blanking."""
 
 
 class NotOneImage(DataError):
@@ -53,7 +53,7 @@ class NotOneImage(DataError):
 
 @dataclass(frozen=True)
 class Examined:
-    """What a file may tell, by name and place, never by value.
+    """What in a file may name a patient, by name and place, never by value.
 
     Args:
         burned_in: What the header says of text in the pixels: YES, NO or None.
@@ -312,7 +312,9 @@ def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
     clean.PatientID = pseudonyms.patient(str(header.get("PatientID") or ""))
     sex = str(header.get("PatientSex") or "").strip().upper()
     clean.PatientSex = sex if sex in ("F", "M", "O") else ""
-    clean.PatientAge = _age(str(header.get("PatientAge") or ""))
+    age = re.fullmatch(r"(\d{3})([YMWD])", str(header.get("PatientAge") or "").strip().upper())
+    old = age is not None and age[2] == "Y" and int(age[1]) >= OLDEST
+    clean.PatientAge = f"{OLDEST:03d}Y" if old else age[0] if age else ""
     clean.PatientIdentityRemoved = "YES"
     clean.DeidentificationMethod = METHOD
     return clean
@@ -339,64 +341,38 @@ def _kept(header: Dataset, clean: Dataset, *, little: bool) -> Dataset:
     for name, values, _ in _kept_values(header):
         if values:
             setattr(clean, name, values if len(values) > 1 else values[0])
-    for name in _BINARY:
+    for name in _BINARY:  # entries of a lookup table, as little-endian words
         if name in header:
-            clean.add_new(header[name].tag, "OW", _table(header[name].value, little=little))
+            value = header[name].value
+            if isinstance(value, bytes):
+                words = np.frombuffer(value + b"\0" * (len(value) % 2), "<u2" if little else ">u2").astype("<u2")
+            else:
+                entries = value if hasattr(value, "__iter__") else [value]
+                words = np.array([int(entry) & 0xFFFF for entry in entries], "<u2")
+            clean.add_new(header[name].tag, "OW", words.tobytes())
     return clean
 
 
 def _kept_values(header: Dataset) -> Iterator[tuple[str, list[int | str], int]]:
     """Each number and code that may stay: its name, its values up to the first of another form, how many there are."""
-    forms: tuple[tuple[tuple[str, ...], Callable[[Any], int | str]], ...] = (
-        (_WHOLE, _whole), (_REAL, _real), (_CODE, _code),
-    )  # fmt: skip
-    for names, read in forms:
-        for name in names:
-            if name in header and not _empty(header[name].value):
-                value = header[name].value
-                given = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
-                kept: list[int | str] = []
-                with suppress(ValueError, TypeError, OverflowError):  # up to the first that is not of its form
-                    kept.extend(map(read, given))
-                yield name, kept, len(given)
-
-
-def _whole(value: Any) -> int:
-    return int(_small(int(value)))
-
-
-def _real(value: Any) -> str:
-    return f"{_small(float(value)):.10g}"  # sixteen characters are the most that the standard allows
-
-
-def _small(value: float) -> float:
-    if not abs(value) <= _LARGEST:  # written so that no-number fails too
-        raise ValueError("too large")
-    return value
-
-
-def _code(value: Any) -> str:
-    word = str(value).strip()
-    if word.replace(" ", "_") not in _WORDS:
-        raise ValueError("not a known word")
-    return word
-
-
-def _table(value: Any, *, little: bool) -> bytes:
-    """The entries of a lookup table as little-endian words, whatever the file's byte order was."""
-    if isinstance(value, bytes):
-        even = value + b"\0" * (len(value) % 2)
-        return even if little else np.frombuffer(even, ">u2").astype("<u2").tobytes()
-    return np.array(
-        [int(entry) & 0xFFFF for entry in (value if hasattr(value, "__iter__") else [value])], "<u2"
-    ).tobytes()
-
-
-def _age(text: str) -> str:
-    match = re.fullmatch(r"(\d{3})([YMWD])", text.strip().upper())
-    if match is None:
-        return ""
-    return f"{OLDEST:03d}Y" if match[2] == "Y" and int(match[1]) >= OLDEST else match[0]
+    for name in (name for name in (*_WHOLE, *_REAL, *_CODE) if name in header and not _empty(header[name].value)):
+        value = header[name].value
+        given = list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+        kept: list[int | str] = []
+        with suppress(ValueError, TypeError, OverflowError):  # up to the first that is not of its form
+            for one in given:
+                if name in _CODE:
+                    word = str(one).strip()
+                    if word.replace(" ", "_") not in _WORDS:
+                        break
+                    kept.append(word)
+                else:
+                    number = int(one) if name in _WHOLE else float(one)
+                    if not abs(number) <= _LARGEST:  # also ends at a NaN
+                        break
+                    # The standard allows at most sixteen characters for a decimal number.
+                    kept.append(number if isinstance(number, int) else f"{number:.10g}")
+        yield name, kept, len(given)
 
 
 JPEG_START = b"\xff\xd8\xff"
@@ -417,9 +393,13 @@ def identifying_parts(data: bytes, name: str) -> tuple[str, ...]:
     """Names of what a file carries beside its pixels: PNG chunks of text and time, JPEG notes, bytes after its end."""
     found: list[str] = []
     if data.startswith(PNG_START):
-        chunks = list(_chunks(data))
-        found += [kind for kind, _ in chunks if kind not in _PNG_NEEDS]
-        after = bool(chunks) and chunks[-1][1] < len(data)
+        # The chunks up to the last one; damage ends the walk.
+        at, kind = len(PNG_START), ""
+        while kind != "IEND" and at + 12 <= len(data):
+            length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8].decode("latin-1")
+            at += 12 + length
+            found += [kind] if kind not in _PNG_NEEDS else []
+        after = bool(kind) and at < len(data)
     else:
         segments = list(_segments(data, name))
         for mark, part, _ in segments:
@@ -453,15 +433,6 @@ def clean_picture(data: bytes, name: str, pixels: Picture | None = None) -> byte
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "JPEG", **how)
     return buffer.getvalue()
-
-
-def _chunks(data: bytes) -> Iterator[tuple[str, int]]:
-    """Kind and end of each chunk of a PNG file up to its last; damage ends the walk."""
-    at, kind = len(PNG_START), ""
-    while kind != "IEND" and at + 12 <= len(data):
-        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8].decode("latin-1")
-        at += 12 + length
-        yield kind, at
 
 
 def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:

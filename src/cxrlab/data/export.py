@@ -32,10 +32,7 @@ from cxrlab.data.parallel import ordered_map
 
 EXPORTERS = Table(
     "layout to export to",
-    {
-        "mimic-cxr": "cxrlab.data.export:mimic_cxr_layout",
-        "nih-cxr14": "cxrlab.data.export:nih_cxr14_layout",
-    },
+    {"mimic-cxr": "cxrlab.data.export:mimic_cxr_layout", "nih-cxr14": "cxrlab.data.export:nih_cxr14_layout"},
 )
 # Present in a folder from the first moment to the last of an export that is not whole yet.
 _UNFINISHED = ".export"
@@ -204,6 +201,16 @@ def mimic_cxr_layout(corpus: Corpus) -> Layout:
     for one, _, name in images:  # an image of a study without a split is not listed
         if split := _SPLITS.get(one.study.split or ""):
             splits.append((name, _study(one), _subject(one), split))
+    metadata: list[Sequence[Any]] = [_METADATA]
+    for one, k, name in images:
+        view = one.study.images[k].view or View.OTHER  # the table has no word for either
+        before, now = ages.get(one.patient), one.study.age
+        years = one.visit if before is None or now is None else int(now) - int(before)
+        date = f"{_FIRST_YEAR + years}{1 + one.visit // 28:02d}{1 + one.visit % 28:02d}"
+        meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
+        procedure = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
+        row = (procedure, position, "", "", date, "120000.000", procedure, meaning, "Erect")
+        metadata.append((name, _subject(one), _study(one), *row))
     texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
     return Layout(
         images=[ImageCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in images],
@@ -213,7 +220,7 @@ def mimic_cxr_layout(corpus: Corpus) -> Layout:
             "patients.csv.gz": patients,
             "mimic-cxr-2.0.0-split.csv.gz": splits,
             IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
-            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_image(one, k, name, ages) for one, k, name in images)],
+            "mimic-cxr-2.0.0-metadata.csv.gz": metadata,
         },
     )
 
@@ -227,16 +234,6 @@ def printed(report: Report) -> str:
             lines = textwrap.wrap(f"{name.upper()}:  {text}", _WIDTH, break_long_words=False, break_on_hyphens=False)
             parts.append("\n".join(f" {line}" for line in lines))
     return "\n \n".join(parts) + "\n"
-
-
-def _image(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
-    view = one.study.images[k].view or View.OTHER  # the table has no word for either
-    before, now = ages.get(one.patient), one.study.age
-    years = one.visit if before is None or now is None else int(now) - int(before)
-    date = f"{_FIRST_YEAR + years}{1 + one.visit // 28:02d}{1 + one.visit % 28:02d}"
-    meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
-    done = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
-    return (name, _subject(one), _study(one), done, position, "", "", date, "120000.000", done, meaning, "Erect")
 
 
 def _folder(one: Numbered) -> str:
@@ -265,6 +262,13 @@ def nih_cxr14_layout(corpus: Corpus) -> Layout:
     names = {one.study.id: f"{one.patient + 1:08d}_{one.visit:03d}.png" for one in chosen}
     train = [names[one.study.id] for one in chosen if one.study.split in ("train", "val")]
     test = [names[one.study.id] for one in chosen if one.study.split == "test"]
+    entries: list[Sequence[Any]] = [_TABLE]
+    for one in chosen:
+        study, labels = one.study, "|".join(own_labels(one.study) or [_NO_FINDING])
+        age = "" if study.age is None else int(study.age)
+        # The images' own size and pixel spacing are unknown here; the real table has them.
+        about = (one.visit, one.patient + 1, age, study.sex or "", study.images[0].view or "", "", "", "", "")
+        entries.append((names[study.id], labels, *about))
     return Layout(
         images=[ImageCopy(one.study, 0, f"images/{names[one.study.id]}") for one in chosen],
         texts={"train_val_list.txt": "".join(f"{name}\n" for name in train),
@@ -272,7 +276,7 @@ def nih_cxr14_layout(corpus: Corpus) -> Layout:
         tables={
             "BBox_List_2017.csv": [_BOXES, *_boxes(corpus, chosen, names)],
             IDS: [("Image Index", "id"), *((names[one.study.id], one.study.id) for one in chosen)],
-            "Data_Entry_2017_v2020.csv": [_TABLE, *(_row(one, names[one.study.id]) for one in chosen)],
+            "Data_Entry_2017_v2020.csv": entries,
         },
     )  # fmt: skip
 
@@ -284,14 +288,6 @@ def own_labels(study: Study) -> list[str] | None:
         return [name for name, row in NIH_CXR14.items() if there & set(row.observations)]
     known = {name: value for name, value in study.own_labels.items() if name in NIH_CXR14}
     return [name for name, value in known.items() if value == 1] if known else None
-
-
-def _row(one: Numbered, name: str) -> Sequence[Any]:
-    study = one.study
-    labels = "|".join(own_labels(study) or [_NO_FINDING])
-    age = "" if study.age is None else int(study.age)
-    # The images' own size and pixel spacing are not known here; the real table has them.
-    return (name, labels, one.visit, one.patient + 1, age, study.sex or "", study.images[0].view or "", "", "", "", "")
 
 
 def _boxes(corpus: Corpus, chosen: Sequence[Numbered], names: dict[str, str]) -> Iterator[Sequence[Any]]:

@@ -1,12 +1,11 @@
-"""`data scrub`: tell what in images may name a patient, and write copies without it.
+"""`data scrub`: list what in images may name a patient, and write copies without it.
 
-    scrub.jsonl      one line a file: header elements by keyword, boxes of burned-in text, what was done
-    summary.json     how much of what
-    cleaned/         with --blank: copies, and nothing else; a corpus where the source is one
+    scrub.jsonl      one line per file: header elements by keyword, boxes of burned-in text, what was done
+    summary.json     counts
+    cleaned/         with --blank: copies, and nothing else; a corpus if the source is one
     pseudonyms.key   with --blank: links new identifiers with old ones; keep it or destroy it, never pass it on
 
-Reasons are fixed sentences and values of headers are never written: only `cleaned/` is meant to be
-exported, but the rest tells no more of a patient than the names of the files do.
+Only `cleaned/` is meant to be exported. The other files hold fixed sentences and names of files, never values of headers.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from cxrlab.data.parallel import ordered_map
 
 LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"
-NOT_A_IMAGE = "neither DICOM, PNG nor JPEG"
+NOT_AN_IMAGE = "neither DICOM, PNG nor JPEG"
 UNREADABLE = "cannot be read or decoded in full"
 NOT_ONE_IMAGE = "DICOM without pixels (a report, or cut short), of several frames, or larger than any image"
 STILL_TEXT = "shows text after it was blanked again and again"
-LINK_LEAVES = "a link that leads out of the folder"
+LINK_OUTSIDE = "a link that leads out of the folder"
 ODD_NAME = "the name of the file is not UTF-8"
 IMAGE_LOST = "an image that could not be cleaned was left out"
 NO_IMAGE = "no image could be cleaned"
@@ -85,7 +84,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ScrubReport:
-    """What a run came to."""
+    """Counts of files of a run by state, reason and header element."""
 
     files: int
     states: Mapping[str, int]
@@ -106,49 +105,45 @@ def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
     """Examine every image of a source, and with `config.blank` write clean copies; a stopped run is continued."""
     check_source(source, out)
     settings = {"source": str(source), "blank": config.blank, "markers": config.markers, "workers": config.workers}
-    with Run.open(out, settings, operational=("workers",)) as run:
-        names = pseudonyms_in(run.folder) if config.blank else None
-        work = partial(_scrub, source, run.folder / CLEANED, config, names)
+    with Run.open(out, settings, operational=("workers",)) as run, ExitStack() as stack:
+        cleaned = run.folder / CLEANED
+        pseudonyms = pseudonyms_in(run.folder) if config.blank else None
+        corpus: CorpusWriter | None = None
+        if config.blank and is_corpus(source):
+            card = load_corpus(source).card
+            card = dataclasses.replace(card, settings={**card.settings, "scrubbed": True}, dropped={})
+            corpus = stack.enter_context(CorpusWriter(cleaned, card))
         done = run.done(LINES, "file")
-        with ExitStack() as stack:
-            corpus = _corpus_writer(source, run.folder / CLEANED) if config.blank and is_corpus(source) else None
-            if corpus is not None:
-                stack.enter_context(corpus)
-            left = (unit for unit in units(source) if not _finished(unit, done, corpus))
-            results = stack.enter_context(closing(ordered_map(work, left, config.workers)))
-            for unit, lines in track(results, f"scrubbing {source.name}"):
-                for line in lines:
-                    if line.file not in done:  # two studies may share an image
-                        run.append(LINES, line)
-                        done.add(line.file)
-                if corpus is not None and unit.study is not None:
-                    _keep(corpus, unit.study, lines)
-        report = _summed((line for _, line in read_jsonl(run.folder / LINES)), out / CLEANED if config.blank else None)
+        left = (
+            unit
+            for unit in units(source)
+            if not (
+                unit.study.id in corpus
+                if corpus is not None and unit.study is not None
+                else all(_printable(name) in done for name in unit.files)
+            )
+        )
+        work = partial(_scrub, source, cleaned, config, pseudonyms)
+        results = stack.enter_context(closing(ordered_map(work, left, config.workers)))
+        for unit, lines in track(results, f"scrubbing {source.name}"):
+            for line in lines:
+                if line.file not in done:  # two studies may share an image
+                    run.append(LINES, line)
+                    done.add(line.file)
+            if corpus is not None and unit.study is not None:
+                _add_cleaned(corpus, unit.study, lines)
+        stack.close()  # completes the corpus before the summary is written
+        report = _summary(run.folder / LINES, out / CLEANED if config.blank else None)
         run.write(SUMMARY, {"scrub": report})
     return report
 
 
-def _finished(unit: Unit, done: set[str], corpus: CorpusWriter | None) -> bool:
-    if corpus is not None and unit.study is not None:
-        return unit.study.id in corpus
-    return all(_shown(name) in done for name in unit.files)
-
-
-def _corpus_writer(source: Path, cleaned: Path) -> CorpusWriter:
-    card = load_corpus(source).card
-    settings = {**card.settings, "scrubbed": True}
-    return CorpusWriter(cleaned, dataclasses.replace(card, settings=settings, dropped={}))
-
-
-def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
+def _add_cleaned(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
     """Add a study with those of its images that were cleaned; one that lost all of them is left out."""
     written = {line.file: line.written for line in lines if line.written is not None}
-    images = tuple(
-        dataclasses.replace(image, path=written[_shown(image.path)])
-        for image in study.images
-        if _shown(image.path) in written
-    )
-    masks = {key: written[_shown(path)] for key, path in study.masks.items() if _shown(path) in written}
+    paths = [(image, written.get(_printable(image.path))) for image in study.images]
+    images = tuple(dataclasses.replace(image, path=path) for image, path in paths if path is not None)
+    masks = {key: written[_printable(path)] for key, path in study.masks.items() if _printable(path) in written}
     if study.images and not images:
         corpus.drop(Dropped(study.id, NO_IMAGE))
         return
@@ -157,52 +152,52 @@ def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
 
 
 def _scrub(
-    source: Path, cleaned: Path, config: ScrubConfig, names: Pseudonyms | None, unit: Unit
+    source: Path, cleaned: Path, config: ScrubConfig, pseudonyms: Pseudonyms | None, unit: Unit
 ) -> tuple[Unit, list[Line]]:
     """Examine the files of a unit and write their copies. Runs in a worker."""
-    return unit, [_scrub_file(source, cleaned, config, names, name, unit) for name in dict.fromkeys(unit.files)]
+    return unit, [_scrub_file(source, cleaned, config, pseudonyms, name, unit) for name in dict.fromkeys(unit.files)]
 
 
 def _scrub_file(
-    source: Path, cleaned: Path, config: ScrubConfig, names: Pseudonyms | None, name: str, unit: Unit
+    source: Path, cleaned: Path, config: ScrubConfig, pseudonyms: Pseudonyms | None, name: str, unit: Unit
 ) -> Line:
-    shown = _shown(name)
+    printable = _printable(name)
     try:
-        if unit.study is None and leaves(source, name):
-            return Line(shown, FAILED, reason=LINK_LEAVES)
+        # In a plain folder, a link to a file outside could copy somebody else's file under an innocent name; a
+        # corpus reaches its images through links by design.
+        loose = unit.study is None and source.is_dir()
+        if loose and not (source / name).resolve().is_relative_to(source.resolve()):
+            return Line(printable, FAILED, reason=LINK_OUTSIDE)
         data = read_bounded(home(source) / name)
         if not is_image(data):
-            return Line(shown, LEFT_OUT, reason=NOT_A_IMAGE)
-        found = examine(data, shown, mask=name in unit.masks)
-        if names is None:
-            told = found.tags or found.private or found.boxes
-            return Line(shown, FLAGGED if told else NOTHING, found)
-        if shown != name:
-            return Line(shown, FAILED, found, ODD_NAME)
-        copy = clean(data, shown, found, names, markers=config.markers)
+            return Line(printable, LEFT_OUT, reason=NOT_AN_IMAGE)
+        found = examine(data, printable, mask=name in unit.masks)
+        if pseudonyms is None:
+            flagged = found.tags or found.private or found.boxes
+            return Line(printable, FLAGGED if flagged else NOTHING, found)
+        if printable != name:
+            return Line(printable, FAILED, found, ODD_NAME)
+        copy = clean(data, printable, found, pseudonyms, markers=config.markers)
     except NotOneImage:
-        return Line(shown, FAILED, reason=NOT_ONE_IMAGE)
+        return Line(printable, FAILED, reason=NOT_ONE_IMAGE)
     except TextRemains:
-        return Line(shown, FAILED, reason=STILL_TEXT)
-    except Exception:  # whatever a hostile file brings about: its words may hold a value of its header
-        return Line(shown, FAILED, reason=UNREADABLE)
+        return Line(printable, FAILED, reason=STILL_TEXT)
+    except Exception:  # of any kind, from a damaged file; the message may hold a value of its header
+        return Line(printable, FAILED, reason=UNREADABLE)
     # The ids of a corpus are its own; those in the name of a loose file may be the patient's.
-    target = name if unit.study is not None else names.path(name, copy.identifiers)
+    target = name if unit.study is not None else pseudonyms.path(name, copy.identifiers)
     write_bytes(cleaned / target, copy.data, durable=False)
-    return Line(shown, WRITTEN, found, written=target)
+    return Line(printable, WRITTEN, found, written=target)
 
 
-def _shown(name: str) -> str:
-    """A path that can be written down, also where its bytes are not UTF-8."""
+def _printable(name: str) -> str:
+    """A path as UTF-8 text, with escapes for bytes that are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _summed(lines: Iterable[Mapping[str, Any]], cleaned: Path | None) -> ScrubReport:
-    states: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    tags: Counter[str] = Counter()
-    rest: Counter[str] = Counter()
-    for line in lines:
+def _summary(lines: Path, cleaned: Path | None) -> ScrubReport:
+    states, reasons, tags, rest = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for _, line in read_jsonl(lines):
         states[str(line["state"])] += 1
         reasons.update([str(line["reason"])] if line.get("reason") else [])
         tags.update(line.get("tags") or ())
@@ -242,14 +237,22 @@ def units(source: Path) -> Iterator[Unit]:
         for study in load_corpus(source).studies():
             yield Unit(study_files(study), frozenset(study.masks.values()), study)
     elif source.is_dir():
-        for name in _walk(source):
-            yield Unit((name,))
+
+        def refuse(error: OSError) -> None:  # a folder that cannot be listed may hold images
+            raise unreadable(error, Path(error.filename))
+
+        # All files, hidden ones too, without entering linked folders.
+        for folder, folders, names in os.walk(source, onerror=refuse):
+            folders.sort()
+            linked = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+            for name in sorted([*names, *linked]):
+                yield Unit((os.path.relpath(os.path.join(folder, name), source),))
     else:
         yield Unit((source.name,))
 
 
 def is_corpus(source: Path) -> bool:
-    """Whether a corpus stands there."""
+    """Whether the folder is a corpus."""
     return (source / STUDIES).is_file()
 
 
@@ -267,28 +270,6 @@ def check_source(source: Path, out: Path) -> None:
     here, there = home(source).resolve(), out.resolve()
     if source.is_dir() and (there.is_relative_to(here) or here.is_relative_to(there)):
         raise ConfigError(
-            f"{out} and {source} stand in one another; nothing is cleaned in place: choose another --out."
+            f"--out {out} and the source {source} are inside one another; images are not cleaned in place: choose "
+            "another --out."
         )
-
-
-def leaves(source: Path, name: str) -> bool:
-    """Whether a file of a plain folder is a link that leads out of it; an image named by itself may be one.
-
-    A corpus reaches its images through links by design; in a folder of downloads such a link would let
-    somebody else's file be copied under an innocent name.
-    """
-    return source.is_dir() and not (source / name).resolve().is_relative_to(source.resolve())
-
-
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be listed may hold images that nobody would have looked at."""
-    raise unreadable(error, Path(error.filename))
-
-
-def _walk(folder: Path) -> Iterator[str]:
-    """Paths of all files, without entering linked folders; hidden files are files too."""
-    for place, folders, names in os.walk(folder, onerror=_refuse):
-        folders.sort()
-        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        for name in sorted([*names, *linked]):
-            yield os.path.relpath(os.path.join(place, name), folder)

@@ -154,14 +154,14 @@ def test_one_person_in_two_corpora_of_a_collection_leaks(tmp_path: Path) -> None
 
 def test_a_study_enters_once(tmp_path: Path) -> None:
     source = corpus(tmp_path / "a", studies(3), "one").path
-    with pytest.raises(DataError, match="study 's0' enters twice, through the members 'x' and 'y'"):
+    with pytest.raises(DataError, match="study 's0'.*'x' and 'y'"):
         plan(config({"x": source, "y": source}))
 
 
 def test_compositions_that_overlap_in_part_are_refused(two: dict[str, Path], tmp_path: Path) -> None:
     """Inside a composition patients have other names, so nobody could tell who is who."""
     compose_corpus(plan(both(two)), tmp_path / "both")
-    with pytest.raises(DataError, match="share the collection one, and a composition gives patients other names"):
+    with pytest.raises(DataError, match="share the collection one"):
         plan(config({"both": tmp_path / "both", "a": two["a"]}))
     alone = plan(config({"both": tmp_path / "both"}))
     assert alone.seen.ids >= {"both/a/s0", "both/b/s2"}

@@ -65,7 +65,7 @@ def test_copies_are_clean_and_nothing_else_is_there(folder: Path, tmp_path: Path
     before = content(folder)
     report = run_scrub(folder, BLANK, tmp_path / "out")
     copies = content(tmp_path / "out" / CLEANED)
-    assert report.ok and report.states == {"cleaned": 4, "left out": 1} and report.reasons == {scrub.NOT_A_IMAGE: 1}
+    assert report.ok and report.states == {"cleaned": 4, "left out": 1} and report.reasons == {scrub.NOT_AN_IMAGE: 1}
     assert not any(b"SECRET" in name.encode() + data for name, data in copies.items())
     places = {Path(name).parent for name in copies if name.endswith(".dcm")}
     assert len(copies) == 4 and len(places) == 1
@@ -145,7 +145,7 @@ def test_hostile_files_are_listed_and_stop_nothing(folder: Path, tmp_path: Path)
     report = run_scrub(folder, BLANK, tmp_path / "out")
     found = lines(tmp_path / "out")
     assert not report.ok and report.states["failed"] == 6 and report.states["cleaned"] == 4
-    assert found["link.png"]["reason"] == found["linked"]["reason"] == scrub.LINK_LEAVES
+    assert found["link.png"]["reason"] == found["linked"]["reason"] == scrub.LINK_OUTSIDE
     assert {found[name]["reason"] for name in ("pipe.dcm", "cut.dcm", "circle.dcm")} == {scrub.UNREADABLE}
     assert found["\\xff.png"]["reason"] == scrub.ODD_NAME
     assert len(content(tmp_path / "out" / CLEANED)) == 4
