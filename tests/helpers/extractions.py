@@ -111,7 +111,7 @@ def share(value: float | None, low: float | None, high: float | None, n: int) ->
 
 def watched(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str, Any]:
     """What one detector made of a stream."""
-    quality: dict[str, Any] = {"budget": None, "value": None, "reason": "no alarm rang"}
+    quality: dict[str, Any] = {"budget": None, "value": None, "reason": "there was no alarm"}
     if at is not None:
         quality = {"budget": 50, **measure(0.21, 0.15, 0.27), "reason": None}
     return {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.detection.account_detectors import Coverage, Mmd, Prada
-from cxrlab.extraction.detection.base import DETECTORS, Asked, Detector, Scorer, Traffic, draw_accounts
+from cxrlab.extraction.detection.base import DETECTORS, Detector, QueryFeatures, Scorer, Traffic, draw_accounts
 from cxrlab.extraction.detection.config import DetectorSettings
 from cxrlab.extraction.detection.detect import false_alarms, within
+from cxrlab.extraction.detection.detectors import Coverage, Mmd, Prada
 
 SMALL = DetectorSettings(
     image_bound=0.03, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
@@ -73,7 +73,7 @@ def test_the_discrepancy_has_no_bias() -> None:
     ends = []
     for seed in range(200):
         window = mmd.start()
-        ends.append([window.see(asked) for asked in cloud(16, 100 + seed)][-1])
+        ends.append([window.see(query) for query in cloud(16, 100 + seed)][-1])
     # The benign images that are compared with are a draw too: 100 of them move the mean by about 0.002.
     assert abs(np.mean(ends)) < 3 * np.std(ends) / math.sqrt(len(ends)) + 0.006
     assert np.mean([_last_of(mmd, shift=1.0) for _ in range(3)]) > 10 * abs(np.mean(ends))
@@ -81,7 +81,7 @@ def test_the_discrepancy_has_no_bias() -> None:
 
 def _last_of(mmd: Mmd, shift: float) -> float:
     window = mmd.start()
-    return [window.see(asked) for asked in cloud(16, 99, shift=shift)][-1]
+    return [window.see(query) for query in cloud(16, 99, shift=shift)][-1]
 
 
 def test_an_account_that_goes_about_covers_more(detectors: dict[str, Detector]) -> None:
@@ -99,7 +99,7 @@ def test_touched_cells_are_counted_against_benign_accounts() -> None:
     coverage.expected, coverage.spread = np.full(40, 2.0), np.full(40, 0.5)
     visited = coverage.start()
     side = coverage.normals[:, 0]
-    scores = [visited.see(Asked(side * way, LOOKS[0])) for way in (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1)]
+    scores = [visited.see(QueryFeatures(side * way, LOOKS[0])) for way in (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1)]
     assert np.isnan(scores[:9]).all()
     assert scores[9:] == [-2.0, 0.0]  # one cell is one below two, in halves of a cell
 
@@ -138,10 +138,10 @@ def test_live_and_in_one_piece_are_the_same(name: str) -> None:
     detector.calibrate(images.take(range(300)), seed=3)
     stream = images.take(range(300, 400))
     watch = detector.begin()
-    seen = [watch.see(asked) for asked in stream]
+    seen = [watch.see(query) for query in stream]
     whole = detector.watch(stream)
     assert np.array_equal([one.score for one in seen], whole.scores, equal_nan=True)
-    assert whole.alarm == next((place + 1 for place, one in enumerate(seen) if one.rings), None)
+    assert whole.alarm == next((place + 1 for place, one in enumerate(seen) if one.alarm), None)
     if whole.flagged is not None:
         assert [one.flagged for one in seen] == whole.flagged.tolist()
     again = DETECTORS.load(name)(SMALL)
@@ -160,10 +160,10 @@ def test_what_cannot_be_watched_is_refused() -> None:
     with pytest.raises(DataError, match=r"100 benign images .* needs 120; give that many, or account_queries=33"):
         Mmd(SMALL).calibrate(few, seed=1)
     blind = Traffic(blind.keys, blind.accounts, np.zeros((400, 0)), blind.looks)
-    with pytest.raises(ConfigError, match="there is no encoder"):
+    with pytest.raises(ConfigError, match="--encoder"):
         Prada(SMALL).calibrate(blind, seed=1)
     same = Traffic(blind.keys, blind.accounts, np.ones((400, 3)), blind.looks)
-    with pytest.raises(DataError, match="so alike"):
+    with pytest.raises(DataError, match="too similar"):
         Prada(SMALL).calibrate(same, seed=1)
     with pytest.raises(RuntimeError, match="no threshold yet"):
         Prada(SMALL).watch(few)
@@ -184,8 +184,8 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
         def start(self) -> Scorer:
             return self
 
-        def see(self, asked: Asked) -> float:
-            return 0.0 if asked.features.tobytes() in self.known else 1.0
+        def see(self, query: QueryFeatures) -> float:
+            return 0.0 if query.features.tobytes() in self.known else 1.0
 
     found = Remembers(SMALL)
     found.calibrate(cloud(150, 16), seed=1)

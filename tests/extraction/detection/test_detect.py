@@ -145,11 +145,11 @@ def test_a_corpus_can_be_a_stream_and_none_need_be(config: DetectConfig, corpus:
 
 
 def test_too_few_queries_are_not_a_miss(tmp_path: Path) -> None:
-    few = watch._of_one(tmp_path, StreamResult(np.full(5, np.nan), None, None, (None,)), "findings.f1")
+    few = watch.stream_summary(tmp_path, StreamResult(np.full(5, np.nan), None, None, (None,)), "findings.f1")
     assert few["detection_rate"] == {"value": None, "low": None, "high": None, "n": 0}
-    assert few["quality"]["reason"] == "5 queries are too few for it to tell" and not few["detected"]
-    quiet = watch._of_one(tmp_path, StreamResult(np.full(5, 0.1), None, None, (None,)), "findings.f1")
-    assert quiet["detection_rate"]["value"] == 0 and quiet["quality"]["reason"] == "no alarm rang"
+    assert few["quality"]["reason"] == "5 queries are too few for a score" and not few["detected"]
+    quiet = watch.stream_summary(tmp_path, StreamResult(np.full(5, 0.1), None, None, (None,)), "findings.f1")
+    assert quiet["detection_rate"]["value"] == 0 and quiet["quality"]["reason"] == "there was no alarm"
 
 
 def test_the_table_that_a_user_reads(

@@ -10,9 +10,9 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.extraction.detection.base import Traffic
 from cxrlab.extraction.detection.config import DetectorSettings
+from cxrlab.extraction.detection.detectors import ChestGate, Perturbation
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.detection.features import GRAIN, NAMES, PixelEncoder, columns, image_statistics, measure
-from cxrlab.extraction.detection.image_detectors import ChestGate, Perturbation
 
 LOOSE = DetectorSettings(image_bound=0.06, account_bound=0.05, account_queries=20, accounts=19, window=8, least=8)
 

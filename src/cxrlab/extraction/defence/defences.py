@@ -15,7 +15,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.extraction.defence.claims import ReportSentence, canonical, canonical_normal, difference, report_sentences
-from cxrlab.extraction.detection.base import DETECTORS, Asked, Detector, Traffic
+from cxrlab.extraction.detection.base import DETECTORS, Detector, QueryFeatures, Traffic
 from cxrlab.extraction.detection.config import DetectorSettings
 from cxrlab.extraction.detection.features import image_statistics
 from cxrlab.findings.reader import read
@@ -77,7 +77,7 @@ class ChestImages:
     def __call__(self, pixels: Pixels) -> bool:
         """Whether uint8 [H, W] passes."""
         # An image is judged for itself, so that a new watch for each keeps no memory.
-        return not self.detector.begin().see(Asked(_NONE, image_statistics(pixels))).flagged
+        return not self.detector.begin().see(QueryFeatures(_NONE, image_statistics(pixels))).flagged
 
 
 class Quota(Defence):

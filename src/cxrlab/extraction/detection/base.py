@@ -1,4 +1,4 @@
-"""The detectors by name; each row is a class that takes `DetectorSettings`."""
+"""Base class of detectors: fit on benign traffic, bound the false alarms, watch streams of queries."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ if TYPE_CHECKING:
 DETECTORS = Table(
     "detector",
     {
-        "prada": "cxrlab.extraction.detection.account_detectors:Prada",
-        "mmd": "cxrlab.extraction.detection.account_detectors:Mmd",
-        "coverage": "cxrlab.extraction.detection.account_detectors:Coverage",
-        "chest-gate": "cxrlab.extraction.detection.image_detectors:ChestGate",
-        "perturbation": "cxrlab.extraction.detection.image_detectors:Perturbation",
+        "prada": "cxrlab.extraction.detection.detectors:Prada",
+        "mmd": "cxrlab.extraction.detection.detectors:Mmd",
+        "coverage": "cxrlab.extraction.detection.detectors:Coverage",
+        "chest-gate": "cxrlab.extraction.detection.detectors:ChestGate",
+        "perturbation": "cxrlab.extraction.detection.detectors:Perturbation",
     },
 )
 
 
-_FITTED = 3  # one in so many benign images fits the idea; the others set the threshold
+_FITTED = 3  # one in so many benign images fits the detector; the others set the threshold
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a detector says after one question.
+class DetectorOutput:
+    """The output of a detector after one query.
 
     Args:
-        score: The higher, the less benign; not-a-number while it cannot tell yet.
-        flagged: Whether this image is; None for a detector that judges accounts alone.
-        rings: Whether the alarm rings at this question.
+        score: The higher, the less benign; not-a-number while there are too few queries.
+        flagged: Whether this image is flagged; None for a detector that judges only accounts.
+        alarm: Whether this query raises the alarm.
     """
 
     score: float
     flagged: bool | None
-    rings: bool
+    alarm: bool
 
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """What a detector says of a stream.
+    """The output of a detector for a stream.
 
     Args:
-        scores: [N]; not-a-number where it cannot tell.
-        flagged: Which images are flagged [N]; None for a detector that judges accounts alone.
-        alarm: Questions of the whole stream until the alarm first rings; None when it never does.
-        periods: For each stretch of `account_queries` questions of an account the question of it at which the alarm
-            rings, from 1; None where it does not. A last stretch that is cut short counts when it is the only one.
+        scores: [N]; not-a-number where unknown.
+        flagged: Which images are flagged [N]; None for a detector that judges only accounts.
+        alarm: Queries of the whole stream until the first alarm; None if there is none.
+        periods: For each period of `account_queries` queries of an account the query that raised the alarm, from 1;
+            None if none did. A last period that is shorter counts only if it is the only one.
     """
 
     scores: Vector
@@ -75,47 +75,42 @@ class StreamResult:
 
 
 class Scorer(Protocol):
-    """The state of an idea over the questions of one account."""
+    """The state of a detector over the queries of one account."""
 
-    def see(self, asked: Asked) -> float:
-        """The score after this question; not-a-number while it cannot tell yet."""
+    def see(self, query: QueryFeatures) -> float:
+        """The score after this query; not-a-number while there are too few."""
         ...
 
 
 class Watch:
-    """A detector's eye on one account, one question at a time; what it keeps is bounded by `account_queries`.
-
-    Args:
-        detector: A calibrated one.
-    """
+    """Applies a calibrated detector to one account, query by query; its memory is bounded by `account_queries`."""
 
     def __init__(self, detector: Detector) -> None:
         self._detector, self._seen = detector, 0
         self._begin()
 
-    def see(self, asked: Asked) -> Seen:
-        """Take the next question; the watch begins anew after `account_queries`."""
+    def see(self, query: QueryFeatures) -> DetectorOutput:
+        """Process the next query; the state is reset after `account_queries`."""
         if self._seen == self._detector.settings.account_queries:
             self._begin()
         self._seen += 1
-        score = self._scorer.see(asked)
+        score = self._scorer.see(query)
         over = score > self._detector.threshold
         self._over += over
-        return Seen(score, over if self._detector.per_image else None, over and self._over >= self._detector.count)
+        return DetectorOutput(
+            score, over if self._detector.per_image else None, over and self._over >= self._detector.count
+        )
 
     def _begin(self) -> None:
         self._seen, self._over, self._scorer = 0, 0, self._detector.start()
 
 
 class Detector(ABC):
-    """A way to tell an attacker's questions from benign ones.
-
-    Args:
-        settings: Bounds and sizes.
+    """Base class of detectors. Subclasses implement `fit` and `start`; this class bounds their false alarms.
 
     Attributes:
         name: In the table.
-        per_image: Judges every image for itself; the alarm rings when an account has too many flagged ones.
+        per_image: Judges every image for itself; an account with too many flagged images raises the alarm.
         needs_encoder: Needs the vectors of an encoder.
     """
 
@@ -126,21 +121,21 @@ class Detector(ABC):
     def __init__(self, settings: DetectorSettings) -> None:
         self.settings = settings
         self._threshold: float | None = None
-        self.count = 1  # scores above the threshold, in one account, that ring the alarm
+        self.count = 1  # scores above the threshold, in one account, that raise the alarm
 
     def __init_subclass__(cls, **more: object) -> None:
-        """A subclass that sets its threshold for itself is a mistake of the programmer."""
+        """Refuse subclasses that set their own threshold."""
         super().__init_subclass__(**more)
         if {"calibrate", "watch", "begin"} & cls.__dict__.keys():
             raise TypeError(f"{cls.__name__} must not define calibrate, watch or begin; define fit and start.")
 
     @abstractmethod
     def fit(self, benign: Traffic, rng: np.random.Generator) -> None:
-        """Learn what benign traffic is like, from a part of it."""
+        """Fit to benign traffic."""
 
     @abstractmethod
     def start(self) -> Scorer:
-        """The state before the first question of an account."""
+        """The state before the first query of an account."""
 
     @property
     def threshold(self) -> float:
@@ -151,73 +146,59 @@ class Detector(ABC):
 
     @final
     def calibrate(self, benign: Traffic, seed: int) -> None:
-        """Fit the idea to a third of benign traffic and set the threshold on the rest.
+        """Fit to a third of benign traffic and set the threshold on the rest.
 
-        Args:
-            benign: Benign images, all of one kind; too few for the bounds are a `DataError` that gives the number.
-            seed: Decides which images do what.
+        Too few benign images for the bounds are a `DataError` that gives the number; the seed splits them.
         """
-        self._refuse(benign)
+        self._check_benign(benign)
+        settings = self.settings
         order = generator(seed, "detect", self.name, "parts").permutation(len(benign))
         cut = len(benign) // _FITTED
         self.fit(benign.take(order[:cut]), generator(seed, "detect", self.name, "fit"))
         kept = benign.take(order[cut:])
         if self.per_image:
-            self._bound_images(kept)
+            scorer = self.start()
+            rank = tolerance_rank(len(kept), settings.image_bound)
+            self._threshold = score_at_rank([scorer.see(query) for query in kept], rank)
+            self.count = alarm_count(len(kept), rank, settings.account_queries, settings.account_bound)
         else:
-            self._bound_accounts(kept, generator(seed, "detect", self.name, "accounts"))
+            rng = generator(seed, "detect", self.name, "accounts")
+            highest = []  # score of each benign account; minus infinity without any
+            for places in draw_accounts(len(kept), settings.account_queries, settings.accounts, rng):
+                scorer = self.start()
+                scores = [scorer.see(query) for query in kept.take(places)]
+                highest.append(max((score for score in scores if not np.isnan(score)), default=-np.inf))
+            self._threshold = score_at_rank(highest, conformal_rank(len(highest), settings.account_bound))
         if not np.isfinite(self.threshold):
-            raise DataError(f"benign images are so alike that '{self.name}' tells nothing of them; give other images.")
+            raise DataError(f"The benign images are too similar to calibrate the detector '{self.name}'; give others.")
 
     @final
     def begin(self) -> Watch:
-        """A watch on a new account."""
+        """A `Watch` on a new account."""
         return Watch(self)
 
     @final
     def watch(self, stream: Traffic) -> StreamResult:
-        """Watch a whole stream, each account for itself."""
-        scores, flagged, rings = np.full(len(stream), np.nan), np.zeros(len(stream), bool), np.zeros(len(stream), bool)
+        """Watch a whole stream, each account separately."""
+        scores, flagged, alarms = np.full(len(stream), np.nan), np.zeros(len(stream), bool), np.zeros(len(stream), bool)
         periods: list[int | None] = []
-        asked = list(stream)
+        queries, step = list(stream), self.settings.account_queries
         for places in stream.by_account().values():
             watch = self.begin()
             for place in places:
-                seen = watch.see(asked[place])
-                scores[place], flagged[place], rings[place] = seen.score, bool(seen.flagged), seen.rings
-            periods += self._periods(rings[places])
-        alarm = int(rings.argmax()) + 1 if rings.any() else None
-        return StreamResult(scores, flagged if self.per_image else None, alarm, tuple(periods))
+                found = watch.see(queries[place])
+                scores[place], flagged[place], alarms[place] = found.score, bool(found.flagged), found.alarm
+            for start in range(0, max(1, len(places) // step) * step, step):
+                period = alarms[places][start : start + step]
+                periods.append(int(period.argmax()) + 1 if period.any() else None)
+        first = int(alarms.argmax()) + 1 if alarms.any() else None
+        return StreamResult(scores, flagged if self.per_image else None, first, tuple(periods))
 
-    def _bound_images(self, benign: Traffic) -> None:
-        settings, scorer = self.settings, self.start()
-        rank = tolerance_rank(len(benign), settings.image_bound)
-        self._threshold = score_at_rank([scorer.see(asked) for asked in benign], rank)
-        self.count = alarm_count(len(benign), rank, settings.account_queries, settings.account_bound)
-
-    def _bound_accounts(self, benign: Traffic, rng: np.random.Generator) -> None:
-        settings = self.settings
-        drawn = draw_accounts(len(benign), settings.account_queries, settings.accounts, rng)
-        highest = [self._highest(benign.take(places)) for places in drawn]
-        self._threshold = score_at_rank(highest, conformal_rank(len(highest), settings.account_bound))
-
-    def _periods(self, rings: NDArray[np.bool_]) -> list[int | None]:
-        step = self.settings.account_queries
-        whole = max(1, len(rings) // step)
-        parts = [rings[start * step : (start + 1) * step] for start in range(whole)]
-        return [int(part.argmax()) + 1 if part.any() else None for part in parts]
-
-    def _highest(self, account: Traffic) -> float:
-        """The highest score that a benign account comes to; minus infinity where none can be told."""
-        scorer = self.start()
-        scores = [scorer.see(asked) for asked in account]
-        return max((score for score in scores if not np.isnan(score)), default=-np.inf)
-
-    def _refuse(self, benign: Traffic) -> None:
+    def _check_benign(self, benign: Traffic) -> None:
         if self.needs_encoder and not benign.features.shape[1]:
             raise ConfigError(
-                f"the detector '{self.name}' compares vectors of images and there is no encoder; name one with "
-                "--encoder, or choose chest-gate and perturbation."
+                f"The detector '{self.name}' needs image vectors, but there is no encoder; name one with --encoder, or "
+                "choose --detectors chest-gate,perturbation."
             )
         settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
         if self.per_image:
@@ -228,7 +209,6 @@ class Detector(ABC):
             looser = f", or image_bound={bound}" if bound < 1 else ""
         else:
             images = _FITTED * settings.account_queries
-            # No shorter account is suggested than the other settings allow.
             looser = f", or account_queries={fitted}" if fitted > max(settings.window, settings.least, 11) else ""
         if len(benign) < images:
             raise DataError(
@@ -242,12 +222,12 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """One question.
+class QueryFeatures:
+    """One query as detectors see it.
 
     Args:
-        features: Vector of an image encoder [D]; D is 0 where none is used.
-        looks: Plain statistics [K] in the order of `looks.NAMES`.
+        features: Vector of an image encoder [D]; D is 0 without one.
+        looks: Image statistics [K] in the order of `features.NAMES`.
     """
 
     features: Vector
@@ -256,13 +236,13 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A stream of questions.
+    """A stream of queries.
 
     Args:
-        keys: Name of each picture [N]; several questions may show the same one.
-        accounts: Who asked [N].
+        keys: Name of each image [N]; several queries may send the same one.
+        accounts: Account of each query [N].
         features: Vectors of an image encoder [N, D].
-        looks: Plain statistics [N, K].
+        looks: Image statistics [N, K].
     """
 
     keys: tuple[str, ...]
@@ -281,11 +261,11 @@ class Traffic:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __iter__(self) -> Iterator[Asked]:
-        return (Asked(*row) for row in zip(self.features, self.looks, strict=True))
+    def __iter__(self) -> Iterator[QueryFeatures]:
+        return (QueryFeatures(*row) for row in zip(self.features, self.looks, strict=True))
 
     def take(self, indices: Sequence[int] | Indices) -> Traffic:
-        """The questions at these places, in this order."""
+        """The queries at these places, in this order."""
         places = np.asarray(indices, np.intp)
         return Traffic(
             tuple(self.keys[place] for place in places),
@@ -295,7 +275,7 @@ class Traffic:
         )
 
     def by_account(self) -> dict[str, list[int]]:
-        """Places of each account's questions, accounts in the order of their first."""
+        """Places of the queries of each account, accounts in the order of their first."""
         found: dict[str, list[int]] = {}
         for place, account in enumerate(self.accounts):
             found.setdefault(account, []).append(place)
@@ -303,10 +283,10 @@ class Traffic:
 
 
 def draw_accounts(images: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
-    """Places of the images that each of `accounts` benign accounts asks about, [queries] each.
+    """Places of the images of each of `accounts` benign accounts, [queries] each.
 
-    Within an account no image is asked twice. All images are cut into accounts before any image serves in a second cut,
-    so that the first images // queries accounts have nothing in common.
+    Within an account no image occurs twice. All images are used once before any is used again, so that the first
+    images // queries accounts have no image in common.
     """
     if not 1 <= queries <= images:
         raise ValueError(f"an account of {queries} queries cannot be drawn from {images} images")

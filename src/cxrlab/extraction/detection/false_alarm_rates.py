@@ -1,9 +1,9 @@
-"""Thresholds whose rate of false alarms is bounded for benign traffic of any distribution.
+"""Thresholds that bound the rate of false alarms for benign traffic of any distribution (conformal prediction).
 
-A score that comes from the same source as n benign ones is equally likely to take any place among them. So it exceeds
-the r-th smallest of them with probability (n + 1 - r) / (n + 1), whatever the distribution. That holds over all draws
-of the n scores: the rate of the one threshold that is used has a beta distribution around it, and is above it half of
-the time. Images are therefore bounded with confidence, accounts, of which there are few, on average.
+A new benign score is equally likely to take any rank among n others: it exceeds the r-th smallest of them with
+probability (n + 1 - r) / (n + 1), whatever the distribution. That holds over all draws of the n scores: the rate of one
+threshold has a beta distribution around it, and is above it half of the time. The rate per image is therefore bounded
+with confidence; the rate per account, since there are few accounts, on average.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from cxrlab.metrics.statistics.intervals import clopper_pearson
 
 _SLACK = 1e-9  # 499 of 500 must not become 499.0000001 of 500
-CONFIDENCE = 0.95  # that the rate of false alarms of an image is within its bound
+CONFIDENCE = 0.95  # that the rate of false alarms per image is within its bound
 
 
 def min_images_for_bound(bound: float) -> int:
@@ -28,11 +28,11 @@ def min_images_for_bound(bound: float) -> int:
 def tolerance_rank(n: int, bound: float) -> int:
     """Which of n benign scores, from 1 for the smallest, is, with confidence, exceeded by a share of at most `bound`.
 
-    As many lie above it as would be surprisingly few if the share were `bound`.
+    The number of scores above it would be surprisingly low if the share were `bound`.
     """
     needed = min_images_for_bound(bound)
     if n < needed:
-        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound} for sure; {needed} could")
+        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound} with confidence; {needed} can")
     above, chance = -1, 0.0
     while above < n:
         one_more = above + 1
@@ -45,7 +45,7 @@ def tolerance_rank(n: int, bound: float) -> int:
 
 
 def min_scores_for_bound(bound: float) -> int:
-    """The fewest benign scores from which a rate of false alarms of at most `bound` can be had."""
+    """The fewest benign scores that can bound the rate of false alarms by `bound`."""
     return math.ceil(1 / bound - 1 - _SLACK)
 
 
@@ -53,7 +53,7 @@ def conformal_rank(n: int, bound: float) -> int:
     """Which of n benign scores, counted from 1 for the smallest, is the threshold for this bound."""
     rank = math.ceil((n + 1) * (1 - bound) - _SLACK)
     if rank > n:
-        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound}; {min_scores_for_bound(bound)} could")
+        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound}; {min_scores_for_bound(bound)} can")
     return max(1, rank)
 
 
@@ -65,28 +65,17 @@ def score_at_rank(scores: Sequence[float], rank: int) -> float:
 def alarm_count(n: int, rank: int, queries: int, bound: float) -> int:
     """How many flagged images of `queries` a benign account reaches with probability at most `bound`.
 
-    Args:
-        n: Benign scores behind the threshold of an image.
-        rank: Which of them is the threshold.
-        queries: Images that an account asks about.
-        bound: Of false alarms, by account.
-
-    How often benign images exceed the threshold is not known exactly: over the draw of the n scores it has a beta
-    distribution, so that the count has a beta-binomial one. `queries` + 1 means that no count is rare enough.
+    The threshold is the score of this rank among n benign ones. The rate at which benign images exceed it has a beta
+    distribution over the draw of the n scores, so that the count is beta-binomial. `queries` + 1 means that no count is
+    rare enough.
     """
     above, tail = n + 1 - rank, 1.0
     for count in range(queries + 1):
         if tail <= bound:
             return count
-        tail -= _beta_binomial(count, queries, above, rank)
+        log = math.lgamma(queries + 1) - math.lgamma(count + 1) - math.lgamma(queries - count + 1)
+        tail -= math.exp(log + (_log_beta(count + above, queries - count + rank) - _log_beta(above, rank)))
     return queries + 1
-
-
-def _beta_binomial(k: int, n: int, a: float, b: float) -> float:
-    """P(k of n) where the rate has a beta distribution with a and b."""
-    log = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    log += _log_beta(k + a, n - k + b) - _log_beta(a, b)
-    return math.exp(log)
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -95,14 +84,7 @@ def _log_beta(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Share:
-    """How many of how many.
-
-    Args:
-        value: In [0, 1]; None of none.
-        low: Lower end of the interval of Clopper and Pearson at 95 %; None of none.
-        high: Upper end.
-        n: Independent trials behind the interval.
-    """
+    """A share in [0, 1] with its exact interval (Clopper-Pearson, 95 %) from n independent trials; None of none."""
 
     value: float | None
     low: float | None
@@ -111,17 +93,13 @@ class Share:
 
 
 def share(successes: float, n: int, *, independent: int | None = None, level: float = 0.95) -> Share:
-    """So many of n, with the exact interval.
+    """The share of successes in n trials, with the exact interval.
 
-    Args:
-        successes: 0 to n.
-        n: Trials.
-        independent: Trials that have nothing in common, where not all n are independent. The interval is that of the
-            same share among so many, which is never narrower than what all n tell.
-        level: Of the interval.
+    If only some trials are `independent`, the interval is that of the same share among so many, which is never
+    narrower than that of all n.
     """
     if not 0 <= successes <= n:
-        raise ValueError(f"{successes} of {n} is no count")
+        raise ValueError(f"{successes} of {n} is not a count")
     trials = n if independent is None else min(n, independent)
     if not trials:
         return Share(successes / n if n else None, None, None, 0)

@@ -1,4 +1,4 @@
-"""Pictures to what detectors see of them: the vector of an encoder, and plain statistics; computed once and kept."""
+"""Features of images for detectors: the vector of an encoder, and image statistics; computed once and kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +22,7 @@ from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.images import fit
 from cxrlab.data.views import selected_image
-from cxrlab.extraction.detection.base import Asked, Traffic, Vector
+from cxrlab.extraction.detection.base import QueryFeatures, Traffic, Vector
 from cxrlab.extraction.ledger import LEDGER, read_ledger
 from cxrlab.extraction.records import PICTURES
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cxrlab.models.load_settings import LoadSettings
 
 NONE, PIXELS = "none", "pixels"
-_SMALL = 12  # side of the pictures that `pixels` takes as vectors
+_SMALL = 12  # side of the images that `pixels` takes as vectors
 
 
 class ImageEncoder(Protocol):
@@ -40,7 +41,7 @@ class ImageEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Which encoder."""
+        """Of the encoder."""
         ...
 
     def embed_images(self, images: Sequence[Image]) -> NDArray[np.float32]:
@@ -49,12 +50,12 @@ class ImageEncoder(Protocol):
 
 
 class PixelEncoder:
-    """An encoder without weights: the image at 12 × 12 pixels, its mean taken away, at length 1."""
+    """An encoder without weights: the image at 12 × 12 pixels minus its mean, at length 1."""
 
     name = PIXELS
 
     def embed_images(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Vectors [N, 144]; zeros for an even picture."""
+        """Vectors [N, 144]; zeros for a uniform image."""
         rows = np.stack([fit(image, _SMALL).reshape(-1) for image in images])
         rows = rows - rows.mean(axis=1, keepdims=True)
         length = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -72,51 +73,50 @@ def open_encoder(name: str, loading: LoadSettings) -> ImageEncoder | None:
     return load_encoder(name, loading)
 
 
-def measure(pictures: Sequence[Pixels], encoder: ImageEncoder | None) -> list[Asked]:
-    """What detectors see of some pictures, uint8 [H, W] each.
-
-    A picture for which the encoder gives no numbers is a `DataError`: an image that passes for want of a number would
-    be a hole in the fence.
-    """
+def measure(pictures: Sequence[Pixels], encoder: ImageEncoder | None) -> list[QueryFeatures]:
+    """The features of images, uint8 [H, W] each; vectors that are not finite are a `DataError`."""
     if encoder is None:
         vectors: Vector = np.zeros((len(pictures), 0))
     else:
         vectors = np.asarray(encoder.embed_images([to_unit(pixels) for pixels in pictures]), np.float64)
         if not np.isfinite(vectors).all():
             raise DataError(
-                f"'{encoder.name}' gives no numbers for a picture: its weights are broken, or the number format is too "
-                "small for them (try --loading.dtype float32)."
+                f"'{encoder.name}' gives vectors that are not finite: its weights are broken, or the number format is "
+                "too small for them (try --loading.dtype float32)."
             )
-    # Rounded as in the files, so that an image seen live has the very numbers that it has in a stored stream.
+    # Rounded as in the files, so that a live image has the same numbers as in a stored stream.
     looks = [image_statistics(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
-    return [Asked(*row) for row in zip(vectors, looks, strict=True)]
+    return [QueryFeatures(*row) for row in zip(vectors, looks, strict=True)]
 
 
 def load_traffic(
-    shots: Sequence[StreamImage], encoder: ImageEncoder | None, store: Path, batch_size: int, label: str
+    images: Sequence[StreamImage], encoder: ImageEncoder | None, store: Path, batch_size: int, label: str
 ) -> Traffic:
-    """The stream of some pictures; measured once and kept as two .npy files in a folder.
+    """The stream of some images; measured once and kept as two .npy files in the folder `store`.
 
-    Args:
-        shots: Pictures in order.
-        encoder: None does without vectors.
-        store: The folder; files are named after encoder and pictures, so that none is read for other ones.
-        batch_size: Pictures at once.
-        label: For the progress.
+    Files are named after encoder and images. An image that was sent several times is measured once.
     """
-    names = "\n".join([_identity(encoder), *(f"{shot.source} {shot.key}" for shot in shots)])
+    names = "\n".join([_identity(encoder), *(f"{image.source} {image.key}" for image in images)])
     stem = hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
     files = store / f"{stem}_features.npy", store / f"{stem}_looks.npy"
     if not all(file.is_file() for file in files):
-        features, looks = _measured(shots, encoder, batch_size, label)
-        for file, rows in zip(files, (features, looks), strict=True):
-            write_bytes(file, _bytes_of(rows.astype(np.float32)))
-    features, looks = (_stored(file, len(shots)) for file in files)
-    return Traffic(tuple(shot.key for shot in shots), tuple(shot.account for shot in shots), features, looks)
+        first = {image.key: image for image in images}
+        measured: dict[str, QueryFeatures] = {}
+        keys = list(first)
+        batches = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
+        for batch in track(batches, label, len(keys), size=len):
+            measured |= zip(batch, measure([first[key].load() for key in batch], encoder), strict=True)
+        rows = [measured[image.key] for image in images]
+        for file, values in zip(files, ([row.features for row in rows], [row.looks for row in rows]), strict=True):
+            target = io.BytesIO()
+            np.save(target, np.stack(values).astype(np.float32), allow_pickle=False)
+            write_bytes(file, target.getvalue())
+    features, looks = (_read_rows(file, len(images)) for file in files)
+    return Traffic(tuple(image.key for image in images), tuple(image.account for image in images), features, looks)
 
 
 def _identity(encoder: ImageEncoder | None) -> str:
-    """Stands for the numbers that an encoder gives: its weights too, since a folder may be trained anew."""
+    """Identifies an encoder by name and weights, since a folder may be trained again."""
     model = getattr(encoder, "model", None)
     if encoder is None or model is None:
         return encoder.name if encoder else NONE
@@ -125,28 +125,7 @@ def _identity(encoder: ImageEncoder | None) -> str:
     return f"{encoder.name} {weights_key(model)}"
 
 
-def _measured(
-    shots: Sequence[StreamImage], encoder: ImageEncoder | None, batch_size: int, label: str
-) -> tuple[Vector, Vector]:
-    """Features [N, D] and looks [N, K]; a picture that was asked several times is measured once."""
-    first = {shot.key: shot for shot in shots}
-    seen: dict[str, Asked] = {}
-    keys = list(first)
-    batches = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
-    for batch in track(batches, label, len(keys), size=len):
-        seen |= zip(batch, measure([first[key].load() for key in batch], encoder), strict=True)
-    rows = [seen[shot.key] for shot in shots]
-    return np.stack([row.features for row in rows]), np.stack([row.looks for row in rows])
-
-
-def _bytes_of(rows: NDArray[np.float32]) -> bytes:
-    target = io.BytesIO()
-    np.save(target, rows, allow_pickle=False)
-    return target.getvalue()
-
-
-def _stored(file: Path, rows: int) -> Vector:
-    """Rows that are on disk, as they were kept; another number of them is a `DataError`."""
+def _read_rows(file: Path, rows: int) -> Vector:
     try:
         found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -158,10 +137,10 @@ def _stored(file: Path, rows: int) -> Vector:
 
 Row = NDArray[np.float64]
 
-SIDE = 128  # of the square in which pictures are measured
-_COARSE = 8  # cells a side of the layout
-_BLOCK = 8  # pixels a side of the parts in which the quietest grain is looked for
-_TINY = 1e-4  # a fortieth of a grey level: logarithms of an even picture stay finite
+SIDE = 128  # of the square in which images are measured
+_COARSE = 8  # cells per side of the layout
+_BLOCK = 8  # pixels per side of the parts in which the quietest grain is searched
+_TINY = 1e-4  # a fortieth of a grey level: logarithms of a uniform image stay finite
 _BLACK, _WHITE = 8 / 255, 247 / 255
 
 TONES = ("border", "corners", "mirror", "spine", "mean", "spread", "low", "middle", "high", "black", "white")
@@ -171,23 +150,20 @@ NAMES = (*TONES, *LAYOUT, *GRAIN)
 
 
 def image_statistics(pixels: Pixels) -> Row:
-    """The statistics of one picture, uint8 [H, W], in the order of `NAMES`; all finite, also for an even picture."""
+    """The statistics of one image, uint8 [H, W], in the order of `NAMES`; finite also for a uniform image."""
     image = fit(to_unit(pixels), SIDE)
     return np.concatenate([tones(image), layout(image), grain(image)])
 
 
 def columns(names: tuple[str, ...]) -> list[int]:
-    """Where these statistics stand in a row of looks."""
+    """Places of these statistics in a row of looks."""
     return [NAMES.index(name) for name in names]
 
 
 def tones(image: ImageArray) -> Row:
-    """How bright it is and where, `TONES`: a chest image is dark around, bright in the middle, and nearly its mirror.
+    """Brightness by place, `TONES`: a chest image is dark around, bright in the middle, and nearly its mirror.
 
-    `black` and `white` are square roots of the shares of such pixels.
-
-    Args:
-        image: [S, S] in [0, 1], S divisible by 32.
+    `image` is [S, S] in [0, 1], S divisible by 32. `black` and `white` are square roots of the shares of such pixels.
     """
     small = _means(image, 32)
     edge = np.concatenate([small[0], small[-1], small[:, 0], small[:, -1]])
@@ -202,25 +178,32 @@ def tones(image: ImageArray) -> Row:
 
 
 def layout(image: ImageArray) -> Row:
-    """8 × 8 mean tones, each in standard deviations from the mean of the picture; zeros for an even one."""
+    """8 × 8 mean tones, each in standard deviations from the mean of the image; zeros for a uniform one."""
     coarse = _means(image, _COARSE)
     spread = coarse.std()
     return np.zeros(coarse.size) if spread < _TINY else ((coarse - coarse.mean()) / spread).ravel()
 
 
 def grain(image: ImageArray) -> Row:
-    """What is left when the picture's shapes are taken away, `GRAIN`.
+    """Fine texture without the image's shapes, `GRAIN`.
 
     `residual` is the mean distance of a pixel from the median of its 3 × 3 neighbours, `quiet` the same in the calmest
-    tenth of the picture, `laplace` the mean of |4 x - neighbours| inside, `fine` the share of the spectrum above half
-    of the highest frequency, all four as natural logarithms. `neighbours` is the correlation of the residual with that
-    of the next pixel, down and across, which noise of single pixels lowers; 1 where there is no residual.
+    tenth of the image, `laplace` the mean of |4 x - neighbours| inside, `fine` the share of the spectrum (without the
+    mean) whose frequency along either axis is above half of the highest, all four as natural logarithms. `neighbours`
+    is the correlation of the residual with that of the next pixel, down and across, which noise of single pixels
+    lowers; 1 if there is no residual.
     """
-    rest = image.astype(np.float64) - _median(image)
+    side, padded = image.shape[0], np.pad(image, 1, mode="edge")
+    around = [padded[row : row + side, column : column + side] for row in range(3) for column in range(3)]
+    rest = image.astype(np.float64) - np.asarray(np.partition(np.stack(around), 4, axis=0)[4], np.float64)
     size = np.abs(rest)
-    calm = np.quantile(_means(size, image.shape[0] // _BLOCK), 0.1)
+    calm = np.quantile(_means(size, side // _BLOCK), 0.1)
     laplace = 4 * image[1:-1, 1:-1] - image[:-2, 1:-1] - image[2:, 1:-1] - image[1:-1, :-2] - image[1:-1, 2:]
-    amounts = np.array([size.mean(), calm, np.abs(laplace).mean(), _fine_share(image)])
+    energy = np.abs(np.fft.rfft2(image - image.mean())) ** 2
+    down, across = np.abs(np.fft.fftfreq(side)) > 0.25, np.fft.rfftfreq(image.shape[1]) > 0.25
+    total = float(energy.sum())
+    fine = float(energy[down[:, None] | across[None, :]].sum()) / total if total > _TINY else 0.0
+    amounts = np.array([size.mean(), calm, np.abs(laplace).mean(), fine])
     ways = (rest[1:], rest[:-1]), (rest[:, 1:], rest[:, :-1])
     beside = np.mean([_correlation(*way, even=1.0) for way in ways])
     return np.array([*np.log(amounts + _TINY), beside])
@@ -232,25 +215,8 @@ def _means(image: NDArray[np.floating], parts: int) -> Row:
     return np.asarray(image.reshape(parts, step, parts, step).mean(axis=(1, 3)), np.float64)
 
 
-def _median(image: ImageArray) -> Row:
-    """The median of each pixel's 3 × 3 neighbours; the picture is continued by its edge."""
-    padded = np.pad(image, 1, mode="edge")
-    side = image.shape[0]
-    around = [padded[row : row + side, column : column + side] for row in range(3) for column in range(3)]
-    return np.asarray(np.partition(np.stack(around), 4, axis=0)[4], np.float64)
-
-
-def _fine_share(image: ImageArray) -> float:
-    """Share of the energy, the mean left out, whose frequency along either axis is above half of the highest."""
-    energy = np.abs(np.fft.rfft2(image - image.mean())) ** 2
-    down = np.abs(np.fft.fftfreq(image.shape[0])) > 0.25
-    across = np.fft.rfftfreq(image.shape[1]) > 0.25
-    total = float(energy.sum())
-    return float(energy[down[:, None] | across[None, :]].sum()) / total if total > _TINY else 0.0
-
-
 def _correlation(one: NDArray[np.floating], two: NDArray[np.floating], even: float = 0.0) -> float:
-    """Pearson's correlation of two arrays of one shape; `even` where either is the same everywhere."""
+    """Pearson's correlation of two arrays of one shape; `even` if either is constant."""
     a, b = one - one.mean(), two - two.mean()
     size = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / size if size > _TINY else even
@@ -258,13 +224,13 @@ def _correlation(one: NDArray[np.floating], two: NDArray[np.floating], even: flo
 
 @dataclass(frozen=True)
 class StreamImage:
-    """A picture that somebody asked about, not yet opened.
+    """A query image that is not loaded yet.
 
     Args:
-        key: Name of the picture.
-        account: Who asked.
-        source: With the key it stands for the pixels: two corpora may give the same name to different images.
-        load: Opens it: uint8 [H, W].
+        key: Its name.
+        account: Account that sent it.
+        source: Identifies the pixels together with the key: two corpora may give the same name to different images.
+        load: Loads it: uint8 [H, W].
     """
 
     key: str
@@ -274,14 +240,7 @@ class StreamImage:
 
 
 def stream_images(folder: Path, *, split: str, n: int | None, seed: int) -> list[StreamImage]:
-    """The pictures of a stream in the order in which they were asked.
-
-    Args:
-        folder: Run folder of an extraction; or a corpus, whose images are asked in an order that the seed decides.
-        split: Of a corpus.
-        n: Images of a corpus, at most.
-        seed: Decides images and order of a corpus.
-    """
+    """The images of a stream in the order of the queries: of the run folder of an extraction, or of a corpus."""
     if (folder / LEDGER).is_file():
         return ledger_images(folder)
     if (folder / CARD).is_file():
@@ -290,46 +249,37 @@ def stream_images(folder: Path, *, split: str, n: int | None, seed: int) -> list
 
 
 def ledger_images(run: Path) -> list[StreamImage]:
-    """What an extraction has asked its victim; questions answered from its own cache never reached the victim."""
-    asked = [query for query in read_ledger(run / LEDGER) if not query.cached]
-    if not asked:
-        raise DataError(f"{run / LEDGER} holds no answered question; there is nothing to watch yet.")
-    folder = run / PICTURES
-    return [StreamImage(one.sha256, one.account, "sha256", _Stored(folder / f"{one.sha256}.png")) for one in asked]
+    """The images that an extraction sent to its victim, without those answered from its cache."""
+    queries = [query for query in read_ledger(run / LEDGER) if not query.cached]
+    if not queries:
+        raise DataError(f"{run / LEDGER} holds no answered query; there is nothing to watch yet.")
+    paths = [run / PICTURES / f"{query.sha256}.png" for query in queries]
+    return [
+        StreamImage(query.sha256, query.account, "sha256", partial(_stored_pixels, path))
+        for query, path in zip(queries, paths, strict=True)
+    ]
 
 
 def corpus_images(
     corpus: Corpus, splits: Iterable[str], n: int | None, seed: int, account: str = "benign"
 ) -> list[StreamImage]:
-    """The images of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
+    """The images of some splits, at most n, in an order that the seed decides; none at all is a `DataError`."""
     ids = [name for split in splits for name in corpus.ids(split)]
     if not ids:
         raise corpus.no_study_error(*splits)
     drawn = generator(seed, "detect", "films", *splits).permutation(len(ids))[:n]
     source = sha256_of(corpus.file)
-    return [StreamImage(ids[place], account, source, _Image(corpus, ids[place])) for place in drawn]
+    return [StreamImage(ids[place], account, source, partial(_corpus_pixels, corpus, ids[place])) for place in drawn]
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A picture of a run folder."""
-
-    path: Path
-
-    def __call__(self) -> Pixels:
-        found = decode(read_bytes(self.path), str(self.path))
-        if found.dtype != np.uint8 or found.ndim != 2:
-            raise DataError(f"{self.path} is no 8-bit grey picture; it is not what an extraction asked about.")
-        return np.asarray(found, np.uint8)
+def _stored_pixels(path: Path) -> Pixels:
+    found = decode(read_bytes(path), str(path))
+    if found.dtype != np.uint8 or found.ndim != 2:
+        raise DataError(f"{path} is not an 8-bit grey image, so no extraction wrote it.")
+    return np.asarray(found, np.uint8)
 
 
-@dataclass(frozen=True)
-class _Image:
-    """An image of a corpus, in the 8 bits in which a client would send it; colour becomes grey."""
-
-    corpus: Corpus
-    study: str
-
-    def __call__(self) -> Pixels:
-        study = self.corpus[self.study]
-        return to_uint8(self.corpus.image(study, selected_image(study).number))
+def _corpus_pixels(corpus: Corpus, name: str) -> Pixels:
+    """An image of a corpus in the 8 bits in which a client would send it; colour becomes grey."""
+    study = corpus[name]
+    return to_uint8(corpus.image(study, selected_image(study).number))
