@@ -13,7 +13,7 @@ from PIL import Image
 from tiny_models import tiny_llava
 
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.generation import Answer, DiverseBeamSearch, walk
+from cxrlab.models.hf.generation import Answer, DiverseBeamSearch, decode
 
 WORDS, END, LONGEST = 5, 0, 4
 Table = Callable[[Sequence[int]], np.ndarray]
@@ -43,7 +43,7 @@ class TableSteps:
     def is_end(self, tokens: torch.Tensor) -> torch.Tensor:
         return tokens == END
 
-    def go_on(self, tokens: torch.Tensor, rows: torch.Tensor) -> None:
+    def append(self, tokens: torch.Tensor, rows: torch.Tensor) -> None:
         self.written = [[*self.written[row], token] for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
 
 
@@ -185,7 +185,7 @@ def test_one_group_is_the_beam_search_of_transformers(
         **inputs, num_beams=beams, num_return_sequences=beams, length_penalty=length_penalty, early_stopping=early,
         max_new_tokens=8, eos_token_id=ends, do_sample=False, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
-    ours = walk(model, inputs, DiverseBeamSearch(decoding), rows=beams, ends=ends, banned=[], longest=8)
+    ours = decode(model, inputs, DiverseBeamSearch(decoding), rows=beams, ends=ends, banned=[], longest=8)
     flat = list(itertools.chain(*ours))
     assert len(flat) == 2 * beams
     written = theirs.sequences[:, inputs["input_ids"].shape[1] :].tolist()
@@ -198,5 +198,5 @@ def test_some_of_these_answers_end_early_and_some_are_cut(llava: tuple[Any, dict
     """Else the comparison above would not have met the end token."""
     model, inputs, ends = llava
     decoding = Decoding(strategy="beam", beams=4, answers=4)
-    found = walk(model, inputs, DiverseBeamSearch(decoding), rows=4, ends=ends, banned=[], longest=8)
+    found = decode(model, inputs, DiverseBeamSearch(decoding), rows=4, ends=ends, banned=[], longest=8)
     assert {answer.ended for answers in found for answer in answers} == {True, False}

@@ -45,7 +45,7 @@ def test_rows_go_on_from_the_row_they_continue_with_its_memory() -> None:
     assert first.dtype == torch.float32 and first.argmax(1).tolist() == [2, 0]
     assert torch.isinf(first[:, 1]).all(), "what is never written"
     assert taken.is_end(torch.tensor([2, 0])).tolist() == [True, False]
-    taken.go_on(torch.tensor([0, 2]), rows=torch.tensor([1, 1]))
+    taken.append(torch.tensor([0, 2]), rows=torch.tensor([1, 1]))
     assert taken._ids.tolist() == [[0, 2, 0], [0, 2, 2]] and taken._inputs["past_key_values"].tolist() == [20, 20]
     taken.log_probabilities()
     assert model.asked == [(2, None), (3, 1)], "the whole prompt once, then one token at a time"
@@ -62,8 +62,8 @@ def test_a_memory_that_cannot_be_shared_is_refused_with_the_remedy() -> None:
     class Alone(Counter):
         _reorder_cache = property()  # hasattr is False
 
-    with pytest.raises(ConfigError, match="Alone keeps a memory .* strategy=greedy or sample"):
-        steps(Alone(), past_key_values=object()).go_on(torch.tensor([0, 0]), torch.tensor([0, 0]))
+    with pytest.raises(ConfigError, match="Alone .* strategy=greedy or sample"):
+        steps(Alone(), past_key_values=object()).append(torch.tensor([0, 0]), torch.tensor([0, 0]))
 
 
 def test_a_model_without_a_memory_reads_everything_again() -> None:
@@ -73,6 +73,6 @@ def test_a_model_without_a_memory_reads_everything_again() -> None:
     model = Forgetful()
     taken = steps(model, use_cache=False)
     taken.log_probabilities()
-    taken.go_on(torch.tensor([0, 0]), torch.tensor([1, 0]))
+    taken.append(torch.tensor([0, 0]), torch.tensor([1, 0]))
     taken.log_probabilities()
     assert model.asked == [(2, None), (3, None)]

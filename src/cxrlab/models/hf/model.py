@@ -171,7 +171,7 @@ class HfModel:
         """As `answers`; drawn ones from number `first` on, as one call for all of them gives them."""
         import torch
 
-        from cxrlab.models.hf.generation import image_key, write
+        from cxrlab.models.hf.generation import generate, image_key
 
         radiographs = as_images(images, self.device)
         prompts = self._asked(len(radiographs), indications)
@@ -181,7 +181,7 @@ class HfModel:
             encoded = self._encoder.encode([image.detach() for image in radiographs], prompts, side="left")
             keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
             inputs = encoded.inputs
-            return write(self.model, self.tokenizer, inputs, decoding, keys=keys, ends=self.ends, first=first)
+            return generate(self.model, self.tokenizer, inputs, decoding, keys=keys, ends=self.ends, first=first)
 
     def log_probabilities(
         self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None

@@ -120,7 +120,7 @@ class HfTextModel:
     def _written(self, ids: Sequence[Sequence[int]], max_tokens: int) -> list[Generated]:
         import torch
 
-        from cxrlab.models.hf.generation import write
+        from cxrlab.models.hf.generation import generate
 
         model, tokenizer = self._causal.model, self._causal.tokenizer
         longest = max(map(len, ids))
@@ -133,7 +133,7 @@ class HfTextModel:
         }
         settings = Decoding(max_new_tokens=max_tokens)
         with torch.inference_mode():
-            found = write(model, tokenizer, inputs, settings, keys=[""] * len(ids), ends=self._ends)
+            found = generate(model, tokenizer, inputs, settings, keys=[""] * len(ids), ends=self._ends)
         return [answers[0] for answers in found]
 
     @cached_property
