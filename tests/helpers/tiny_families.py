@@ -15,7 +15,7 @@ import torch
 import transformers
 from tiny_models import TEXTS, tiny_llava
 
-from cxrlab.models.hf.checkpoint import still
+from cxrlab.models.hf.checkpoint import without_video
 from cxrlab.models.random_init import EOS, IMAGE, TINY, train_tokenizer
 
 SIDE, PATCH, WIDTH = 32, 8, 32
@@ -142,7 +142,7 @@ def llava_onevision() -> tuple[Any, Any]:
         video_token_index=words.video_token_id,
         image_grid_pinpoints=TILES,
     )
-    processor = still(LlavaOnevisionProcessor)(
+    processor = without_video(LlavaOnevisionProcessor)(
         images,
         words,
         num_image_tokens=(SIDE // PATCH) ** 2,
@@ -276,7 +276,7 @@ def qwen2_5_vl() -> tuple[Any, Any]:
         patch_size=PATCH, size={"shortest_edge": (2 * PATCH) ** 2, "longest_edge": 12 * (2 * PATCH) ** 2}
     )
     seen = CHAT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
-    processor = still(Qwen2_5_VLProcessor)(images, words, chat_template=seen)
+    processor = without_video(Qwen2_5_VLProcessor)(images, words, chat_template=seen)
     start, end = words.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])
     rotary = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     config = Qwen2_5_VLConfig(

@@ -90,7 +90,7 @@ def test_a_word_is_the_mean_of_its_tokens(folders: Any) -> None:
 
 def test_attention_that_was_not_loaded_is_refused_with_the_remedy(folders: Any) -> None:
     """The fast kernels would give nothing at all, without a word."""
-    with pytest.raises(ConfigError, match="attention=eager"):
+    with pytest.raises(ConfigError, match="--loading.attention eager"):
         report_attention(opened(folders("llava"), "sdpa"), image(), REPORT)
 
 

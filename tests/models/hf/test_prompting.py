@@ -85,7 +85,7 @@ def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_image() -
 
 
 def test_a_template_that_fails_is_said_to_fail() -> None:
-    with pytest.raises(ConfigError, match=r"the chat template of Plain fails.*mend chat_template.jinja"):
+    with pytest.raises(ConfigError, match=r"the chat template of Plain fails.*chat_template.jinja"):
         prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no images') }}"), "x")
 
 

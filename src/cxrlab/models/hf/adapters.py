@@ -1,4 +1,4 @@
-"""An adapter added into the weights it stands on: a folder that needs nothing beside it."""
+"""PEFT adapters: find their base models, attach them, and merge them into a standalone checkpoint."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from cxrlab.models.model_card import read_model_card, write_model_card
 
 @dataclass(frozen=True)
 class MergeConfig:
-    """How an adapter is merged.
+    """Settings of merging.
 
     Args:
-        loading: Where and how the two are opened; with dtype auto the sum is made in float32 and kept in the
+        loading: How adapter and base are loaded; with dtype auto the sum is computed in float32 and stored in the
             precision of the base.
     """
 
@@ -38,15 +38,7 @@ class MergeConfig:
 
 @dataclass(frozen=True)
 class Merged:
-    """What came of it.
-
-    Args:
-        folder: The new checkpoint.
-        adapter: Folder of the adapter.
-        base: Folder of what it stood on.
-        parameters: Of the whole model.
-        dtype: Precision of the stored weights.
-    """
+    """Summary of a merge: the folders of the new checkpoint, the adapter and its base; parameters of the whole model."""
 
     folder: Path
     adapter: Path
@@ -56,13 +48,10 @@ class Merged:
 
 
 def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> Merged:
-    """Add an adapter into its base and write a whole checkpoint; the folder appears whole or not at all.
+    """Merge a PEFT adapter (folder or hub id) into its base; `out` must be new and appears complete or not at all."""
+    import torch
+    from transformers import AutoConfig
 
-    Args:
-        adapter: Folder or hub id of a PEFT adapter.
-        out: The folder to make; it must not hold anything yet.
-        config: Settings.
-    """
     from cxrlab.models.hf.checkpoint import open_checkpoint
 
     loading = (config or MergeConfig()).loading
@@ -73,7 +62,11 @@ def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> 
     require_new_folder(out)
     exact = loading.but(dtype="float32" if loading.dtype == "auto" else loading.dtype)
     found = open_checkpoint(folder, exact, merge=True)
-    dtype = _stored_dtype(line[-1], loading)
+    if loading.dtype != "auto":
+        dtype = getattr(torch, loading.dtype)
+    else:
+        base = AutoConfig.from_pretrained(line[-1], local_files_only=True, trust_remote_code=loading.trust_remote_code)
+        dtype = base.dtype if isinstance(base.dtype, torch.dtype) else torch.float32
     model = found.model.to(dtype)
     card = found.card
 
@@ -89,40 +82,28 @@ def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> 
     return Merged(out, folder, line[1], parameters, str(dtype).removeprefix("torch."))
 
 
-def _stored_dtype(folder: Path, loading: LoadSettings) -> Any:
-    """What the weights are written in: the base's own precision unless another is asked for."""
-    import torch
-    from transformers import AutoConfig
-
-    if loading.dtype != "auto":
-        return getattr(torch, loading.dtype)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
-    return config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
-
-
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# Name → folder; its module ships the weights.
 _BUILTIN = "cxrlab.models.builtin:builtin_folder"
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter and not a whole model."""
+    """Whether a folder holds an adapter."""
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def lineage(folder: Path, loading: LoadSettings) -> list[Path]:
-    """The folder and what it stands on, adapter after adapter, down to a whole model; alone where it is one.
+    """The folder and its bases, adapter after adapter, down to a whole model.
 
     Raises:
-        DataError: When an adapter stands on itself, at once or by way of others.
+        DataError: If an adapter is its own base, directly or through others.
     """
     found = [folder]
     while is_adapter(found[-1]):
         base = locate(base_of(found[-1], loading), loading)
         if base.resolve() in [above.resolve() for above in found]:
             raise DataError(
-                f"{folder} is an adapter that stands on itself ({found[-1]} names {base}); give the model that it was "
-                "trained on with --loading.base."
+                f"{folder} is an adapter of itself ({found[-1]} names {base}); give the model that it was trained on "
+                "with --loading.base."
             )
         found.append(base)
         loading = loading.but(base=None)
@@ -130,10 +111,10 @@ def lineage(folder: Path, loading: LoadSettings) -> list[Path]:
 
 
 def base_of(folder: Path, loading: LoadSettings) -> str | Path:
-    """Folder or hub id of what an adapter stands on.
+    """Folder or hub id of an adapter's base.
 
-    Asked in this order: `loading.base`; `base` of its cxrlab.json, a relative path counting from the
-    adapter's folder; `base_model_name_or_path` of its adapter_config.json.
+    The first of: `loading.base`; `base` in its cxrlab.json, relative to the adapter's folder;
+    `base_model_name_or_path` in its adapter_config.json.
     """
     if loading.base:
         return resolve(loading.base, Path())
@@ -142,7 +123,7 @@ def base_of(folder: Path, loading: LoadSettings) -> str | Path:
         found = resolve(card.base, folder)
         if isinstance(found, Path) and not found.is_dir():
             raise DataError(
-                f"{folder} is an adapter of {found}, which is not there (base in its cxrlab.json); "
+                f"{folder} is an adapter of {found}, which does not exist (base in its cxrlab.json); "
                 "give the model it was trained on with --loading.base."
             )
         return found
@@ -150,13 +131,13 @@ def base_of(folder: Path, loading: LoadSettings) -> str | Path:
     named = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     if not named:
         raise ConfigError(
-            f"{folder} is an adapter that does not say what it stands on; give that model with --loading.base."
+            f"{folder} is an adapter that does not name its base model; give that model with --loading.base."
         )
     return resolve(str(named), folder)
 
 
 def resolve(name: str, folder: Path) -> str | Path:
-    """A model's name into a folder or hub id; a relative path that exists counts from `folder`."""
+    """The folder or hub id of a model's name; an existing relative path is relative to `folder`."""
     kind, _, rest = name.partition(":")
     if kind == "builtin":
         return Path(load_reference(_BUILTIN)(rest))
@@ -171,12 +152,12 @@ def resolve(name: str, folder: Path) -> str | Path:
 
 
 def attach(model: Any, folder: Path) -> Any:
-    """The model with the adapter's layers in it, weights of both as they are; the class stays the model's own."""
+    """The model with the adapter's layers added, the weights of both unchanged, of the model's own class."""
     return _wrapped(model, folder).get_base_model()
 
 
 def merged(model: Any, folder: Path) -> Any:
-    """The model with the adapter's weights added into its own."""
+    """The model with the adapter's weights merged into its own."""
     return _wrapped(model, folder).merge_and_unload(safe_merge=True)
 
 
@@ -189,23 +170,23 @@ def _wrapped(model: Any, folder: Path) -> Any:
         check_safetensors(folder / ADAPTER_WEIGHTS[0])
     try:
         with quiet_loading(), pickled_code_refused(folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of keys that do not fit: they are refused below
+            warnings.simplefilter("ignore")  # mismatched keys are refused below
             wrapped: Any = PeftModel.from_pretrained(model, str(folder), is_trainable=False, local_files_only=True)
             wanted = set(get_peft_model_state_dict(wrapped, save_embedding_layers=False))
             stored = set(load_peft_weights(str(folder), device="cpu"))
-            # PEFT passes over what is missing on either side: layers would stay as if never trained.
+            # PEFT ignores keys that are missing on either side, so layers would stay untrained.
             odd = (wanted - stored) | (stored - wanted - set(wrapped.state_dict()))
     except DataError:
         raise
-    except Exception as error:  # of PEFT, safetensors and torch, each with errors of their own
+    except Exception as error:  # PEFT, safetensors and torch each have errors of their own
         raise_if_out_of_memory(error, folder)
         raise DataError(
-            f"the adapter {folder} does not fit the {type(model).__name__} it was put onto ({first_line(error)}); "
+            f"the adapter {folder} does not fit the {type(model).__name__} of its base ({first_line(error)}); "
             "give the model it was trained on with --loading.base."
         ) from error
     if odd:
         raise DataError(
-            f"the adapter {folder} does not fit the {type(model).__name__} it was put onto: {len(odd)} tensors are on "
-            f"one side alone (for example {min(odd)}); give the model it was trained on with --loading.base."
+            f"the adapter {folder} does not fit the {type(model).__name__} of its base: {len(odd)} tensors are on one "
+            f"side only (for example {min(odd)}); give the model it was trained on with --loading.base."
         )
     return wrapped

@@ -1,9 +1,10 @@
-"""Open an image-text-to-text checkpoint, adapters included, and report everything that is wrong with it before it is loaded."""
+"""Open an image-text-to-text checkpoint, adapters included, after checking all that can be checked before loading."""
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,20 +33,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
 
-# In this order, what a checkpoint that brings its own code may call itself.
+# Auto classes that a checkpoint with its own code may name, in order of preference.
 _OWN_CLASSES = ("AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoModelForCausalLM", "AutoModel")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model in evaluation mode with everything beside its weights.
+    """A model in evaluation mode with its processor.
 
     Args:
         model: On its device; for an adapter, the base with the adapter's layers in it.
         processor: With `tokenizer` and `image_processor`.
-        tokenizer: Of the processor.
-        card: What `cxrlab.json` says; None where there is none.
-        folder: Where it lies on this machine; the adapter's own folder for an adapter.
+        card: Contents of `cxrlab.json`, if any.
+        folder: Its local folder; for an adapter, the adapter's own.
     """
 
     model: Any
@@ -56,38 +56,32 @@ class Checkpoint:
 
 
 def open_checkpoint(path_or_id: str | Path, loading: LoadSettings | None = None, *, merge: bool = False) -> Checkpoint:
-    """Open a checkpoint; every reason why it cannot be used is one sentence.
+    """Open a checkpoint; every reason why it cannot be used is a one-sentence error.
 
     Args:
         path_or_id: Folder or hub id of an image-text-to-text model, or of a PEFT adapter of one.
-        loading: Where and how.
-        merge: Add an adapter into the weights it stands on, instead of keeping its layers beside them.
+        merge: Merge an adapter into the weights of its base, instead of keeping its layers apart.
     """
     require("models")
     settings = loading or LoadSettings()
-    *above, whole = adapters.lineage(locate(path_or_id, settings), settings)
-    found = _open_whole(whole, settings)
+    *above, base = adapters.lineage(locate(path_or_id, settings), settings)
+    check_model_type(base, settings)
+    processor = open_processor(base, settings)
+    device = device_of(settings)
+    check_memory(base, settings, device)
+    model = load_weights(base, settings, device)
     for adapter in reversed(above):
-        # Of two adapters in one model PEFT keeps the numbers of the later; so all but the uppermost are merged.
-        put_on = adapters.attach if adapter == above[0] and not merge else adapters.merged
-        processor = processor_beside(adapter, settings) or found.processor
-        model = put_on(found.model, adapter).eval()
-        found = Checkpoint(model, processor, processor.tokenizer, read_model_card(adapter), adapter)
-    return found
-
-
-def _open_whole(folder: Path, loading: LoadSettings) -> Checkpoint:
-    check_model_type(folder, loading)
-    processor = open_processor(folder, loading)
-    device = device_of(loading)
-    check_memory(folder, loading, device)
-    model = load_weights(folder, loading, device)
+        # PEFT keeps the numbers of one adapter per model, so all but the uppermost are merged.
+        attach = adapters.attach if adapter == above[0] and not merge else adapters.merged
+        processor = processor_beside(adapter, settings) or processor
+        model = attach(model, adapter).eval()
+    folder = above[0] if above else base
     return Checkpoint(model, processor, processor.tokenizer, read_model_card(folder), folder)
 
 
 def check_model_type(folder: Path, loading: LoadSettings) -> None:
-    """Raise when the folder holds no image-text-to-text model that writes from left to right."""
-    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+    """Raise unless the folder holds a decoder-only image-text-to-text model."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
@@ -95,34 +89,41 @@ def check_model_type(folder: Path, loading: LoadSettings) -> None:
     stored = read_json(folder / "config.json")
     if isinstance(stored, dict) and stored.get("model_type") in DUAL_ENCODERS:
         raise DataError(
-            f"{folder} holds a dual encoder ('{stored['model_type']}'), not a model that reads an image and writes text; "
-            "give it to 'cxrlab retrieve', or to 'cxrlab train align' as --encoder."
+            f"{folder} holds a dual encoder ('{stored['model_type']}'), not an image-text-to-text model; use it with "
+            "'cxrlab retrieve', or with 'cxrlab train align' as --encoder."
         )
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
-    except Exception as error:  # of a config that others wrote, or of their code
+    except Exception as error:  # a config or code of others may fail in any way
         raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
     if _own_class(folder, loading) is not None:
         return
     if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        visual = hasattr(config, "image_size")
+        if hasattr(config, "vision_config") and hasattr(config, "text_config"):
+            kind = "a dual encoder"
+        elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not visual:
+            kind = "a language model"
+        else:
+            kind = "a vision encoder" if visual or hasattr(config, "patch_size") else "another kind of model"
         raise DataError(
-            f"{folder} holds {_kind(config)} ('{config.model_type}'), not a model that reads an image and writes text; "
-            "name an image-text-to-text checkpoint such as a LLaVA."
+            f"{folder} holds {kind} ('{config.model_type}'), not an image-text-to-text model; name a checkpoint such as "
+            "a LLaVA."
         )
     if getattr(config, "is_encoder_decoder", False):
         raise DataError(
-            f"{folder} holds an encoder-decoder ('{config.model_type}'), whose reports are not scored here; "
-            "name a model that continues its prompt, such as a LLaVA."
+            f"{folder} holds an encoder-decoder ('{config.model_type}'), which is not supported; name a decoder-only "
+            "model, such as a LLaVA."
         )
 
 
 def open_processor(folder: Path, loading: LoadSettings) -> Any:
-    """The processor of a folder: it must have both halves, for words and for images."""
+    """The processor of a folder, which must have a tokenizer and an image processor."""
     from transformers import AutoProcessor
 
     needs = "it needs processor_config.json (or preprocessor_config.json), tokenizer.json and tokenizer_config.json"
     try:
-        processor = (still_class(folder) or AutoProcessor).from_pretrained(
+        processor = (processor_without_video(folder) or AutoProcessor).from_pretrained(
             folder, local_files_only=True, trust_remote_code=loading.trust_remote_code
         )
     except Exception as error:  # missing files, missing packages and foreign code fail in many ways
@@ -136,26 +137,23 @@ def open_processor(folder: Path, loading: LoadSettings) -> Any:
 
 
 def processor_beside(folder: Path, loading: LoadSettings) -> Any:
-    """The processor that an adapter brings, which then goes before its base's; None where it brings none."""
+    """The processor in an adapter's folder, which replaces its base's; None if there is none."""
     names = ("processor_config.json", "preprocessor_config.json")
     return open_processor(folder, loading) if any((folder / name).is_file() for name in names) else None
 
 
 def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = None) -> Any:
-    """The model of a folder on its device, in evaluation mode; weights that do not make it up are a `DataError`.
+    """The model of a folder on its device, in evaluation mode; `DataError` if weights are missing or do not fit.
 
     Args:
-        folder: Of a whole model.
-        loading: Precision and attention.
-        device: Where it goes.
-        kind: Auto class that opens it; the one of image-text-to-text models when None.
+        kind: Auto class that opens it; default: that of image-text-to-text models.
     """
     from transformers import AutoModelForImageTextToText
 
     loader: Any = kind or _own_class(folder, loading) or AutoModelForImageTextToText
     try:
         with quiet_loading(), pickled_code_refused(folder):
-            model, told = loader.from_pretrained(
+            model, report = loader.from_pretrained(
                 folder,
                 local_files_only=True,
                 trust_remote_code=loading.trust_remote_code,
@@ -165,16 +163,16 @@ def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = N
             )
     except DataError:
         raise
-    except Exception as error:  # shapes that do not fit, kinds of attention that a family has not, damaged files
+    except Exception as error:  # mismatched shapes, unsupported attention, damaged files
         raise_if_out_of_memory(error, folder)
         raise DataError(f"the weights in {folder} cannot be loaded ({first_line(error)}).") from error
-    if missing := sorted(told["missing_keys"]):
+    if missing := sorted(report["missing_keys"]):
         raise DataError(
             f"{folder} lacks {len(missing)} of the model's tensors (for example {missing[0]}), which would be random; "
             "copy or fetch it again."
         )
     if model.config.is_encoder_decoder:
-        raise DataError(f"{folder} holds an encoder-decoder, whose reports are not scored here.")
+        raise DataError(f"{folder} holds an encoder-decoder, which is not supported.")
     try:
         return model.to(device).eval()
     except RuntimeError as error:
@@ -183,7 +181,7 @@ def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = N
 
 
 def _own_class(folder: Path, loading: LoadSettings) -> Any:
-    """The class of a checkpoint that brings its own code, when that is trusted and transformers has none."""
+    """The class of a checkpoint with its own code, if that is trusted and transformers has none."""
     if not loading.trust_remote_code or not remote_code_files(folder):
         return None
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -191,61 +189,40 @@ def _own_class(folder: Path, loading: LoadSettings) -> Any:
     named = auto_map(folder)
     reference = next((named[name] for name in _OWN_CLASSES if name in named), None)
     if reference is None:
-        raise DataError(f"{folder} brings code of its own but names no model class in auto_map of config.json.")
+        raise DataError(f"{folder} has its own code but names no model class in auto_map of config.json.")
     return get_class_from_dynamic_module(reference, folder, local_files_only=not loading.download)
-
-
-def _kind(config: Any) -> str:
-    """A config in plain words."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    if hasattr(config, "vision_config") and hasattr(config, "text_config"):
-        return "a dual encoder"
-    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not hasattr(config, "image_size"):
-        return "a language model"
-    if hasattr(config, "image_size") or hasattr(config, "patch_size"):
-        return "a vision encoder"
-    return "another kind of model"
 
 
 _VIDEO = "video_processor"
 _NAMING = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
-def still(processor_class: Any) -> Any:
-    """The class of a processor without its part for videos."""
+def without_video(processor_class: Any) -> Any:
+    """The class of a processor without its video part."""
 
     def parts(cls: Any) -> list[str]:
         return [name for name in processor_class.get_attributes() if name != _VIDEO]
 
-    # Its own name: others, and the file that it is saved in, know a processor by it.
+    # The same name: others, and the saved file, identify a processor by it.
     return type(processor_class.__name__, (processor_class,), {"get_attributes": classmethod(parts)})
 
 
-def still_class(folder: Path) -> Any:
-    """What opens the processor of a folder that asks for a part for videos; None where it does not ask.
-
-    Args:
-        folder: A checkpoint, local.
-    """
-    found = _class_of(folder)
-    return still(found) if found is not None and _VIDEO in found.get_attributes() else None
-
-
-def _class_of(folder: Path) -> Any:
-    """As the folder's own files name it, or as its family has it; None when neither tells."""
+def processor_without_video(folder: Path) -> Any:
+    """The class without video of a processor that has a video part; None for other processors."""
     import transformers
     from transformers.models.auto import processing_auto as typed
 
+    # The class that the folder's own files name, or that of its family.
     families: dict[Any, Any] = vars(typed)["PROCESSOR_MAPPING_NAMES"]
-    told = [_read(folder / name).get("processor_class") for name in _NAMING]
-    told.append(families.get(_read(folder / "config.json").get("model_type")))
-    name = next((each for each in told if isinstance(each, str)), None)
-    return getattr(transformers, name, None) if name else None
+    named = [_read(folder / name).get("processor_class") for name in _NAMING]
+    named.append(families.get(_read(folder / "config.json").get("model_type")))
+    name = next((each for each in named if isinstance(each, str)), None)
+    found = getattr(transformers, name, None) if name else None
+    return without_video(found) if found is not None and _VIDEO in found.get_attributes() else None
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object, or an empty one where the file is missing or no object: the loading that follows complains."""
+    """A JSON object; empty if the file is missing or invalid, which the loading that follows reports."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -257,7 +234,7 @@ _GIB = 1 << 30
 
 
 def device_of(loading: LoadSettings) -> torch.device:
-    """The device that is asked for; one that this machine does not have is a `ConfigError`."""
+    """The requested device; `ConfigError` if this machine does not have it."""
     import torch
 
     if loading.device == "auto":
@@ -275,19 +252,19 @@ def device_of(loading: LoadSettings) -> torch.device:
 
 
 def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
-    """What `from_pretrained` takes as `dtype`: a torch type, or `auto` for the checkpoint's own."""
+    """`dtype` for `from_pretrained`: a torch dtype, or `auto` for the checkpoint's own."""
     import torch
 
     return getattr(torch, name) if (name := dtype_name(loading, device)) != "auto" else "auto"
 
 
 def dtype_name(loading: LoadSettings, device: torch.device) -> str:
-    """float32, bfloat16 or auto; processors compute half precision slowly, so auto means float32 there."""
+    """float32, bfloat16 or auto; on a CPU, where half precision is slow, auto means float32."""
     return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
 
 
 def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> None:
-    """A `RunError` with figures when the weights alone exceed what is free; unknown sizes pass."""
+    """Raise `RunError` if the weights exceed the free memory; unknown sizes pass."""
     stored, free = stored_weights(folder), free_bytes(device)
     if stored is None or free is None:
         return
@@ -304,32 +281,25 @@ def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> N
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that a new model may take on a device; None where the system does not tell."""
+    """Free memory of a device; None if unknown. Without /proc/meminfo (not Linux) all memory of the machine counts."""
     import torch
 
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
         return None
-    found = [size for size in (_available(), _left_in_group()) if size is not None]
-    return min(found, default=None)
-
-
-def _available() -> int | None:
-    """What the kernel calls available; where it does not tell (not Linux), all there is: a looser check."""
+    available: int | None = None
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
+        with suppress(ValueError, OSError, AttributeError):
+            available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min((size for size in (available, _left_in_group()) if size is not None), default=None)
 
 
 def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What a container may still take; None outside of one."""
+    """Memory left to a container by its limit; None outside of one."""
     for most, used, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
@@ -340,7 +310,7 @@ def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
             lines = (root / used).with_name("memory.stat").read_text().splitlines()
         except (OSError, ValueError):  # no such file, or "max" for no limit
             continue
-        # Files that are only kept in memory in case they are read again make room when asked.
+        # The page cache of files is freed on demand.
         spare = next((int(line.split()[1]) for line in lines if line.startswith(f"{cache} ")), 0)
         return max(limit - taken + spare, 0)
     return None

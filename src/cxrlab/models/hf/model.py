@@ -1,7 +1,7 @@
-"""Any image-text-to-text model behind one batched interface, differentiable to the pixels.
+"""Any image-text-to-text checkpoint of Hugging Face as a report model, differentiable to the pixels.
 
-Images come as float32 in [0, 1]; resizing, channels, normalisation and precision are matters of this file and
-below. Every method needs images: there is no way to ask a model that does not see one.
+Images are float32 in [0, 1] of any size; every method requires them. `generate` goes through `inputs.py` (tokens and
+pixels) and `generation.py` (decoding); what differs between model families is declared in `families/`.
 """
 
 from __future__ import annotations
@@ -38,20 +38,18 @@ if TYPE_CHECKING:
 
     from cxrlab.models.baselines import Library
 
-_PROBE = (64, 64)  # height and width of an image, to see that there is a place for one
+_PROBE = (64, 64)  # height and width of a test image
 _HALF = re.compile("[\ud800-\udfff]")
-_UNLIMITED = 1 << 30  # a model that does not tell how much it reads
+_UNLIMITED = 1 << 30  # context of a model whose config does not give it
 
 
 class HfModel:
-    """An open checkpoint that writes, scores and explains reports.
+    """An open checkpoint that generates and scores reports.
 
     Args:
-        checkpoint: Model, processor and card; its weights are frozen here, so that gradients go to pixels alone.
-        name: The name that leads back to it.
-        prompts: What it is asked.
-        decoding: How it chooses its words.
-        attention: How its attention was loaded; `eager` can be looked into.
+        checkpoint: Its weights are frozen here, so that gradients go to the pixels only.
+        name: Its name for `load_model`.
+        attention: Attention implementation it was loaded with; only `eager` exposes attention weights.
     """
 
     USAGES = MappingProxyType(
@@ -83,16 +81,22 @@ class HfModel:
             batch=True,
         )
         context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
+        # The config first: Gemma 3's processor calls another token by that name.
+        names = ("image_token_id", "image_token_index")
+        known = [getattr(source, name, None) for source in (config, self.processor) for name in names]
+        image_token = next((token for token in known if isinstance(token, int)), None)
+        if image_token is None:
+            raise ConfigError(f"a '{config.model_type}' does not declare its image token, so images cannot be checked.")
         self._encoder = Encoder(
             self.processor,
             self.path,
-            _image_token(self.processor, config),
+            image_token,
             context,
             self.device,
             self.model.dtype,
             self.model.get_input_embeddings().weight.shape[0],
         )
-        self._encoder.expander.image_tokens(_PROBE)  # a processor that cannot place an image is told now
+        self._encoder.expander.image_tokens(_PROBE)  # raises now for a processor that cannot place an image
         self._verdicts: YesNoTokens | None = None
 
     @classmethod
@@ -103,18 +107,11 @@ class HfModel:
         loading: LoadSettings | None = None,
         name: str | None = None,
     ) -> HfModel:
-        """Open a folder or hub id; it needs no library.
-
-        Args:
-            argument: Folder or hub id.
-            library: Not looked at.
-            loading: Where and how.
-            name: The name that leads back to it, where that is not `hf:ARGUMENT`.
-        """
+        """Open a folder or hub id; `library` is not used, and `name` defaults to `hf:ARGUMENT`."""
         settings = loading or LoadSettings()
-        asked = load_prompts(settings.prompts) if settings.prompts else None  # a wrong name is told before the weights
+        chosen = load_prompts(settings.prompts) if settings.prompts else None  # checked before the weights are read
         checkpoint = open_checkpoint(argument, settings)
-        prompts = asked or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
+        prompts = chosen or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
         model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
         if not model.path.differentiable:
             NoticeStream(sys.stderr).write(f"{model.path.reason}\n")
@@ -127,19 +124,19 @@ class HfModel:
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """Collections that it has learnt from; absent (`AttributeError`) without a card, since nobody knows."""
+        """Image collections that it was trained on; `AttributeError` without a card, since they are unknown."""
         if self.card is None:
-            raise AttributeError(f"{self.name} does not tell which collections it has learnt from")
+            raise AttributeError(f"{self.name} has no card with the collections that it was trained on")
         return self.card.collections
 
     @property
     def trained_on(self) -> str | None:
-        """`synthetic` or `patients`; None without a card, since nobody knows."""
+        """`synthetic` or `patients`; None without a card."""
         return None if self.card is None else self.card.learnt_from
 
     @cached_property
     def input_side(self) -> int | None:
-        """The shorter side of what the vision encoder takes; None where that follows the image's own size."""
+        """The shorter side of the vision encoder's input; None if that depends on the image's size."""
         import torch
 
         sizes = set()
@@ -151,33 +148,33 @@ class HfModel:
         return int(min(sizes.pop())) if len(sizes) == 1 else None
 
     def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """The best answer for each image.
+        """The best report for each image.
 
         Args:
-            images: See `images.as_images`; sizes may differ.
-            indications: Reason of each examination; None asks without one.
+            images: See `inputs.as_images`; sizes may differ.
+            indications: Indication of each examination, or None.
         """
         return [answers[0] for answers in self.answers(images, indications)]
 
     def answers(
         self, images: Any, indications: Sequence[str | None] | None = None, decoding: Decoding | None = None
     ) -> list[list[Generated]]:
-        """Several answers for each image, best first, each with the confidence of the tokens really written."""
+        """Several answers for each image, best first, each with its confidence."""
         return self.answers_from(images, indications, decoding or self.decoding, 0)
 
     def answers_from(
         self, images: Any, indications: Sequence[str | None] | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
-        """As `answers`; drawn ones from number `first` on, as one call for all of them gives them."""
+        """As `answers`; sampled ones from index `first` on, the same as in one call for all of them."""
         import torch
 
         from cxrlab.models.hf.generation import generate, image_key
 
         radiographs = as_images(images, self.device)
-        prompts = self._asked(len(radiographs), indications)
+        prompts = self._report_prompts(len(radiographs), indications)
         if not radiographs:
             return []
-        with torch.no_grad():  # not inference mode: what is remembered on the way must serve gradients later
+        with torch.no_grad():  # not inference mode: cached tensors must serve gradients later
             encoded = self._encoder.encode([image.detach() for image in radiographs], prompts, side="left")
             keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
             inputs = encoded.inputs
@@ -188,34 +185,24 @@ class HfModel:
     ) -> ReportLogProbs:
         """Natural log-probability of every token of given reports, end token included; differentiable."""
         radiographs = as_images(images, self.device)
-        encoded = self._encode(radiographs, self._asked(len(radiographs), indications), reports)
+        encoded = self._encode(radiographs, self._report_prompts(len(radiographs), indications), reports)
         return report_log_probs(self.model, encoded)
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
-        """[B], mean of −log p over the tokens of each report; differentiable."""
+        """[B], mean negative log-likelihood per token of each report; differentiable."""
         return -self.log_probabilities(images, reports, indications).means
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
-        """[B] in [0, 1], how likely the answer to a closed question is yes and not no; differentiable.
-
-        Args:
-            images: The images.
-            questions: One an image, or one for all of them.
-        """
+        """[B], p(yes) / (p(yes) + p(no)) for a closed question per image, or one for all; differentiable."""
         import torch
 
         return torch.sigmoid(self.yes_margins(images, questions))
 
     def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:
-        """[B], log p(yes) - log p(no): above 0 the answer is yes; differentiable also where the model is sure.
-
-        Args:
-            images: The images.
-            questions: One an image, or one for all of them.
-        """
+        """[B], log p(yes) - log p(no); has a gradient also where `probability_of_yes` saturates."""
         radiographs = as_images(images, self.device)
-        asked = [questions] * len(radiographs) if isinstance(questions, str) else _texts(questions, "question")
-        prompts = [self.prompts.question(question) for question in asked]
+        texts = [questions] * len(radiographs) if isinstance(questions, str) else _texts(questions, "question")
+        prompts = [self.prompts.question(question) for question in texts]
         if self._verdicts is None:
             self._verdicts = yes_no_tokens(self.processor)
         return yes_margins(
@@ -226,9 +213,8 @@ class HfModel:
         """Inputs of one forward pass, padded on the right; differentiable.
 
         Args:
-            images: The images.
-            prompts: What is asked of each, such as `model.prompts.ask(indication)`.
-            reports: What was answered; none for the prompts alone.
+            prompts: One per image, such as `model.prompts.ask(indication)`.
+            reports: Reports after the prompts, if any.
         """
         return self._encode(as_images(images, self.device), prompts, reports)
 
@@ -236,35 +222,22 @@ class HfModel:
         answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
         return self._encoder.encode(images, prompts, answers)
 
-    def _asked(self, count: int, indications: Sequence[str | None] | None) -> list[str]:
+    def _report_prompts(self, count: int, indications: Sequence[str | None] | None) -> list[str]:
         reasons = _texts(indications, "indication", none=True) if indications is not None else [None] * count
         if len(reasons) != count:
             raise DataError(
-                f"{count} images came with {len(reasons)} indications; give one an image, None where unknown."
+                f"{count} images came with {len(reasons)} indications; give one per image, None if unknown."
             )
         return [self.prompts.ask(reason) for reason in reasons]
 
 
 def _texts(texts: Sequence[Any], what: str, *, none: bool = False) -> list[Any]:
-    """A list of texts; one single text would be taken apart letter by letter."""
+    """A list of texts; a single text would be read letter by letter."""
     if isinstance(texts, str):
-        raise DataError(f"a single {what} was given where one an image is needed; put it in a list.")
+        raise DataError(f"expected a list with one {what} per image, got a single text; put it in a list.")
     for number, text in enumerate(texts):
         if not isinstance(text, str) and not (none and text is None):
             raise DataError(f"{what} {number} is a {type(text).__name__}, not text{' or None' if none else ''}.")
         if text is not None and _HALF.search(text):
-            raise DataError(
-                f"{what} {number} holds half a character (a lone surrogate); it was read in a wrong encoding."
-            )
+            raise DataError(f"{what} {number} contains a lone surrogate; the text was read in a wrong encoding.")
     return list(texts)
-
-
-def _image_token(processor: Any, config: Any) -> int:
-    """Id of the token at which the model puts a feature; Gemma 3's processor calls another one by that name."""
-    for source in (config, processor):
-        for name in ("image_token_id", "image_token_index"):
-            if isinstance(found := getattr(source, name, None), int):
-                return found
-    raise ConfigError(
-        f"a '{config.model_type}' does not tell which token stands for the image, so nobody can check that it sees one."
-    )

@@ -1,10 +1,8 @@
-"""From images in [0, 1] to what a model takes: the image processor's own steps, in torch and differentiable.
+"""Differentiable preprocessing: the steps of a model's image processor in torch, from images in [0, 1] to its inputs.
 
-An image processor of transformers works on 8-bit pictures and its result knows nothing of the pixels it came from.
-A `PixelPath` repeats its steps (resize, crop, tile, pad, scale) on the caller's own floating pixels, so that a
-gradient reaches them and a perturbation smaller than a grey level is not rounded away. `pixel_path` proves each
-path on probe pictures when a model is loaded; where the proof fails, or a family has no path, the model is still
-served through its image processor, in 8 bits and without gradients, and the path says so.
+An image processor of transformers works on 8-bit images and has no gradient. A `PixelPath` repeats its steps (resize,
+crop, tile, pad, scale) on floating pixels. `pixel_path` compares each path with the image processor when a model is
+loaded; if they differ, or a family has no path, images go through the image processor in 8 bits and without gradients.
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ from cxrlab.core.memory import exhausted_memory
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SMALL = 1 << 20  # pixels of an image up to which all are resized at once; larger ones would lie in memory twice
+_SMALL = 1 << 20  # largest number of pixels for resizing a batch at once; larger ones would be copied in memory
 _ENDINGS = ("Pil", "Fast")
-# What an image processor tells its processor about the text, and no model takes.
+# Outputs of an image processor that are for its processor, not for the model.
 _NOT_FOR_THE_MODEL = ("rows", "cols", "num_crops", "num_patches", "num_tiles", "num_image_tokens")
-# Height and width of the probes: portrait and landscape, smaller and larger than a tile of the usual models, and for
-# small and large models one that loses rows while it gains columns.
+# Height and width of test images: portrait and landscape, smaller and larger than usual tiles, and for small and large
+# models one that loses rows while it gains columns.
 _PROBES = ((61, 23), (1100, 97), (300, 530))
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The last step: from [0, 1] to the numbers that the model was trained on.
+    """The last step: normalisation of pixels in [0, 1].
 
     Args:
-        factor: White, before the mean is taken off: 1 when the image processor rescales by 1/255.
-        mean: Taken off each of the three channels.
-        std: Each channel is divided by it.
+        factor: Multiplied before the mean is subtracted; 1 if the image processor rescales by 1/255.
+        mean: Per channel.
+        std: Per channel.
     """
 
     factor: float
@@ -51,7 +49,7 @@ class Scaling:
 
     @classmethod
     def of(cls, image_processor: Any) -> Scaling:
-        """As the image processor has it."""
+        """The normalisation of an image processor."""
         factor = 255.0 * (float(image_processor.rescale_factor) if image_processor.do_rescale else 1.0)
         if not image_processor.do_normalize:
             return cls(factor, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -64,27 +62,27 @@ class Scaling:
 
 
 class PixelPath(ABC):
-    """The steps of one image processor.
+    """The steps of one image processor; subclasses implement `arrange`.
 
     Attributes:
-        differentiable: A gradient reaches the pixels.
-        reason: Why not, in one sentence; empty where it does.
-        resizes: Most times that a pixel is resampled on its way.
-        asked: What the family's processor asks of its image processor, whatever that one's file says.
-        tolerance: How far a number may be from the image processor's own on an 8-bit picture; exact but for rounding.
-        difference: How far the probes were, at most; 0 until proven.
+        differentiable: Whether a gradient reaches the pixels.
+        reason: Why not, in one sentence; else empty.
+        resizes: Most times that a pixel is resampled.
+        call_settings: Arguments of the family's processor for its image processor, overriding the latter's file.
+        tolerance: Largest accepted difference from the image processor on an 8-bit image; allows for rounding only.
+        difference: Largest difference on the test images; 0 until compared.
     """
 
     differentiable = True
     reason = ""
     resizes = 1
-    asked: Mapping[str, Any] = MappingProxyType({})
+    call_settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, image_processor: Any) -> None:
         self.image_processor = image_processor
         self.scaling = Scaling.of(image_processor)
         self.resample = int(2 if image_processor.resample is None else image_processor.resample)
-        # Which of the two resizes it is, and which side gets the odd line of padding.
+        # Decides the kind of resize, and the side of an odd line of padding.
         self.pillow = getattr(image_processor, "backend", "pil") != "torchvision"
         self.difference = 0.0
 
@@ -94,21 +92,21 @@ class PixelPath(ABC):
         return rounding(self.resample, self.resizes) / 255.0 * self.scaling.factor / min(self.scaling.std)
 
     def resize(self, image: Tensor, size: tuple[int, int]) -> Tensor:
-        """A picture [..., H, W] at another height and width, with the processor's filter in the processor's order."""
+        """Resize an image [..., H, W] with the processor's filter and order of axes."""
         return resize(image, size, self.resample, rows_first=self.pillow and pillow_takes_rows_first())
 
     @final
     def inputs(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What the model takes for these images, one image a sample.
+        """Model inputs for these images, one image per sample.
 
         Args:
-            images: [1, H, W] or [3, H, W] in [0, 1], floating; sizes may differ, device and type may not.
+            images: [1, H, W] or [3, H, W] in [0, 1], floating; of any sizes, but one device and dtype.
 
         Returns:
-            `pixel_values` in the type of the images, and what goes with it (`image_sizes`, `image_grid_thw`, …).
+            `pixel_values` in the dtype of the images, and the family's other inputs (`image_sizes`, …).
         """
         if not images:
-            raise DataError("there is no image to prepare; a model of images cannot be asked without one.")
+            raise DataError("expected at least one image, got none.")
         for image in images:
             if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.is_floating_point() or not image.numel():
                 raise DataError(
@@ -119,11 +117,11 @@ class PixelPath(ABC):
 
     @abstractmethod
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The idea of a path; images come checked."""
+        """The steps of the path; `inputs` has checked the images."""
 
 
 class Plain(PixelPath):
-    """Resize, cut out the centre, scale."""
+    """Resize, centre crop, normalise."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -140,7 +138,7 @@ class Plain(PixelPath):
         ready = [self.one(image) for image in images]
         if len({image.shape for image in ready}) > 1:
             raise DataError(
-                "this model's processor keeps the shape of an image, and images of different shapes make no batch; "
+                "this model's processor keeps the shape of an image, so images of different shapes cannot be batched; "
                 "give them one by one, or crop them to one shape."
             )
         return {"pixel_values": torch.stack(ready)}
@@ -155,7 +153,7 @@ class Plain(PixelPath):
 
 
 def crop_size(image_processor: Any) -> Size | None:
-    """Height and width of what is cut out of the centre; None when nothing is."""
+    """Height and width of the centre crop; None if there is none."""
     size = getattr(image_processor, "crop_size", None)
     if not getattr(image_processor, "do_center_crop", False) or size is None:
         return None
@@ -163,7 +161,7 @@ def crop_size(image_processor: Any) -> Size | None:
 
 
 def target(image: Tensor, size: Any) -> Size:
-    """Height and width after the resize, by the rule that the entries of `size` stand for."""
+    """Height and width after the resize, by the entries of the processor's `size`."""
     height, width = image.shape[-2:]
     shortest, longest = measure(size, "shortest_edge"), measure(size, "longest_edge")
     if shortest and not longest:
@@ -177,7 +175,7 @@ def target(image: Tensor, size: Any) -> Size:
         return int(height * scale), int(width * scale)
     exact = measure(size, "height"), measure(size, "width")
     if not all(exact):
-        raise ConfigError(f"the image processor resizes to {size!r}, a rule that is not known here.")
+        raise ConfigError(f"the image processor resizes to {size!r}, which is not supported.")
     return exact
 
 
@@ -195,11 +193,9 @@ def within_edges(height: int, width: int, shortest: int, longest: int) -> Size:
 
 
 def centre(image: Tensor, size: Size, odd_before: bool) -> Tensor:
-    """The middle [..., h, w] of a picture; black around it where the picture is smaller.
+    """The centre crop [..., h, w] of an image, padded with black if the image is smaller.
 
     Args:
-        image: [..., H, W].
-        size: Height and width to cut out.
         odd_before: An odd line of padding goes above and to the left, as in the Pillow processors.
     """
     from torch.nn.functional import pad
@@ -215,33 +211,35 @@ def centre(image: Tensor, size: Size, odd_before: bool) -> Tensor:
 
 
 class EightBitPath(PixelPath):
-    """Through the image processor itself: pixels rounded to 256 levels, no gradient."""
+    """The image processor itself: pixels are rounded to 256 levels, and there is no gradient."""
 
     differentiable = False
 
-    def __init__(self, image_processor: Any, reason: str, asked: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(
+        self, image_processor: Any, reason: str, call_settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self.image_processor = image_processor
-        self.reason, self.asked = reason, asked
+        self.reason, self.call_settings = reason, call_settings
         self.difference = 0.0
 
     @property
     def tolerance(self) -> float:
-        """It is the image processor."""
+        """Zero: it is the image processor."""
         return 0.0
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Images as 8-bit pictures, on the device they came from."""
+        """The image processor's outputs, on the device of the images."""
         device = images[0].device
-        outputs = processed(self.image_processor, images, self.asked)
+        outputs = processed(self.image_processor, images, self.call_settings)
         return {name: tensor.to(device) for name, tensor in outputs.items()}
 
 
 def pixel_path(model_type: str, processor: Any) -> PixelPath:
-    """The proven path of a processor, or the 8-bit one with the reason why there is none.
+    """The verified path of a processor, or the 8-bit one with the reason why there is none.
 
     Args:
-        model_type: Family as config.json names it; for the reason.
-        processor: What AutoProcessor gives, or an image processor.
+        model_type: From config.json, for the reason.
+        processor: A processor or an image processor.
     """
     from cxrlab.models.hf.families import find_pixel_path
 
@@ -255,26 +253,26 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
         path.difference = prove(path, image_processor)
         exact = path.difference <= path.tolerance
     except ConfigError as error:
-        return EightBitPath(image_processor, f"{kept}{error}", steps.asked)
-    # A family that nobody has met may lack any attribute and fail in any way; it is served in 8 bits.
+        return EightBitPath(image_processor, f"{kept}{error}", steps.call_settings)
+    # An unknown family may lack any attribute and fail in any way.
     except Exception as error:
         if exhausted_memory(error):
-            raise  # another run of the same model would have a gradient
+            raise  # not a property of the model
         return EightBitPath(
-            image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.asked
+            image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.call_settings
         )
     if exact:
         return path
-    off = f"its steps, repeated, were off by {path.difference:.3g} on a probe, beyond {path.tolerance:.3g}."
+    off = f"its steps, repeated, were off by {path.difference:.3g} on a test image, beyond {path.tolerance:.3g}."
     if math.isinf(path.difference):
-        off = "its steps, repeated, gave other shapes on a probe."
-    return EightBitPath(image_processor, kept + off, steps.asked)
+        off = "its steps, repeated, gave other shapes on a test image."
+    return EightBitPath(image_processor, kept + off, steps.call_settings)
 
 
 def prove(path: PixelPath, processor: Any) -> float:
-    """The largest difference between a path and the image processor on probe pictures.
+    """The largest difference between a path and the image processor on test images.
 
-    Infinite when the two give other names, shapes or whole numbers: that is no matter of rounding.
+    Infinite if names, shapes or integers differ, which rounding does not explain.
     """
     import torch
 
@@ -282,15 +280,17 @@ def prove(path: PixelPath, processor: Any) -> float:
     source = torch.Generator().manual_seed(0)
     worst = 0.0
     for height, width in _PROBES:
-        # Noise has every frequency at full contrast: what a filter gets wrong, and where it is cut, shows.
+        # Noise has every frequency at full contrast, so that errors of filter and crop show.
         probe = torch.randint(0, 256, (3, height, width), generator=source).float() / 255.0
         with torch.no_grad():
-            worst = max(worst, difference(path.inputs([probe]), processed(image_processor, [probe], path.asked)))
+            worst = max(
+                worst, difference(path.inputs([probe]), processed(image_processor, [probe], path.call_settings))
+            )
     return worst
 
 
 def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    """Largest difference of two sets of inputs; infinite when names, shapes or whole numbers differ."""
+    """Largest difference of two sets of inputs; infinite if names, shapes or integers differ."""
     if set(ours) != set(theirs):
         return math.inf
     worst = 0.0
@@ -300,15 +300,15 @@ def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
             return math.inf
         if mine.is_floating_point() and other.is_floating_point():
             worst = max(worst, float((mine - other).abs().max()))
-        elif not bool((mine == other).all()):  # whole numbers on either side; some versions keep masks as floats
+        elif not bool((mine == other).all()):  # integers on either side; some versions keep masks as floats
             return math.inf
     return worst
 
 
 def processed(
-    image_processor: Any, images: Sequence[Tensor], asked: Mapping[str, Any] = MappingProxyType({})
+    image_processor: Any, images: Sequence[Tensor], call_settings: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Tensor]:
-    """What the image processor itself makes of images [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image a sample."""
+    """The image processor's outputs for images [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image per sample."""
     import numpy as np
     from PIL import Image
 
@@ -316,18 +316,18 @@ def processed(
     for image in images:
         levels = (image.detach().float().cpu() * 255.0).round().clamp(0, 255).expand(3, -1, -1)
         pictures.append([Image.fromarray(levels.permute(1, 2, 0).numpy().astype(np.uint8))])
-    outputs = image_processor(images=pictures, return_tensors="pt", **asked)
+    outputs = image_processor(images=pictures, return_tensors="pt", **call_settings)
     return {name: outputs[name] for name in outputs if name not in _NOT_FOR_THE_MODEL}
 
 
 def measure(size: Any, name: str) -> int:
-    """One entry of a processor's size (a mapping or a record); 0 where it is not given."""
+    """One entry of a processor's size (a mapping or an object); 0 if absent."""
     value = size.get(name) if hasattr(size, "get") else getattr(size, name, None)
     return int(value or 0)
 
 
 def three(value: Any) -> tuple[float, float, float]:
-    """A number for all channels, or one each."""
+    """Three channel values from one number or three."""
     if isinstance(value, int | float):
         return (float(value),) * 3
     red, green, blue = (float(each) for each in value)
@@ -337,22 +337,10 @@ def three(value: Any) -> tuple[float, float, float]:
 Size = tuple[int, int]
 Floats = NDArray[np.float64]
 
-# A flat black or white region leaves the filter a rounding error outside [0, 1]; without this slack the cut
-# would take away its gradient. 0.03 of a grey level.
+# Black or white regions leave the filter with a rounding error outside [0, 1]; without this slack (0.03 grey levels)
+# clamping would remove their gradient.
 SLACK = 1e-4
-_LARGE, _BANDS = 1024, 8  # pixels of a side above which it is resized in so many bands
-
-
-def _box(x: Floats) -> Floats:
-    return ((x > -0.5) & (x <= 0.5)).astype(np.float64)
-
-
-def _triangle(x: Floats) -> Floats:
-    return np.clip(1.0 - np.abs(x), 0.0, None)
-
-
-def _hamming(x: Floats) -> Floats:
-    return np.where(np.abs(x) < 1.0, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0.0)
+_LARGE, _BANDS = 1024, 8  # a longer side is resized in so many bands
 
 
 def _cubic(x: Floats) -> Floats:
@@ -362,28 +350,21 @@ def _cubic(x: Floats) -> Floats:
     return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
 
 
-def _lanczos(x: Floats) -> Floats:
-    return np.where((x >= -3.0) & (x < 3.0), np.sinc(x) * np.sinc(x / 3.0), 0.0)
-
-
 # Pillow's number of a filter → (curve, half its width in pixels).
 NEAREST, LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = range(6)
 _CURVES: dict[int, tuple[Callable[[Floats], Floats], float]] = {
-    LANCZOS: (_lanczos, 3.0),
-    BILINEAR: (_triangle, 1.0),
+    LANCZOS: (lambda x: np.where((x >= -3.0) & (x < 3.0), np.sinc(x) * np.sinc(x / 3.0), 0.0), 3.0),
+    BILINEAR: (lambda x: np.clip(1.0 - np.abs(x), 0.0, None), 1.0),
     BICUBIC: (_cubic, 2.0),
-    BOX: (_box, 0.5),
-    HAMMING: (_hamming, 1.0),
+    BOX: (lambda x: ((x > -0.5) & (x <= 0.5)).astype(np.float64), 0.5),
+    HAMMING: (lambda x: np.where(np.abs(x) < 1.0, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0.0), 1.0),
 }
-# Filters with negative lobes, and how much a step can enlarge an error: the largest sum of weights without signs.
+# Filters with negative lobes, and how much a step can enlarge an error: the largest sum of absolute weights.
 _OVERSHOOTING = {LANCZOS: 1.6, BICUBIC: 1.3}
 
 
 def weights(before: int, after: int, resample: int) -> Floats:
-    """Weights [after, before] float64 that resize a row of pixels; each row sums to 1.
-
-    When the picture shrinks the filter widens with it (antialiasing).
-    """
+    """Weights [after, before] float64 that resize a row of pixels, with antialiasing; each row sums to 1."""
     scale = before / after
     pixels = np.arange(before)
     if resample == NEAREST:
@@ -391,7 +372,7 @@ def weights(before: int, after: int, resample: int) -> Floats:
         nearest: Floats = (pixels[None, :] == steps.astype(np.int64)[:, None]).astype(np.float64)
         return nearest
     if resample not in _CURVES:
-        raise ConfigError(f"the image processor asks for resampling filter {resample}; known are 0 to 5, as in Pillow.")
+        raise ConfigError(f"the image processor has resampling filter {resample}; supported are 0 to 5, as in Pillow.")
     curve, half = _CURVES[resample]
     centres = (np.arange(after) + 0.5) * scale
     widening = max(scale, 1.0)
@@ -405,7 +386,7 @@ def weights(before: int, after: int, resample: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Band:
-    """Weights [outputs, last - first] of neighbouring outputs: they look at the pixels from `first` to `last` alone."""
+    """Weights [outputs, last - first] of adjacent outputs, which depend only on pixels `first` to `last`."""
 
     first: int
     last: int
@@ -414,44 +395,41 @@ class _Band:
 
 @lru_cache(maxsize=64)
 def _bands(before: int, after: int, resample: int, dtype: Any, device: Any) -> tuple[_Band, ...]:
-    """A resize of one axis: one product, or for a large image several over a part of it each; most weights are 0."""
+    """The matrices of a resize of one axis: one, or several of parts of a large image, since most weights are 0."""
     import torch
 
     every, bands = weights(before, after, resample), []
     for rows in np.array_split(np.arange(after), _BANDS if before > _LARGE and after >= _BANDS else 1):
-        looked_at = np.flatnonzero(every[rows].any(axis=0))
-        first, last = int(looked_at[0]), int(looked_at[-1]) + 1
-        with torch.inference_mode(False):  # made in inference mode they could never serve a backward pass
+        used = np.flatnonzero(every[rows].any(axis=0))
+        first, last = int(used[0]), int(used[-1]) + 1
+        with torch.inference_mode(False):  # tensors made in inference mode could not serve a backward pass
             part = torch.from_numpy(every[rows, first:last].copy()).to(dtype).to(device)
         bands.append(_Band(first, last, part))
     return tuple(bands)
 
 
 def rounding(resample: int, times: int) -> float:
-    """How many grey levels Pillow's rounding can be away from no rounding, after so many resizes in a row.
+    """Largest rounding error of Pillow, in grey levels, after `times` resizes.
 
-    Half a level after the first step, enlarged by the second, and half a level after that; the next resize enlarges
-    what it is given twice. A twentieth more for rounding in float32 and for the slack of the cut.
+    Half a level after the first axis, enlarged by the second, and half a level after that; the next resize enlarges its
+    input twice. 5 % more for rounding in float32 and for `SLACK`.
     """
     enlarged = _OVERSHOOTING.get(resample, 1.0)
     return 1.05 * (0.5 * enlarged + 0.5) * sum(enlarged ** (2 * step) for step in range(times))
 
 
 def resize(image: Tensor, size: Size, resample: int, rows_first: bool = False) -> Tensor:
-    """A picture [..., H, W] in [0, 1] at another size (height, width).
+    """Resize an image [..., H, W] in [0, 1] to `size` (height, width).
 
     Args:
-        image: Floating numbers; the result has the same type and device.
-        size: Height and width of the result.
         resample: Pillow's number of the filter: 0 nearest, 1 Lanczos, 2 bilinear, 3 bicubic, 4 box, 5 Hamming.
-        rows_first: Take rows before columns where many rows are lost, as `pillow_takes_rows_first` says; otherwise
-            columns always come first.
+        rows_first: Resize rows before columns if many rows are lost, see `pillow_takes_rows_first`; else columns first.
     """
     import torch
 
     height, width = size
     lost_rows, lost_columns = image.shape[-2] - height, image.shape[-1] - width
-    # Under autocast a product would be taken in bfloat16, which has 8 bits for 256 grey levels.
+    # Autocast would use bfloat16, whose 8 bits of precision are too few for 256 grey levels.
     with torch.autocast(image.device.type, enabled=False):
         if rows_first and lost_rows > max(0, 2 * lost_columns):
             return _across(_down(image, height, resample), width, resample)
@@ -460,9 +438,9 @@ def resize(image: Tensor, size: Size, resample: int, rows_first: bool = False) -
 
 @cache
 def pillow_takes_rows_first() -> bool:
-    """Whether the Pillow at hand takes rows first where it loses more than twice as many rows as columns.
+    """Whether the installed Pillow resizes rows first if it loses more than twice as many rows as columns.
 
-    Version 13 does (measured over thousands of pairs of sizes); earlier ones take columns first, always.
+    Version 13 does (measured over thousands of pairs of sizes); earlier ones always resize columns first.
     """
     import torch
     from PIL import Image

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ReportLogProbs:
-    """What a model thinks of given reports, token by token.
+    """Log-probabilities of given reports, token by token.
 
     Args:
         values: [B, T] float32, natural log-probability of each report token, end token included; 0 where padded.
@@ -38,29 +38,34 @@ class ReportLogProbs:
 
     @property
     def means(self) -> Tensor:
-        """[B], mean over the tokens of each report; minus the loss."""
+        """[B], mean over the tokens of each report: the negative loss."""
         return self.sums / self.mask.sum(dim=1)
 
 
 def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
     """One forward pass over a right-padded batch with reports; differentiable to the pixels.
 
-    The logits of prompt and image, most of the sequence, are never made: the head runs where a report is written.
+    Only the logits at report tokens are computed; prompt and image are most of the sequence.
     """
     import torch
 
     places = encoded.places or ReportPositions.of(encoded.ids, encoded.report_mask)
-    logits = last_logits(model, _without_mask(model, encoded.inputs), places.count)[:, :-1]
-    chosen = _token_log_probs(logits, encoded.ids[:, 1 - places.count :]).gather(1, places.order)
+    logits = last_logits(model, _without_mask(model, encoded.inputs), places.count)[:, :-1].float()
+    following = logits.gather(2, encoded.ids[:, 1 - places.count :, None])[..., 0] - torch.logsumexp(logits, dim=2)
+    chosen = following.gather(1, places.order)
     values = torch.where(places.mask, chosen, torch.zeros((), device=chosen.device))
-    _refuse_undefined(values)
+    if not bool(values.detach().isfinite().all()):
+        raise DataError(
+            "the model gives log-probabilities that are NaN or infinite; its weights are damaged, or the precision is "
+            "too low for them: try --loading.dtype float32."
+        )
     return ReportLogProbs(values, places.mask, places.ids)
 
 
 def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a right-padded batch without the mask that hides padding, where no token could see it anyway.
+    """A right-padded batch without its attention mask, if the model is causal so that no token attends to padding.
 
-    Attention is then causal and nothing else, which the fastest kernels of a GPU need: they take no mask.
+    The fastest attention kernels accept no mask.
     """
     config = getattr(model, "config", None)
     if (
@@ -73,7 +78,7 @@ def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
-    """Logits [B, count, V] of the last positions; other positions are not computed where the model allows it."""
+    """Logits [B, count, V] of the last positions; others are not computed if the model allows it."""
     import inspect
 
     keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -83,14 +88,14 @@ def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
 
 
 def forward(model: Any, **given: Any) -> Any:
-    """One pass; a processor that counts other image tokens than the model has features is told in one sentence."""
+    """One forward pass; a mismatch of image tokens and image features becomes a one-sentence error."""
     try:
         return model(**given)
     except ValueError as error:
         if "image tokens do not match" not in str(error):
             raise
         raise DataError(
-            f"processor and model do not belong together ({first_line(error)}); see patch_size and "
+            f"processor and model do not belong together ({first_line(error)}); check patch_size and "
             "vision_feature_select_strategy in processor_config.json."
         ) from error
 
@@ -106,30 +111,13 @@ def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     return logits[torch.arange(len(lengths), device=logits.device), lengths - 1 - (longest - count)]
 
 
-def _token_log_probs(logits: Tensor, ids: Tensor) -> Tensor:
-    """Natural log-probability [B, T] float32 of each id under logits [B, T, V]."""
-    import torch
-
-    logits = logits.float()
-    return logits.gather(2, ids[..., None])[..., 0] - torch.logsumexp(logits, dim=2)
-
-
-def _refuse_undefined(values: Tensor) -> None:
-    if not bool(values.detach().isfinite().all()):
-        raise DataError(
-            "the model gives log-probabilities that are not numbers; its weights are damaged, or the precision is too "
-            "low for them: try --loading.dtype float32."
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class ReportPositions:
-    """What is read off the last `count` positions of a batch [B, L], T being the longest report.
+    """Where the reports of a batch [B, L] are; T is the longest report.
 
     Args:
-        count: Positions whose logits are needed, the last one included: that which tells the first token of a report,
-            and all after it.
-        order: [B, T], place of each report token among the last `count` - 1 positions; any place where padded.
+        count: Last positions whose logits are needed: the one that predicts the first report token, and all after it.
+        order: [B, T], position of each report token among the last `count` - 1; arbitrary where padded.
         mask: [B, T] bool, True for tokens of the report.
         ids: [B, T], token ids; 0 where padded.
     """
@@ -141,24 +129,24 @@ class ReportPositions:
 
     @classmethod
     def of(cls, ids: Tensor, report_mask: Tensor) -> ReportPositions:
-        """From token ids [B, L] and where they are the report's own, [B, L] bool."""
+        """From token ids [B, L] and a mask of report tokens [B, L]."""
         import torch
 
         counts = report_mask.sum(dim=1)
         if not bool((counts > 0).all()):
             raise DataError("a report without a token has no log-probability; give every image a report.")
-        # Logits at position p tell token p + 1.
+        # Logits at position p predict token p + 1.
         first = int(report_mask.int().argmax(dim=1).min()) - 1
-        told = report_mask[:, first + 1 :]
+        predicted = report_mask[:, first + 1 :]
         # Each report to the left edge.
-        order = torch.argsort(told.int(), dim=1, descending=True, stable=True)[:, : int(counts.max())]
-        mask = told.gather(1, order)
+        order = torch.argsort(predicted.int(), dim=1, descending=True, stable=True)[:, : int(counts.max())]
+        mask = predicted.gather(1, order)
         return cls(
             report_mask.shape[1] - first, order, mask, torch.where(mask, ids[:, first + 1 :].gather(1, order), 0)
         )
 
     def to(self, device: Any) -> ReportPositions:
-        """The same on another device."""
+        """A copy on another device."""
         return ReportPositions(self.count, self.order.to(device), self.mask.to(device), self.ids.to(device))
 
 
@@ -174,7 +162,7 @@ _YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
 
 @dataclass(frozen=True)
 class YesNoTokens:
-    """Tokens of each spelling of yes and of no, as they stand in the place of an answer; none is in both."""
+    """Tokens of each spelling of yes and of no, in the position of an answer."""
 
     yes: Spellings
     no: Spellings
@@ -186,20 +174,20 @@ class YesNoTokens:
 
     @property
     def whole(self) -> bool:
-        """Whether every spelling is a single token, so that one pass tells them all."""
+        """Whether every spelling is a single token, so that one pass scores them all."""
         return all(len(tokens) == 1 for tokens in self.spellings)
 
 
 def yes_no_tokens(processor: Any) -> YesNoTokens:
-    """The spellings that the tokenizer keeps whole; of a word that it never keeps whole, all three in pieces.
+    """The spellings that are one token; if a word has none, all three of its spellings in several tokens.
 
-    A first piece alone would not do: in many a small vocabulary ' yes' begins with a bare space.
+    The first token would not do: in small vocabularies ' yes' begins with a bare space.
     """
     found = YesNoTokens(_spelled(processor, _YES), _spelled(processor, _NO))
     if set(found.yes) & set(found.no) or not all(found.spellings):
         raise ConfigError(
-            "the tokenizer writes 'yes' and 'no' with the same tokens, so that the answers to a closed question cannot "
-            "be told apart; use another checkpoint for closed questions."
+            "the tokenizer gives 'yes' and 'no' the same tokens, so closed questions cannot be scored; use another "
+            "checkpoint for them."
         )
     return found
 
@@ -212,9 +200,9 @@ def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
 def yes_no_log_probs(
     model: Any, encoder: Encoder, images: Sequence[Tensor], prompts: Sequence[str], verdicts: YesNoTokens
 ) -> Tensor:
-    """[B, spellings] float32, natural log-probability of each, up to a constant of the image; differentiable.
+    """[B, spellings] float32, natural log-probability of each, up to a constant per image; differentiable.
 
-    One pass where every spelling is one token, else one a spelling.
+    One pass if every spelling is one token, else one per spelling.
     """
     import torch
 
@@ -226,7 +214,7 @@ def yes_no_log_probs(
 
 
 def yes_margins(scores: Tensor, verdicts: YesNoTokens) -> Tensor:
-    """[B] from scores [B, spellings]: log p(yes) - log p(no), each summed over its spellings; above 0 means yes."""
+    """[B] from scores [B, spellings]: log p(yes) - log p(no), each summed over its spellings."""
     import torch
 
     yes, no = scores[:, : len(verdicts.yes)], scores[:, len(verdicts.yes) :]

@@ -1,7 +1,13 @@
-"""What one Hugging Face model family does differently from the others: one module per family, found by its presence.
+"""Differences between Hugging Face model families. To add one, write `families/NAME.py`; no other file changes.
 
-base class   `Family`; its docstring lists what a family declares
-adding one   write `families/NAME.py` with a subclass of `Family`; no other file changes
+The new file holds a subclass of `Family`, whose docstring lists what a family declares. Copy the nearest one:
+
+    llava.py        one image size, one token per patch (the simplest; start here)
+    gemma3.py       one image size, patches pooled into fewer tokens
+    paligemma.py    a text format of its own, no chat template
+    qwen_vl.py      as many patches as the image is large
+    llava_next.py   the whole image and tiles of it
+    idefics.py      tiles with a mask over their padding
 """
 
 from __future__ import annotations
@@ -26,11 +32,11 @@ _REMEDY = "Use --maps gradient instead, which needs no grid."
 
 
 class Family:
-    """A family of image-text-to-text models. The base class describes a family that nobody has declared.
+    """A family of image-text-to-text models; the base class itself stands for an undeclared family.
 
-    Such a family still generates and scores reports: transformers loads the model, and its own image processor prepares
-    the pixels (in 8 bits, without gradients, unless `pixels.Plain` reproduces the steps). A declaration adds what
-    cannot be found out from the checkpoint:
+    An undeclared family still generates and scores reports: transformers loads the model, and its own image processor
+    prepares the pixels (in 8 bits, without gradients, unless `pixels.Plain` reproduces the steps). A declaration adds
+    what the checkpoint does not show:
 
     1. `model_types`: the family's names in config.json. Required.
     2. `pixel_paths`: how an image becomes the model's input, differentiably: class of the image processor (without its
@@ -47,18 +53,11 @@ class Family:
     `tests/helpers/tiny_families.py` builds a tiny checkpoint of each family; a row there runs all tests of families.
 
     Attributes:
-        model_types: Values of `model_type` in config.json.
-        pixel_paths: Class name of an image processor → class of the path that reproduces it.
-        has_grid: Whether an image may become one raster of tokens; a setting or an image may still prevent it.
-        no_grid_reason: Why there is none, as the rest of a sentence about the family.
-        language_model: Name of the language model inside the model; adapters go onto its linear layers.
-        vision_encoder: Name of the vision encoder.
-        projector: Name of what is between the two.
-        is_causal: Whether padding on the right needs no attention mask.
-        processors: Class names of processors whose text form the next three attributes describe.
-        image_suffix: What follows the image token in a prompt without a chat template.
-        prompt_separator: What stands between such a prompt and its report.
-        report_token_type: Token type of a report, where the processor gives token types.
+        no_grid_reason: Why there is no grid, as the rest of a sentence about the family.
+        processors: Class names of processors whose text format the next three attributes describe.
+        image_suffix: Text after the image token.
+        prompt_separator: Text between prompt and report.
+        report_token_type: Token type of a report, if the processor gives token types.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -79,10 +78,10 @@ class Family:
 
         Args:
             config: Of the model.
-            inputs: What the model was given for one image, `pixel_values` among it.
+            inputs: Model inputs of one image.
 
         Raises:
-            ConfigError: Where this image became something else than one raster.
+            ConfigError: If this image has several grids.
         """
         pixels, patch = inputs["pixel_values"], int(config.vision_config.patch_size)
         if pixels.shape[0] != 1:
@@ -90,9 +89,9 @@ class Family:
         return int(pixels.shape[-2]) // patch, int(pixels.shape[-1]) // patch
 
     def visible_part(self, image_processor: Any, height: int, width: int) -> tuple[float, float, float, float]:
-        """Top, left, height and width of what the model sees of an image, in pixels of the image.
+        """Top, left, height and width of the part of an image that the model sees, in pixels of the image.
 
-        By the resizing, padding and centre crop of the image processor; negative where it pads.
+        By the resizing, padding and centre crop of the image processor; negative if it pads.
         """
         size = _sides(getattr(image_processor, "size", None))
         if getattr(image_processor, "do_pad", False):
@@ -112,7 +111,7 @@ class Family:
 
 
 def _sides(size: Any) -> dict[str, int]:
-    """The sides that are set; processors keep them in a mapping or in an object with empty entries."""
+    """The sides that are set, from a mapping or an object."""
     names = ("height", "width", "shortest_edge")
     found = {name: size.get(name) if isinstance(size, Mapping) else getattr(size, name, None) for name in names}
     return {name: int(value) for name, value in found.items() if value}
@@ -127,33 +126,28 @@ def all_families() -> tuple[Family, ...]:
 
 
 def find_family(model_type: str) -> Family:
-    """The family of a `model_type` of config.json; an undeclared one where no file names it."""
+    """The family of a `model_type` in config.json, or the base class."""
     return next((family for family in all_families() if model_type in family.model_types), Family())
 
 
 def find_family_of_processor(processor: Any) -> Family:
-    """The family that declares the text form of this processor; an undeclared one for all others."""
+    """The family that declares the text format of a processor, or the base class."""
     name = type(processor).__name__
     return next((family for family in all_families() if name in family.processors), Family())
 
 
 def find_pixel_path(image_processor_class: str) -> type[PixelPath] | None:
-    """The pixel path that a family declares for a class of image processors, given without its ending Pil or Fast."""
+    """The declared pixel path of an image processor's class name, given without its ending Pil or Fast."""
     paths = (family.pixel_paths.get(image_processor_class) for family in all_families())
     return next((path for path in paths if path is not None), None)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Image tokens as cells of a raster over a part of the image, row by row.
+    """Image tokens as cells of a grid, row by row.
 
     Args:
-        rows: Cells from top to bottom.
-        columns: Cells from left to right.
-        top: Upper edge of the raster in pixels of the image; negative where the model pads above the image.
-        left: Left edge, likewise.
-        height: Of the raster, in pixels of the image.
-        width: Likewise.
+        top: Upper edge of the grid in pixels of the image, as are the next three; negative if the model pads there.
     """
 
     rows: int
@@ -169,7 +163,7 @@ class Grid:
         return max(self.height / self.rows, self.width / self.columns) / 2
 
     def cells(self, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The row of cells of each pixel row [height], the column of each pixel column [width]; -1 outside."""
+        """The grid row of each pixel row [height], and the grid column of each pixel column [width]; -1 outside."""
         found = []
         for pixels, start, length, cells in self._axes(height, width):
             at = (np.arange(pixels) + 0.5 - start) / length * cells
@@ -180,45 +174,39 @@ class Grid:
         """A map [rows, columns] over an image [height, width], bilinear between cell centres, 0 outside."""
         if values.shape != (self.rows, self.columns):
             raise ValueError(f"a map of {values.shape} does not fit a grid of {self.rows} x {self.columns}")
-        down, across = (_bilinear_weights(*axis) for axis in self._axes(height, width))
+        matrices = []
+        for pixels, start, length, cells in self._axes(height, width):
+            at = (np.arange(pixels) + 0.5 - start) / length * cells
+            inside = (at >= 0) & (at < cells)
+            at = np.clip(at - 0.5, 0.0, cells - 1.0)
+            low = np.floor(at).astype(np.intp)
+            weights = np.zeros((pixels, cells))
+            weights[np.arange(pixels), low] += 1.0 - (at - low)
+            weights[np.arange(pixels), np.minimum(low + 1, cells - 1)] += at - low
+            weights[~inside] = 0.0
+            matrices.append(weights)
+        down, across = matrices
         painted: NDArray[np.float32] = (down @ values.astype(np.float64) @ across.T).astype(np.float32)
         return painted
 
     def _axes(self, height: int, width: int) -> tuple[tuple[int, float, float, int], tuple[int, float, float, int]]:
-        """Pixels of the image, start, length and cells of the raster: vertically, then horizontally."""
+        """Pixels of the image, start, length and cells of the grid: vertically, then horizontally."""
         return (height, self.top, self.height, self.rows), (width, self.left, self.width, self.columns)
-
-
-def _bilinear_weights(pixels: int, start: float, length: float, cells: int) -> NDArray[np.float64]:
-    """[pixels, cells]: how much of each cell's value a pixel takes; rows of pixels outside are 0."""
-    at = (np.arange(pixels) + 0.5 - start) / length * cells
-    inside = (at >= 0) & (at < cells)
-    at = np.clip(at - 0.5, 0.0, cells - 1.0)
-    low = np.floor(at).astype(np.intp)
-    high = np.minimum(low + 1, cells - 1)
-    weights = np.zeros((pixels, cells))
-    rows = np.arange(pixels)
-    weights[rows, low] += 1.0 - (at - low)
-    weights[rows, high] += at - low
-    weights[~inside] = 0.0
-    return weights
 
 
 def token_grid(
     config: Any, image_processor: Any, inputs: Mapping[str, Any], tokens: int, height: int, width: int
 ) -> tuple[Grid, int]:
-    """The grid of one image, and how many image tokens stand before it (a class token that was kept).
+    """The grid of one image, and the number of image tokens before it (a class token).
 
     Args:
-        config: Of the model, with `model_type` and `vision_config`.
-        image_processor: Its settings decide what is cropped or padded.
-        inputs: What the model was given for this image.
+        config: Of the model.
+        inputs: Model inputs of this image.
         tokens: Number of image tokens.
-        height: Of the image, in pixels.
-        width: Of the image, in pixels.
+        height: Of the image in pixels, like the width.
 
     Raises:
-        ConfigError: Where the tokens are not one raster.
+        ConfigError: If the tokens are no single grid.
     """
     model_type = str(config.model_type)
     family = find_family(model_type)

@@ -1,4 +1,4 @@
-"""Gemma 3: one picture of one size, its patches pooled into a square of fixed size."""
+"""Gemma 3: one image size, its patches pooled into a square of fixed size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cxrlab.models.hf.pixels import Plain
 
 
 class WholeImage(Plain):
-    """The image processor could add crops to the image; Gemma 3's processor never asks for them by default."""
+    """The image processor can add crops to the image; Gemma 3's processor does not use them by default."""
 
-    asked = MappingProxyType({"do_pan_and_scan": False})
+    call_settings = MappingProxyType({"do_pan_and_scan": False})
 
 
 class Gemma3(Family):

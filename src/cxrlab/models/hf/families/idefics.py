@@ -1,4 +1,4 @@
-"""An image as one or several images with a mask over their padding: Idefics2, Idefics3 and SmolVLM."""
+"""Idefics2, Idefics3 and SmolVLM: an image as one or several tiles, with a mask over their padding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_EMPTY = 1e-6
 
 
 class Masked(PixelPath):
-    """Images [N, K, 3, H, W] filled up with zeros to the right, below and in number; the mask has ones on the image."""
+    """Images [N, K, 3, H, W] padded with zeros to the right, below and in number, and a mask with ones on the images."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -30,14 +30,14 @@ class Masked(PixelPath):
         self.do_resize = bool(image_processor.do_resize)
         self.split = bool(image_processor.do_image_splitting)
         if not image_processor.do_pad:
-            raise ConfigError("a processor that does not pad is not repeated; set do_pad to true in its file.")
+            raise ConfigError("a processor that does not pad is not supported; set do_pad to true in its file.")
 
     @abstractmethod
     def pieces(self, image: Tensor) -> list[Tensor]:
         """The images that one image becomes, [1 or 3, h, w] in [0, 1]."""
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """`pixel_values` [N, K, 3, H, W] and `pixel_attention_mask` [N, K, H, W], whole numbers 1 and 0."""
+        """`pixel_values` [N, K, 3, H, W] and `pixel_attention_mask` [N, K, H, W] of 1 and 0."""
         radiographs = [[visible(self.scaling(piece)) for piece in self.pieces(image)] for image in images]
         pieces = [piece for radiograph in radiographs for piece in radiograph]
         most = max(len(radiograph) for radiograph in radiographs)
@@ -97,7 +97,7 @@ class SquareTiles(Masked):
         return [*tiles, self.resize(image, square)]
 
     def target(self, height: int, width: int) -> Size:
-        """The longer side as asked for, the other in proportion and even; nothing above 4096."""
+        """The longer side as configured, the other in proportion and even; at most 4096."""
         edge = measure(self.size, "longest_edge")
         if not edge:
             return measure(self.size, "height"), measure(self.size, "width")
@@ -141,7 +141,7 @@ def quarters(image: Tensor) -> list[Tensor]:
 
 
 def visible(image: Tensor) -> Tensor:
-    """The models take an image of zeros alone for padding and drop it; an image of even mean grey must not be."""
+    """Make an image of all zeros (uniform mean grey) nonzero, since the models would drop it as padding."""
     return image + _NOT_EMPTY * (image == 0).all()
 
 

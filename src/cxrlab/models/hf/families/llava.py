@@ -1,4 +1,4 @@
-"""LLaVA and ViP-LLaVA: one picture of one size, one token per patch."""
+"""LLaVA and ViP-LLaVA: one image size, one token per patch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PaddedToSquare(Plain):
-    """LLaVA's own processor: an image may first be set in a square of the mean colour, normalised later or not."""
+    """LLaVA's own processor, which may first pad an image to a square with the mean colour."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -26,7 +26,7 @@ class PaddedToSquare(Plain):
 
 
 def in_square(image: Tensor, colour: Sequence[float]) -> Tensor:
-    """Pictures [..., 1 or 3, H, W] amid squares [..., 3, S, S] of one colour, rounded down to a grey level."""
+    """Images [..., 1 or 3, H, W] centred in squares [..., 3, S, S] of one colour, rounded down to a grey level."""
     height, width = image.shape[-2:]
     if height == width:
         return image
@@ -48,7 +48,7 @@ class Llava(Family):
 
 
 class VipLlava(Llava):
-    """ViP-LLaVA; that its losses need no attention mask was not tried."""
+    """ViP-LLaVA; not tested without an attention mask."""
 
     model_types = ("vipllava",)
     is_causal = False

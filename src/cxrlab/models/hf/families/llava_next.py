@@ -1,4 +1,4 @@
-"""The whole image, small, and beside it the image at a higher resolution in tiles: LLaVA-NeXT and LLaVA-OneVision."""
+"""LLaVA-NeXT and LLaVA-OneVision: the whole image, and the image at a higher resolution in tiles."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 class AnyResolution(Plain):
-    """Tiles [N, T, 3, H, W], the whole image first; images with fewer tiles are filled up with zeros.
-
-    The model finds out from `image_sizes` how many tiles are real.
-    """
+    """Tiles [N, T, 3, H, W], the whole image first, padded with zeros; `image_sizes` tells the model how many are real."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -27,7 +24,7 @@ class AnyResolution(Plain):
         crop = measure(getattr(image_processor, "crop_size", None) or {}, "height")
         self.tile = crop or self.whole[0]
         self.resolutions = [tuple(each) for each in image_processor.image_grid_pinpoints]
-        # Each piece goes through the plain steps, which resize it again unless it has its size already.
+        # The plain steps resize each piece again unless it already has their size.
         whole_tiles = not any(side % self.tile for resolution in self.resolutions for side in resolution)
         self.resizes = 1 if whole_tiles and self.whole == (self.tile, self.tile) else 2
 
@@ -46,7 +43,7 @@ class AnyResolution(Plain):
         }
 
     def pieces(self, image: Tensor) -> list[Tensor]:
-        """The whole image, squeezed into a square, then its tiles row by row."""
+        """The whole image, squashed into a square, then its tiles row by row."""
         from torch.nn.functional import pad
         from transformers.image_processing_utils import select_best_resolution
 
@@ -61,7 +58,7 @@ class AnyResolution(Plain):
 
 
 class OneVision(AnyResolution):
-    """The same, and how many images each sample has: one."""
+    """As LLaVA-NeXT, with the number of images per sample: one."""
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """As for any resolution, with `batch_num_images` [N]."""

@@ -1,4 +1,4 @@
-"""PaliGemma: one picture of one size; its processor writes begin token and line breaks around the prompt itself."""
+"""PaliGemma: one image size; its processor itself writes begin token and line break around the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches in one long list, as many as the image is large: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one list of patches, as many as the image is large."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cxrlab.models.hf.pixels import PixelPath, measure
 if TYPE_CHECKING:
     from torch import Tensor
 
-_THINNEST = 200  # longest side over shortest that the family takes
+_THINNEST = 200  # largest aspect ratio that the family accepts
 
 
 class FlatPatches(PixelPath):
-    """Every image at a size near its own that whole blocks of patches fill, cut into patches, block by block."""
+    """Every image resized to whole blocks of patches, then split into patches, block by block."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -45,7 +45,7 @@ class FlatPatches(PixelPath):
         }
 
     def target(self, height: int, width: int) -> tuple[int, int]:
-        """The nearest size of whole blocks that has neither too few pixels nor too many."""
+        """The nearest size in whole blocks within the limits on the number of pixels."""
         if max(height, width) > _THINNEST * min(height, width):
             raise DataError(f"an image of {height} x {width} pixels is too thin for this model; crop it.")
         block = self.patch * self.merge
@@ -83,7 +83,7 @@ class QwenVL(Family):
     vision_encoder, projector = "model.visual", "model.visual.merger"
 
     def grid_shape(self, config: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
-        """As the processor counted the patches, merged."""
+        """The processor's grid of patches, merged."""
         merge = int(config.vision_config.spatial_merge_size)
         frames, rows, columns = (int(side) for side in inputs["image_grid_thw"][0])
         if frames != 1:
