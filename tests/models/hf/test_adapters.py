@@ -81,7 +81,7 @@ def test_the_layers_of_an_adapter_are_there_and_frozen(home: Path) -> None:
 def test_an_adapter_without_its_base_is_one_sentence(home: Path) -> None:
     with pytest.raises(ConfigError, match="does not name its base"):
         open_checkpoint(adapt(home / "one", None))
-    with pytest.raises(DataError, match="is an adapter of .*gone, which is not there.*--loading.base"):
+    with pytest.raises(DataError, match="is an adapter of .*gone, which does not exist.*--loading.base"):
         open_checkpoint(adapt(home / "two", None, "hf:../gone"))
     with pytest.raises(DataError, match="neither a folder nor among the checkpoints kept on this machine"):
         open_checkpoint(adapt(home / "three", Path("org/gone")))
