@@ -2,7 +2,7 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
-from cxrlab.findings.contradictions import clash, fits, sides_meet
+from cxrlab.findings.disease_models import clash, fits, sides_meet
 
 LEFT, RIGHT, BOTH = Side.LEFT, Side.RIGHT, Side.BILATERAL
 

@@ -6,8 +6,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Presence, Severity, Side
 from cxrlab.findings.denials import NORMAL, NegativeStatements
-from cxrlab.findings.grammar import without_article
-from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.lexicon import load_lexicon, without_article
 from cxrlab.findings.realiser import Realiser
 
 REGIONS = sorted({row.region for row in NORMAL.values()})

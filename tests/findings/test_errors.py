@@ -7,7 +7,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
-from cxrlab.findings.contradictions import clash
+from cxrlab.findings.disease_models import clash
 from cxrlab.findings.planted_errors import MOST_MISTAKES, Plan, PlantedError, apply, draw_error_plan, mistaken
 from cxrlab.findings.relatedness import relatedness
 

@@ -1,7 +1,7 @@
 import pytest
 from tables import every_row
 
-from cxrlab.findings.grammar import (
+from cxrlab.findings.lexicon import (
     capital,
     centimetres,
     compiled,

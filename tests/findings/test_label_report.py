@@ -12,8 +12,8 @@ from cxrlab.core.label_maps import LABEL_MAPS, map_label
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import observation
-from cxrlab.findings.grammar import capital, without_article
 from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES, label_report, stated_labels
+from cxrlab.findings.lexicon import capital, without_article
 from cxrlab.findings.reader import Reading, read
 
 # Shares of present, absent, uncertain and missing labels: few labels as in real tables, all of one kind, and all mixed.
@@ -124,7 +124,7 @@ def test_every_sentence_by_itself_says_its_label(style: str) -> None:
             names = wording.names if value else wording.denied or wording.names
             framed = [
                 capital(frame.format(list=one, bare=without_article(one), **{"is": "is"}))
-                for frame in frames
+                for frame in frames.templates
                 for one in names
             ]
             for sentence in (*framed, *wording.sentences(value), *(() if value else wording.beside)):

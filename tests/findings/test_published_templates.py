@@ -13,8 +13,8 @@ from tables import every_row
 
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.records import chexpert_labels
-from cxrlab.findings.grammar import capital
 from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES
+from cxrlab.findings.lexicon import capital
 from cxrlab.findings.reader import read
 
 _SEEDS = Path(os.environ.get("CXRLAB_SEEDS") or Path(__file__).parents[3] / "shared" / "seeds")
@@ -114,7 +114,7 @@ def words(sentence: str) -> str:
 
 def test_no_sentence_of_ours_is_one_of_theirs() -> None:
     theirs = {words(sentence) for sentences in tables().values() for sentence in sentences}
-    framed = [re.sub(r"\{(list|bare)\}", _SLOT, frame) for frames in FRAMES.values() for frame in frames]
+    framed = [re.sub(r"\{(list|bare)\}", _SLOT, frame) for frames in FRAMES.values() for frame in frames.templates]
     ours = [frame.replace("{is}", "is") for frame in framed] + [frame.replace("{is}", "are") for frame in framed]
     for row in STYLES.values():
         for wording in row.wordings.values():

@@ -9,8 +9,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change, Group, observation
 from cxrlab.findings.denials import NORMAL
 from cxrlab.findings.disease_models import CONTEXTS, GRADES, SHAPES, Shape
-from cxrlab.findings.grammar import compiled, slots
-from cxrlab.findings.lexicon import Lexicon, templates
+from cxrlab.findings.lexicon import Lexicon, compiled, slots, templates
 
 WAYS = 6
 KINDS = ("finding", "lesion", "device", "bone", "inflation")

@@ -29,8 +29,7 @@ from cxrlab.extraction.pools import Pool, square
 from cxrlab.extraction.records import Picture
 from cxrlab.extraction.report_text import report_content
 from cxrlab.extraction.rounds import Attack, BlackBox
-from cxrlab.findings.grammar import agreed, capital
-from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.lexicon import agreed, capital, load_lexicon
 from cxrlab.findings.reader import read
 from cxrlab.findings.realiser import Realiser
 

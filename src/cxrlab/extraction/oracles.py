@@ -22,11 +22,9 @@ from cxrlab.core.tables import Table
 from cxrlab.core.vocabulary import DRAWN, Severity, Side, View, observation
 from cxrlab.extraction.report_text import Category, category_of, distinct, report_content, split_by_category, words_of
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.contradictions import fits
 from cxrlab.findings.denials import NORMAL, NegativeStatements, region_of
-from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
-from cxrlab.findings.grammar import capital, compiled
-from cxrlab.findings.lexicon import load_lexicon, templates
+from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
+from cxrlab.findings.lexicon import capital, compiled, load_lexicon, templates
 from cxrlab.findings.progression import between
 from cxrlab.findings.realiser import Realiser
 

@@ -41,7 +41,7 @@ from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabula
 from cxrlab.extraction.records import PICTURES, Picture, Query, fingerprint
 from cxrlab.extraction.report_text import Category, split_by_category
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
-from cxrlab.findings.contradictions import clash
+from cxrlab.findings.disease_models import clash
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Group, Severity, Side, observation
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.grammar import agreed, listed, without_article
+from cxrlab.findings.lexicon import agreed, listed, without_article
 from cxrlab.findings.realiser import Realiser, Statement
 
 

@@ -18,8 +18,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, ErrorKind
 from cxrlab.findings.cases import Visit
 from cxrlab.findings.denials import NORMAL, circumstances, deniable
-from cxrlab.findings.grammar import capital, without_article
-from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.lexicon import capital, load_lexicon, without_article
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import PlantedError, draw_error_plan, significant, slips
 from cxrlab.findings.realiser import Realiser

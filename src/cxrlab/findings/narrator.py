@@ -15,8 +15,7 @@ from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, observation
 from cxrlab.findings.cases import Visit
 from cxrlab.findings.denials import CALM, NegativeStatements, region_of
-from cxrlab.findings.grammar import capital, interval, without_article
-from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.lexicon import capital, interval, load_lexicon, without_article
 from cxrlab.findings.realiser import Realiser, Statement, joined
 
 

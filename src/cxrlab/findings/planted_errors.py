@@ -18,8 +18,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.contradictions import fits
-from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape
+from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.narrator import Narration, narrate
 from cxrlab.findings.progression import MOST_FINDINGS, Radiograph, resolved
 from cxrlab.findings.realiser import kind_of

@@ -14,7 +14,6 @@ import numpy as np
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, Side, observation
-from cxrlab.findings.contradictions import SELDOM, fits, sides_meet
 from cxrlab.findings.disease_models import (
     CONTEXTS,
     COURSES,
@@ -23,10 +22,13 @@ from cxrlab.findings.disease_models import (
     FAINT_GRADES,
     GRADES,
     RESHAPING,
+    SELDOM,
     SHAPES,
     TUBE_HEIGHT_MM,
     Shape,
     days_to_clear,
+    fits,
+    sides_meet,
 )
 
 # One place fewer than a visit may list, so that what is new has room when everything has gone.

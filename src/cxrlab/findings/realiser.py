@@ -12,8 +12,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Group, Severity, Side, observation
 from cxrlab.findings.disease_models import SHAPES, Shape
-from cxrlab.findings.grammar import centimetres, compiled, fill, listed, millimetres, without_article
-from cxrlab.findings.lexicon import Lexicon, Phrases
+from cxrlab.findings.lexicon import Lexicon, Phrases, centimetres, compiled, fill, listed, millimetres, without_article
 
 T = TypeVar("T")
 
