@@ -18,8 +18,7 @@ from cxrlab.core.image_codec import encode_png
 from cxrlab.core.runs import Run
 from cxrlab.render.metric_names import middle_radius, ordered, radius
 from cxrlab.render.page import svg_file
-from cxrlab.render.robustness import MOST_TRIPTYCHS, radius_curve
-from cxrlab.render.robustness_tables import strongest_attack
+from cxrlab.render.robustness import MOST_TRIPTYCHS, radius_curve, strongest_attack
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert(1)</script>"
