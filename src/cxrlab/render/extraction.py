@@ -1,4 +1,4 @@
-"""Section on extraction: what queries copied of a victim, with runs of one victim beside each other."""
+"""Section on model extraction: the copies of a victim, alone and compared with each other."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ from cxrlab.render.drawing import (
     Curve,
     Drawing,
     Layout,
-    Point,
     Row,
-    Shape,
     Spread,
     draw_curves,
     shape,
@@ -45,7 +43,7 @@ from cxrlab.render.metric_names import FINDINGS, ROUGE, heading, metric_title
 from cxrlab.render.run_folder import EXAMPLE_PAIRS, EXTRACTION, SENTENCE_MAP, RunFolder, short_name
 
 NONE, MOVED = "none", "ada-steal"  # the method without a query, and the one that perturbs its pictures
-# What a person asks for first; the rest is folded away.
+# The metrics in the first table; the others are folded.
 _FIRST = (
     FINDINGS,
     "findings.f1.side",
@@ -55,7 +53,7 @@ _FIRST = (
     "chexpert14.micro.f1:uncertain-positive",
     "errors.significant",
 )
-# Options of perturbed images, which have no effect in another method; and those that count where nothing is asked.
+# Options that only affect perturbed images, and those that affect the method without queries.
 _OF_MOVED = ("rounds", "oracle", "direction", "steps", "eps", "picture", "guide")
 _OF_NONE = ("surrogate", "size")
 _SILENT = 0.1  # share of answers without a finding or a normal statement from which a page warns
@@ -79,7 +77,7 @@ class Copy:
         return self.run.result(EXTRACTION)
 
     @property
-    def asked(self) -> bool:
+    def queried(self) -> bool:
         """Whether the method sends queries at all."""
         return self.found.get("method") != NONE
 
@@ -146,7 +144,7 @@ class Headline:
     name: str  # Of the run, where there are several
     queries: str  # In words
     share: str  # Of the victim's findings
-    asked: bool  # Whether any query was sent; otherwise the run is the floor
+    queried: bool  # Whether any query was sent; otherwise the run is the floor
     score: str  # Findings F1 of the copy
     notes: tuple[str, ...]  # Floor, price and probes, in sentences
 
@@ -212,14 +210,14 @@ def extraction(runs: Sequence[RunFolder]) -> tuple[Victim, ...]:
     victims = []
     for copies in copies_by_victim(runs):
         several = len(copies) > 1
-        asked = [copy for copy in copies if copy.asked] or copies[:1]
-        threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in asked]
+        attacks = [copy for copy in copies if copy.queried] or copies[:1]
+        threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in attacks]
         found, curve = copies[0].found, copies_curve(copies)
         beneath = [
             f"Findings F1 of the victim: {in_sentence(part(found, 'victim', FINDINGS))}; {readable(found.get('n'))} "
             f"studies of {readable(found.get('patients'))} patients, 95 % intervals by patient."
         ]
-        if any(copy.asked and copy.floor is None for copy in copies):
+        if any(copy.queried and copy.floor is None for copy in copies):
             beneath.append("The floor is shown when a run of the same surrogate with method none is on this page.")
         if not any(map(_price, copies)):
             beneath.append("No price was set.")
@@ -243,29 +241,32 @@ def headline(copy: Copy, several: bool = False) -> Headline:
     """The headline of a run; it is named where other runs are on the page too."""
     found = copy.found
     spent = int(number(found.get("spent")) or 0)
+    notes = []
+    if copy.floor is not None:
+        floor = part(copy.floor.result(EXTRACTION), "surrogate", FINDINGS)
+        low, high = number(part(found, "surrogate", FINDINGS).get("low")), number(floor.get("high"))
+        verdict = "the intervals overlap, so the copy is not shown to be above it"
+        if low is None or high is None:
+            verdict = "it is unknown whether the copy is above it"
+        elif low > high:
+            verdict = "the copy is above it"
+        notes.append(f"The floor (the untrained surrogate) reaches {in_sentence(floor)}: {verdict}.")
+    if price := _price(copy):
+        notes.append(price)
+    if probing := part(found, "probing"):  # queries spent to find images that pass a gate
+        best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
+        notes.append(
+            f"{readable(probing.get('queries'))} of the queries were probes: with "
+            f"{number(probing.get('dress')) or 0:g} of a radiograph in every image {best:.0%} were answered."
+        )
     return Headline(
         name=copy.name if several else "",
         queries=f"{spent:,} {'query' if spent == 1 else 'queries'}",
         share=in_sentence(part(found, "ratio", FINDINGS)),
-        asked=copy.asked,
+        queried=copy.queried,
         score=in_sentence(part(found, "surrogate", FINDINGS)),
-        notes=tuple(note for note in (_floor_note(copy), _price(copy), _probes(copy)) if note) if copy.asked else (),
+        notes=tuple(notes) if copy.queried else (),
     )
-
-
-def _floor_note(copy: Copy) -> str:
-    """What the untouched surrogate reaches, where a run on the page measured it."""
-    if copy.floor is None:
-        return ""
-    floor = part(copy.floor.result(EXTRACTION), "surrogate", FINDINGS)
-    low, high = number(part(copy.found, "surrogate", FINDINGS).get("low")), number(floor.get("high"))
-    if low is None or high is None:
-        word = "it is unknown whether the copy is above it"
-    else:
-        word = (
-            "the copy is above it" if low > high else "the intervals overlap, so the copy is not shown to be above it"
-        )
-    return f"The floor (the untrained surrogate) reaches {in_sentence(floor)}: {word}."
 
 
 def _price(copy: Copy) -> str:
@@ -276,18 +277,6 @@ def _price(copy: Copy) -> str:
     return f"Price: {least}{figure(cost.get('amount'), digits=2)} {readable(cost.get('currency'))}."
 
 
-def _probes(copy: Copy) -> str:
-    """What was paid for a way through a gate, where one was searched for."""
-    probing = part(copy.found, "probing")
-    if not probing:
-        return ""
-    best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
-    return (
-        f"{readable(probing.get('queries'))} of the queries were probes: with {number(probing.get('dress')) or 0:g} of "
-        f"a radiograph in every image {best:.0%} were answered."
-    )
-
-
 def warnings(copy: Copy) -> list[str]:
     """What limits the figures of a run, in sentences."""
     found, answers = copy.found, part(copy.found, "transcript")
@@ -295,7 +284,7 @@ def warnings(copy: Copy) -> list[str]:
     silent, n = (int(number(answers.get(key)) or 0) for key in ("silent", "n"))
     untouched = found.get("untouched")
     lines = []
-    if untouched and copy.asked:
+    if untouched and copy.queried:
         lines.append(f"Nothing was learned ({untouched}): the figures are those of the untrained surrogate.")
     if refused:
         lines.append(
@@ -303,7 +292,7 @@ def warnings(copy: Copy) -> list[str]:
         )
     if lost:
         lines.append(f"{lost:,} queries brought no answer and may have been charged.")
-    if copy.asked and spent < budget:
+    if copy.queried and spent < budget:
         lines.append(f"Only {spent:,} of {budget:,} queries were spent.")
     if silent > _SILENT * n:
         lines.append(f"{silent:,} of {n:,} answers contain no statement about an image.")
@@ -323,20 +312,23 @@ def _details(copy: Copy) -> Details:
     variety = [[name, *_variety_cells(part(one))] for name, one in rounds.items()]
     if len(variety) != 1 and transcript.get("n"):
         variety.append([Cell("all", strong=True), *_variety_cells(transcript)])
-    variety_head = [
-        "",
-        "answers",
-        "distinct finding sets",
-        "abnormal share",
-        "vocabulary",
-        "words",
-        "silent",
-        "commonest",
-    ]
+    variety_head = ["", "answers", "distinct finding sets", "abnormal share"]
+    variety_head += ["vocabulary", "words", "silent", "commonest"]
+    label_head = ["label", "support", "victim", "copy", "fidelity", "claimed by the copy"]
     counts = [
         [name, count, *(part(one, "findings").get(name, 0) for one in rounds.values())]
         for name, count in part(transcript, "findings").items()
     ]
+    labels = []
+    for reader, sides in part(found, "observations").items():
+        rows = []
+        for name in part(sides, "victim") or part(sides, "surrogate"):
+            own, alike = part(sides, "surrogate", name), part(sides, "fidelity", name)
+            support = own.get("support", part(sides, "victim", name).get("support"))
+            # Without support the F1 is 0 by definition and says nothing; that of fidelity is the victim's reports.
+            scores = [measured(part(sides, side, name)) if support else None for side in ("victim", "surrogate")]
+            rows.append([name, support, *scores, measured(alike) if alike.get("support") else None, own.get("claimed")])
+        labels.append((reader, Table(label_head, rows, words=1)))
     return Details(
         name=copy.name,
         counts=(found.get("n"), found.get("patients")),
@@ -354,7 +346,7 @@ def _details(copy: Copy) -> Details:
         options={name.replace("_", " "): value for name, value in options.items() if applies(name, method)},
         unused=[name for name in options if not applies(name, method)],
         method=found.get("method"),
-        labels=tuple((reader, _labels(part(found, "observations", reader))) for reader in part(found, "observations")),
+        labels=tuple(labels),
     )
 
 
@@ -386,7 +378,7 @@ def _beside(copies: Sequence[Copy]) -> Table:
     rows = []
     for copy in copies if len(copies) > 1 else ():
         found, answers = copy.found, part(copy.found, "transcript")
-        spent = f"{readable(found.get('spent'))} of {readable(found.get('budget'))}" if copy.asked else "0"
+        spent = f"{readable(found.get('spent'))} of {readable(found.get('budget'))}" if copy.queried else "0"
         abnormal = measured(_with_ends(answers, "abnormal_share"), digits=2) if answers.get("n") else None
         rows.append(
             [
@@ -430,20 +422,6 @@ def _variety_cells(one: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _labels(sides: Mapping[str, Any]) -> Table:
-    """F1 of each label with its support, victim beside copy."""
-    rows = []
-    for name in part(sides, "victim") or part(sides, "surrogate"):
-        copy = part(sides, "surrogate", name)
-        support = copy.get("support", part(sides, "victim", name).get("support"))
-        # An F1 of nothing but false alarms is 0 by count; without support it says nothing about the label.
-        scores = [measured(part(sides, side, name)) if support else None for side in ("victim", "surrogate")]
-        alike = part(sides, "fidelity", name)  # its support is the victim's reports with the label
-        fidelity = measured(alike) if alike.get("support") else None
-        rows.append([name, support, *scores, fidelity, copy.get("claimed")])
-    return Table(["label", "support", "victim", "copy", "fidelity", "claimed by the copy"], rows, words=1)
-
-
 def _pair(run: RunFolder, record: Mapping[str, Any]) -> PicturePair:
     sides = [side for side in ("before", "after") if part(record, side)]
     spans = part(record, "spans")
@@ -477,7 +455,7 @@ def spread_of(found: Any) -> Spread | None:
 def copies_forest(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | None:
     """A metric of each copy, against the victim's; None for fewer than two copies."""
     rows = [
-        Row(copy.name, spread, quiet=not copy.asked)
+        Row(copy.name, spread, quiet=not copy.queried)
         for copy in copies
         if (spread := spread_of(part(copy.found, "surrogate").get(metric)))
     ]
@@ -486,8 +464,16 @@ def copies_forest(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | N
 
 
 def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | None:
-    """A metric of each copy over the queries that it was made of, with the victim as a line; None without a curve."""
-    lines = [(copy, points) for copy in copies if copy.asked and (points := _points(copy, metric))]
+    """A metric of each copy over the number of queries, with the victim as a line; None without a curve."""
+    lines = []
+    for copy in copies:
+        curve = part(copy.found, "curve")
+        known = {int(key): one for key in curve if key.isdigit() and (one := spread_of(part(curve, key).get(metric)))}
+        if copy.floor is not None and known:  # the untrained surrogate, at 0 queries
+            if floor := spread_of(part(copy.floor.result(EXTRACTION), "surrogate").get(metric)):
+                known.setdefault(0, floor)
+        if copy.queried and known:
+            lines.append((copy, tuple((float(key), *known[key]) for key in sorted(known))))
     if not lines:
         return None
     drawn = [
@@ -500,16 +486,6 @@ def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | No
     layout = Layout(520, 300, 1.0, "queries (0: the untrained surrogate)", "the queries", "queries")
     note = f"{len(COLOURS)} of {len(lines)} runs drawn" if len(lines) > len(COLOURS) else ""
     return draw_curves(drawn, f"{metric_title(metric)} of the copy", layout, unit=True, note=note)
-
-
-def _points(copy: Copy, metric: str) -> tuple[Point, ...]:
-    """Queries and value, rising; the untouched surrogate begins the line where it was measured."""
-    curve = part(copy.found, "curve")
-    found = {int(key): spread for key in curve if key.isdigit() and (spread := spread_of(part(curve, key).get(metric)))}
-    if copy.floor is not None and found:
-        if floor := spread_of(part(copy.floor.result(EXTRACTION), "surrogate").get(metric)):
-            found.setdefault(0, floor)
-    return tuple((float(key), *found[key]) for key in sorted(found))
 
 
 _CLEAN, _PERTURBED = "clean", "perturbed"
@@ -528,14 +504,28 @@ def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
     width, height, margin = 760, 460, 18
     low, high = ({key: pick(float(row[key]) for row in rows) for key in ("x", "y")} for pick in (min, max))
 
-    def share(row: Mapping[str, Any], key: str) -> float:
-        wide = high[key] - low[key]
-        return (float(row[key]) - low[key]) / wide if wide else 0.5
-
     points = [shape("rect", x=1, y=1, width=width - 2, height=height - 2, fill="none", stroke=RULE)]
     for row in sorted(rows, key=lambda one: one.get("source") == _PERTURBED):
-        x = margin + share(row, "x") * (width - 2 * margin)
-        points.append(_sentence(x, height - margin - share(row, "y") * (height - 2 * margin), row))
+        wide = {key: high[key] - low[key] for key in ("x", "y")}
+        share = {key: (float(row[key]) - low[key]) / wide[key] if wide[key] else 0.5 for key in wide}
+        x, y = margin + share["x"] * (width - 2 * margin), height - margin - share["y"] * (height - 2 * margin)
+        source = _PERTURBED if row.get("source") == _PERTURBED else _CLEAN
+        count, abnormal = number(row.get("count")) or 1.0, bool(row.get("abnormal"))
+        size = 4.0 + min(math.log2(max(count, 1.0)), 5.0)  # larger for a sentence that occurs often
+        style = {
+            "fill": _SHADES[source] if abnormal else "#fff",
+            "fill_opacity": "0.75" if abnormal else "0.6",
+            "stroke": _SHADES[source],
+            "stroke_width": "1.3",
+        }
+        times = f" (× {count:g})" if count > 1 else ""
+        title = f"{source}, round {readable(row.get('round'))}: {readable(row.get('text'))}{times}"
+        if source == _CLEAN:
+            points.append(shape("circle", title=title, cx=x, cy=y, r=size, **style))
+        else:
+            corners = ((0, -1.2), (1.1, 0.8), (-1.1, 0.8))
+            outline = " ".join(f"{x + size * right:.1f},{y + size * down:.1f}" for right, down in corners)
+            points.append(shape("polygon", title=title, points=outline, **style))
     sources = {str(row.get("source")) for row in rows}
     legend = tuple((_SHADES[source], *signs) for source, signs in _LEGEND.items() if source in sources)
     return SentenceMap(
@@ -544,24 +534,3 @@ def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
         counts={key: found.get(key) for key in ("sentences", "embedding", "perplexity", "trustworthiness")},
         left_out=number(found.get("left_out")) or 0,
     )
-
-
-def _sentence(x: float, y: float, row: Mapping[str, Any]) -> Shape:
-    """One sentence; one that was written often is larger."""
-    source = _PERTURBED if row.get("source") == _PERTURBED else _CLEAN
-    often = number(row.get("count")) or 1.0
-    size = 4.0 + min(math.log2(max(often, 1.0)), 5.0)
-    abnormal = bool(row.get("abnormal"))
-    looks = {
-        "fill": _SHADES[source] if abnormal else "#fff",
-        "fill_opacity": "0.75" if abnormal else "0.6",
-        "stroke": _SHADES[source],
-        "stroke_width": "1.3",
-    }
-    times = f" (× {often:g})" if often > 1 else ""
-    title = f"{source}, round {readable(row.get('round'))}: {readable(row.get('text'))}{times}"
-    if source == _CLEAN:
-        return shape("circle", title=title, cx=x, cy=y, r=size, **looks)
-    corners = ((0, -1.2), (1.1, 0.8), (-1.1, 0.8))
-    points = " ".join(f"{x + size * right:.1f},{y + size * low:.1f}" for right, low in corners)
-    return shape("polygon", title=title, points=points, **looks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,23 +52,45 @@ def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeed
     """A study of ways to copy: comparisons first, then each table, then what a metric is worth."""
     if not part(found, "variants"):
         return None
-    rows, tables = found.get("contrasts") or (), part(found, "tables")
+    compared, tables = found.get("contrasts") or (), part(found, "tables")
     others = [str(name) for name in found.get("metrics") or () if name != FINDINGS]
-    contrasts = {name: _contrasts(rows, name, str(part(found, "directions").get(name) or "")) for name in others}
+    contrasts = {name: _contrasts(compared, name, str(part(found, "directions").get(name) or "")) for name in others}
     ways = []
     for title in tables:
         table = part(tables, title)
         names = [name for name in table.get("variants") or () if part(found, "variants", name)]
-        ways.append(_ways(found, title, table.get("about"), names, _published(table)))
+        own, ratios = part(table, "published"), part(table, "published_ratio")  # the paper's figures
+        metrics = list(dict.fromkeys(metric for row in own for metric in part(own, row)))
+        rows = []
+        for row in own:
+            cells = []
+            for metric in metrics:
+                value, share = number(part(own, row).get(metric)), number(part(ratios, row).get(metric))
+                aside = None if share is None else f"({share:.2f})"
+                cells.append(Cell(None) if value is None else Cell(f"{value:g}", aside=aside))
+            rows.append([row, *cells])
+        published = Table(["published", *metrics], rows, words=1, dense=True) if rows else None
+        ways.append(_ways(found, title, table.get("about"), names, published))
+    pairwise = [
+        [
+            f"{one.get('a')} against {one.get('b')}",
+            one.get("judge"),
+            *(measured(over_seeds(part(one, key)), digits=2) for key in ("a_better", "equal", "b_better")),
+            measured(over_seeds(part(one, "net")), "+", 2),
+            one.get("n"),
+        ]
+        for one in found.get("pairwise") or ()
+    ]
+    pairwise_head = ["first against second", "judge", "first better", "equal", "second better", "net", "n by seed"]
     return ExtractionSeeds(
         seeds=found.get("seeds") or (),
         counts=(found.get("n"), found.get("patients")),
-        contrasts=_contrasts(rows, FINDINGS, "higher"),
-        how=rows[0].get("how") if rows else None,
+        contrasts=_contrasts(compared, FINDINGS, "higher"),
+        how=compared[0].get("how") if compared else None,
         other_contrasts=tuple((metric_title(name), table) for name, table in contrasts.items() if table),
         ways=tuple(ways) or (_ways(found, "Every way to copy", None, list(part(found, "variants"))),),
         curve=_curve(found),
-        pairwise=_pairwise(found.get("pairwise") or ()),
+        pairwise=Table(pairwise_head, pairwise, words=2, dense=True),
         controls=_controls(part(found, "controls")),
     )
 
@@ -95,7 +117,9 @@ def _ways(
         ("transcript", ["finding sets", "abnormal"]),
     ]
     rows: list[list[Any]] = []
-    victims = _by_victim(found, names)
+    victims: dict[str, list[str]] = {}  # victim → the ways to copy it
+    for name in names:
+        victims.setdefault(str(part(found, "variants", name, "asked").get("victim")), []).append(name)
     for copies in victims.values():
         one = part(found, "variants", copies[0])
         own, rouge = (measured(_side(one, metric, "victim"), digits=2) for metric in (FINDINGS, ROUGE))
@@ -111,48 +135,22 @@ def _ways(
         about_it = Cell(variant.get("changes") or "", css="small verdict")
         rows.append([Cell(name, strong=True), about_it, *figures, finding_sets, abnormal])
     table = grouped_table(groups, rows, words=2)
-    return Ways(title, about, table, _forest(found, names) if names else None, published)
-
-
-def _side(variant: Mapping[str, Any], metric: str, side: str) -> dict[str, Any]:
-    return over_seeds(part(variant, "metrics", metric, side))
-
-
-def _by_victim(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
-    """Victim → the ways to copy it."""
-    ways: dict[str, list[str]] = {}
-    for name in names:
-        ways.setdefault(str(part(found, "variants", name, "asked").get("victim")), []).append(name)
-    return ways
-
-
-def _forest(found: Mapping[str, Any], names: Sequence[str]) -> Drawing | None:
-    """The copies under each other; the victim where there is one alone."""
-    rows = []
+    drawn = []
     for name in names:
         variant = part(found, "variants", name)
         if spread := spread_of(_side(variant, FINDINGS, "surrogate")):
             values = part(variant, "metrics", FINDINGS, "surrogate").get("values") or ()
             alone = tuple((known, None, None) for value in values if (known := number(value)) is not None)
-            rows.append(Row(name, spread, alone, quiet=part(variant, "asked").get("method") == NONE))
-    one = len(_by_victim(found, names)) == 1
-    victim = spread_of(_side(part(found, "variants", names[0]), FINDINGS, "victim")) if one else None
-    return share_forest(rows, "findings F1 of each copy, over seeds", ("victim", victim) if victim else None)
+            drawn.append(Row(name, spread, alone, quiet=part(variant, "asked").get("method") == NONE))
+    victim = None
+    if len(victims) == 1:
+        victim = spread_of(_side(part(found, "variants", names[0]), FINDINGS, "victim"))
+    forest = share_forest(drawn, "findings F1 of each copy, over seeds", ("victim", victim) if victim else None)
+    return Ways(title, about, table, forest, published)
 
 
-def _published(table: Mapping[str, Any]) -> Table | None:
-    """The paper's figures; None where the table gives none."""
-    own, ratios = part(table, "published"), part(table, "published_ratio")
-    metrics = list(dict.fromkeys(metric for row in own for metric in part(own, row)))
-    rows = []
-    for row in own:
-        cells = []
-        for metric in metrics:
-            value, share = number(part(own, row).get(metric)), number(part(ratios, row).get(metric))
-            aside = None if share is None else f"({share:.2f})"
-            cells.append(Cell(None) if value is None else Cell(f"{value:g}", aside=aside))
-        rows.append([row, *cells])
-    return Table(["published", *metrics], rows, words=1, dense=True) if rows else None
+def _side(variant: Mapping[str, Any], metric: str, side: str) -> dict[str, Any]:
+    return over_seeds(part(variant, "metrics", metric, side))
 
 
 def _curve(found: Mapping[str, Any]) -> Drawing | None:
@@ -171,21 +169,6 @@ def _curve(found: Mapping[str, Any]) -> Drawing | None:
     layout = Layout(per=1.0, across="queries", over="the queries", sign="queries")
     title = "findings F1 of the copy, mean over seeds"
     return draw_curves(drawn, title, layout, unit=True, note=note) if drawn else None
-
-
-def _pairwise(found: Iterable[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            f"{one.get('a')} against {one.get('b')}",
-            one.get("judge"),
-            *(measured(over_seeds(part(one, key)), digits=2) for key in ("a_better", "equal", "b_better")),
-            measured(over_seeds(part(one, "net")), "+", 2),
-            one.get("n"),
-        ]
-        for one in found
-    ]
-    head = ["first against second", "judge", "first better", "equal", "second better", "net", "n by seed"]
-    return Table(head, rows, words=2, dense=True)
 
 
 def _controls(found: Mapping[str, Any]) -> Controls | None:

@@ -1,4 +1,4 @@
-"""Sections on protecting a model: would copying be noticed, which defence helps, how does a guarded server behave?"""
+"""Sections on protecting a model against extraction: detection, defences, and a guarded server."""
 
 from __future__ import annotations
 
@@ -63,24 +63,49 @@ class Detection:
 
 @per_run(DETECTION)
 def detection(run: RunFolder, found: Mapping[str, Any]) -> Detection:
-    """How often an alarm is false, and how soon a copy would be noticed."""
-    streams, benign = part(found, "streams"), part(found, "benign")
+    """How often an alarm is false, and after how many queries copying would be detected."""
+    benign, rows = part(found, "benign"), []
+    for name, detector in part(found, "detectors").items():
+        for kind, rate in part(detector, "false_positives").items():
+            bound = number(part(detector, "bound").get(kind))
+            word = bound_verdict(rate, bound)
+            tone, sign = _STYLES[word]
+            judged = "image" if kind == "image" else f"account of {readable(detector.get('queries'))} queries"
+            ends = interval(rate, digits=4)  # bounds are small
+            measured_rate = Cell(figure(rate, digits=4), below=() if ends == UNKNOWN else (ends,))
+            verdict = Cell(f"{sign} {word}", tone=tone, strong=True)
+            rows.append([name, judged, verdict, None if bound is None else f"{bound:g}", measured_rate, rate.get("n")])
+    metric, streams = metric_title(str(found.get("metric") or "quality")), []
+    head = ["detector", "detected after", "caught", "n", "images flagged", "n", f"{metric} of the copy then"]
+    for stream, watched in part(found, "streams").items():
+        accounts, body = number(watched.get("accounts")) or 1, []
+        for name, one in part(watched, "detectors").items():
+            after, quality = number(one.get("queries_to_detect")), part(one, "quality")
+            rate, flagged, copy = part(one, "detection_rate"), part(one, "share_flagged"), measured(quality)
+            note = readable(quality.get("reason"))
+            if number(quality) is not None:
+                note = f"trained on {readable(quality.get('budget'))} queries"
+            when = Cell("never", tone="later") if after is None else Cell(f"{after:,.0f} queries", strong=True)
+            shares = [cell for share in (rate, flagged) for cell in (measured(share, digits=2), share.get("n"))]
+            body.append([name, when, *shares, Cell(copy.value, below=(*copy.below, note))])
+        by = f" by {accounts:,.0f} accounts" if accounts > 1 else ""
+        title = f"{stream}: {readable(watched.get('queries'))} queries{by}"
+        streams.append((title, Table(head, body, words=1)))
     return Detection(
         name=run.name,
         warnings=found.get("warnings") or (),
-        first=tuple(first_alarm(found, stream) for stream in streams),
-        false_alarms=_false_alarms(found),
+        first=tuple(first_alarm(found, stream) for stream in part(found, "streams")),
+        false_alarms=Table(["detector", "judges", "bound", "at most", "measured", "n"], rows, words=3),
         held_out=(benign.get("held_out_images"), benign.get("held_out")),
-        streams=tuple(_stream(found, name) for name in streams),
+        streams=tuple(streams),
     )
 
 
 def bound_verdict(rate: Mapping[str, Any], bound: float | None) -> str:
     """Whether a measured rate of false alarms keeps its bound.
 
-    Returns:
-        HOLDS where the interval ends within the bound, BROKEN where it begins above, OPEN in between, and UNMEASURED
-        without an interval or a bound.
+    HOLDS if the interval ends within the bound, BROKEN if it begins above, OPEN in between, and UNMEASURED without an
+    interval or a bound.
     """
     low, high = number(rate.get("low")), number(rate.get("high"))
     if low is None or high is None or bound is None:
@@ -100,48 +125,6 @@ def first_alarm(found: Mapping[str, Any], stream: str) -> FirstAlarm:
     detector = part(found, "detectors", name)
     rate, bound = part(detector, "false_positives", "account"), number(part(detector, "bound").get("account"))
     return FirstAlarm(stream, queries, raised[name], name, _BOUNDS[bound_verdict(rate, bound)])
-
-
-def _false_alarms(found: Mapping[str, Any]) -> Table:
-    rows = []
-    for name, detector in part(found, "detectors").items():
-        for kind, rate in part(detector, "false_positives").items():
-            bound = number(part(detector, "bound").get(kind))
-            word = bound_verdict(rate, bound)
-            tone, sign = _STYLES[word]
-            judged = "image" if kind == "image" else f"account of {readable(detector.get('queries'))} queries"
-            ends = interval(rate, digits=4)  # bounds are small
-            measured_rate = Cell(figure(rate, digits=4), below=() if ends == UNKNOWN else (ends,))
-            verdict = Cell(f"{sign} {word}", tone=tone, strong=True)
-            rows.append([name, judged, verdict, None if bound is None else f"{bound:g}", measured_rate, rate.get("n")])
-    return Table(["detector", "judges", "bound", "at most", "measured", "n"], rows, words=3)
-
-
-def _stream(found: Mapping[str, Any], stream: str) -> tuple[str, Table]:
-    """Title and table of one stream of queries."""
-    watched, rows = part(found, "streams", stream), []
-    accounts = number(watched.get("accounts")) or 1
-    by = f" by {accounts:,.0f} accounts" if accounts > 1 else ""
-    for name, one in part(watched, "detectors").items():
-        after, quality = number(one.get("queries_to_detect")), part(one, "quality")
-        rate, flagged = part(one, "detection_rate"), part(one, "share_flagged")
-        known = number(quality) is not None
-        note = f"trained on {readable(quality.get('budget'))} queries" if known else readable(quality.get("reason"))
-        copy = measured(quality)
-        rows.append(
-            [
-                name,
-                Cell("never", tone="later") if after is None else Cell(f"{after:,.0f} queries", strong=True),
-                measured(rate, digits=2),
-                rate.get("n"),
-                measured(flagged, digits=2),
-                flagged.get("n"),
-                Cell(copy.value, below=(*copy.below, note)),
-            ]
-        )
-    metric = metric_title(str(found.get("metric") or "quality"))
-    head = ["detector", "detected after", "caught", "n", "images flagged", "n", f"{metric} of the copy then"]
-    return f"{stream}: {readable(watched.get('queries'))} queries{by}", Table(head, rows, words=1)
 
 
 # Defences -----------------------------------------------------------------------------------------------------------
@@ -184,7 +167,7 @@ class Defences:
 
 @per_run(DEFENCE)
 def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
-    """What each defence costs benign clients, and what it takes from a copy."""
+    """What each defence costs benign clients, and how it degrades a copy."""
     rows = part(found, "defences")
     threat, authorised = part(found, "undefended").get("threat"), found.get("authorised")
     losses = [part(one, "loss") for row in rows.values() for one in part(row, "attacks").values()]
@@ -192,22 +175,53 @@ def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
     texts = {words: part(evidence, key) for key, words in _EVIDENCE.items()}
     texts |= {f"copy, {_ATTACKERS.get(kind, kind)}": one for kind, one in part(evidence, "copies").items()}
     gammas = [gamma for one in texts.values() if (gamma := number(one.get("gamma")))]
+    marks: list[list[Any]] = []
+    for name, one in texts.items():
+        z, keyed = number(one.get("z")), f"{readable(one.get('green'))} ({figure(one.get('rate'))})"
+        cells: list[Any] = [keyed, one.get("n_choices"), figure(z, "+", 2), p_value(one.get("p"))]
+        if z is None:
+            reason = one.get("reason") or "no sentence in a form that can carry it"
+            cells = [Cell(reason, css="small"), one.get("n_choices"), None, None]
+        if one:
+            marks.append([name, *cells, one.get("contexts_needed"), one.get("queries_needed")])
     mark_head = ["words of", "keyed form", "n", "z", "p", "contexts needed", "reports needed"]
+    attacks, safety = [], []
+    for name, row in rows.items():
+        for kind, one in part(row, "attacks").items():
+            actions = []
+            if dress := number(one.get("dress")):
+                actions.append(f"blended {dress:g} of a radiograph into every image")
+            if (accounts := number(one.get("accounts"))) and accounts > 1:
+                actions.append(f"used {accounts:,.0f} accounts")
+            if one.get("rewrite"):
+                actions.append("reworded every answer before training")
+            if probing := part(one, "probing"):
+                best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
+                queries = readable(probing.get("queries"))
+                actions.append(f"spent {queries} queries to find a share that passes; at best {best:.0%} passed")
+            counts = (part(one, "result").get(key) for key in ("spent", "refused"))
+            attacks.append([name, _ATTACKERS.get(kind, kind), "; ".join(actions) or "nothing", *counts])
+    metrics = list(dict.fromkeys(metric for row in rows.values() for metric in part(row, "benign", "difference")))
+    for name, row in rows.items():
+        safe, most = part(row, "safety"), number(part(row, "safety").get("most_unsafe"))
+        gaps = [_gap(part(row, "benign", "difference", metric)) for metric in metrics]
+        safety.append([name, safe.get("n"), None if most is None else f"{most:.1%}", *gaps])
+    safety_head = ["defence", "reports checked", "at most changed", *map(metric_title, metrics)]
     return Defences(
         victim=short_name(str(found.get("victim") or "unknown")),
         review=review(part(found, "summary")),
         threat=threat_model(threat, authorised) if threat or authorised else None,
         each=_each(found),
         paired=bool(losses) and all(one.get("paired") is True for one in losses),
-        marks=Table(mark_head, [[name, *_mark(one)] for name, one in texts.items() if one], words=1),
+        marks=Table(mark_head, marks, words=1),
         chance=f"{1 / gammas[0]:g}" if gammas else "",
-        attacks=_attacks(rows),
-        safety=_safety(rows),
+        attacks=Table(["defence", "attacker", "what it did", "queries", "refused"], attacks, words=3),
+        safety=Table(safety_head, safety, words=1, dense=True),
     )
 
 
 def review(summary: Mapping[str, Any]) -> Review | None:
-    """Severity, technique, cost to copy, and the recommended control with its reason; None without a summary."""
+    """The summary for a security reviewer; None without one."""
     if not summary:
         return None
     level = str(summary.get("severity") or "unknown")
@@ -215,7 +229,6 @@ def review(summary: Mapping[str, Any]) -> Review | None:
     share = in_sentence({"value": copied.get("ratio"), "low": copied.get("low"), "high": copied.get("high")})
     metric = metric_title(str(copied.get("metric") or FINDINGS))
     money, least = number(cost.get("money")), number(cost.get("least_queries"))
-    # An unknown price is said to be unknown, not counted as nothing.
     price = "no price known" if money is None else f"{money:,.2f} {readable(cost.get('currency'))}"
     fewer = f"; {least:,.0f} come within a tenth of that copy" if least is not None else ""
     techniques = [
@@ -289,57 +302,6 @@ def _gap(one: Mapping[str, Any], mark: bool = False) -> Cell:
     if not mark or high is None or high >= 0:
         return shown
     return Cell(f"▼\N{NO-BREAK SPACE}{shown.value}", below=shown.below, tone="here")
-
-
-def _mark(one: Mapping[str, Any]) -> list[Any]:
-    z, needs = number(one.get("z")), [one.get(key) for key in ("contexts_needed", "queries_needed")]
-    if z is None:
-        why = one.get("reason") or "no sentence in a form that can carry it"
-        return [Cell(why, css="small"), one.get("n_choices"), None, None, *needs]
-    share = f"{readable(one.get('green'))} ({figure(one.get('rate'))})"
-    return [share, one.get("n_choices"), f"{z:+.2f}", p_value(one.get("p")), *needs]
-
-
-def _attacks(rows: Mapping[str, Any]) -> Table:
-    body = [
-        [
-            name,
-            _ATTACKERS.get(kind, kind),
-            _adaptation(one),
-            *(part(one, "result").get(key) for key in ("spent", "refused")),
-        ]
-        for name, row in rows.items()
-        for kind, one in part(row, "attacks").items()
-    ]
-    return Table(["defence", "attacker", "what it did", "queries", "refused"], body, words=3)
-
-
-def _adaptation(one: Mapping[str, Any]) -> str:
-    """What an attacker did about the defence, in words."""
-    words = []
-    if dress := number(one.get("dress")):
-        words.append(f"blended {dress:g} of a radiograph into every image")
-    if (accounts := number(one.get("accounts"))) and accounts > 1:
-        words.append(f"used {accounts:,.0f} accounts")
-    if one.get("rewrite"):
-        words.append("reworded every answer before training")
-    if probing := part(one, "probing"):
-        best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
-        queries = readable(probing.get("queries"))
-        words.append(f"spent {queries} queries to find a share that passes; at best {best:.0%} passed")
-    return "; ".join(words) or "nothing"
-
-
-def _safety(rows: Mapping[str, Any]) -> Table:
-    metrics = list(dict.fromkeys(metric for row in rows.values() for metric in part(row, "benign", "difference")))
-    body = []
-    for name, row in rows.items():
-        safe = part(row, "safety")
-        most = number(safe.get("most_unsafe"))
-        gaps = [_gap(part(row, "benign", "difference", metric)) for metric in metrics]
-        body.append([name, safe.get("n"), None if most is None else f"{most:.1%}", *gaps])
-    head = ["defence", "reports checked", "at most changed", *map(metric_title, metrics)]
-    return Table(head, body, words=1, dense=True)
 
 
 # A guarded server ---------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Section on audits over seeds: does alignment change how a model withstands perturbed images?"""
+"""Section on robustness audits over seeds: models before and after preference alignment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cxrlab.render.components import (
@@ -51,6 +51,14 @@ from cxrlab.render.metric_names import (
 )
 from cxrlab.render.run_folder import ROBUSTNESS_SEEDS, RunFolder, per_run, short_name
 
+_ANSWERS = (FINDINGS, "asked.accuracy", "asked.confidence")
+_REPORTS = ("flip_rate", "report.confidence", "errors.significant")
+START, ALIGNED = "start", "aligned"
+# Okabe and Ito's colours, which people with any kind of colour vision tell apart; their black is the start.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_DRAWN = len(_COLOURS)  # ways to align in one drawing; more cannot be told apart
+_APART = 4.5  # pixels between the seeds of two lines
+_DECIDING = {"asked": "asked.accuracy", "report": FINDINGS}
 _ALPHA = 0.05
 
 
@@ -117,7 +125,20 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         for name in ordered(by_condition):
             seeds = [part(one) for one in by_condition[name] or ()] if isinstance(by_condition[name], list) else []
             if any(seeds):
-                flips.append([variant, name, Cell(lines=tuple(Cell(_flip(one)) for one in seeds))])
+                lines = []
+                for one in seeds:
+                    counts = " / ".join(readable(one.get(key)) for key in ("only_a", "only_b", "both"))
+                    line = f"{counts}, of {readable(one.get('n'))}; p {p_value(one.get('p_holm'))}"
+                    lines.append(Cell(line if one else UNKNOWN))
+                flips.append([variant, name, Cell(lines=tuple(lines))])
+    # Harm of images made for one model on the other, as a share of what images made for that other do to it.
+    transfer = []
+    made = ("made for the start, tested on the aligned", "made for the aligned, tested on the start")
+    for variant, row in variants.items():
+        for name in ordered(part(row, "transfer")):
+            ways = [part(row, "transfer", name, way) for way in ("start_to_aligned", "aligned_to_start")]
+            if is_attack(name) and any(number(way.get("mean")) is not None for way in ways):
+                transfer.append([variant, name, *(measured(over_seeds(way)) for way in ways)])
     return AuditSeeds(
         threat=found.get("threat"),
         alarms=alarms(found),
@@ -129,7 +150,7 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         clean=Table(["start → aligned", *variants], clean, words=1, dense=True),
         every=tuple((name, table) for name, table in every if table),
         flips=Table(["method", "condition", flip_head], flips, dense=True),
-        transfer=_transfer(variants),
+        transfer=Table(["method", "condition", *made], transfer, words=2, dense=True),
     )
 
 
@@ -137,9 +158,8 @@ def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | Non
     """One quantity under attack; None where it was not measured.
 
     Args:
-        found: Content of robustness_seeds.json.
-        metric: What is shown under attack, and on clean images where it is known there.
-        beside: What else is shown on clean images, with what the variants change; None leaves both to another table.
+        metric: Shown under attack, and on clean images where it is known there.
+        beside: Further quantities on clean images; then the changes of each variant are shown too.
     """
     attack, variants = strongest(found, metric), part(found, "variants")
     known = radii(found, attack)
@@ -161,11 +181,7 @@ def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | Non
         changes = () if beside is None else (Cell(row.get("changes"), tone="later"),)
         cells: list[Any] = [Cell(name, strong=True, lines=changes), *(_sides(part(row, CLEAN, one)) for one in clean)]
         alike = row.get("equal_clean")  # seed by seed; a dash where it is not known
-        marks = (
-            ["✓" if one is True else "✗" if one is False else UNKNOWN for one in alike]
-            if isinstance(alike, list)
-            else []
-        )
+        marks = [{True: "✓", False: "✗"}.get(one, UNKNOWN) for one in alike] if isinstance(alike, list) else []
         cells.append(" ".join(marks) or UNKNOWN)
         for size in sizes:
             cells += [_sides(under[name, size]), _change(_change_of(under[name, size]))]
@@ -229,26 +245,6 @@ def _condition(variants: Mapping[str, Any], condition: str) -> Table:
     return grouped_table(groups, rows, words=2)
 
 
-def _flip(one: Mapping[str, Any]) -> str:
-    if not one:
-        return UNKNOWN
-    counts = " / ".join(readable(one.get(key)) for key in ("only_a", "only_b", "both"))
-    return f"{counts}, of {readable(one.get('n'))}; p {p_value(one.get('p_holm'))}"
-
-
-def _transfer(variants: Mapping[str, Any]) -> Table:
-    """Harm of images made for the one on the other, as a share of what images made for that other do to it."""
-    rows = []
-    for variant, row in variants.items():
-        found = part(row, "transfer")
-        for name in ordered(found):
-            ways = [part(found, name, way) for way in ("start_to_aligned", "aligned_to_start")]
-            if is_attack(name) and any(number(way.get("mean")) is not None for way in ways):
-                rows.append([variant, name, *(measured(over_seeds(way)) for way in ways)])
-    made = ("made for the start, tested on the aligned", "made for the aligned, tested on the start")
-    return Table(["method", "condition", *made], rows, words=2, dense=True)
-
-
 # Warnings of several audits -----------------------------------------------------------------------------------------
 
 _MODEL = re.compile(r"\b(?:hf|builtin|stub|retrieval|https?):[^\s,;]*[^\s,;:.]")
@@ -267,18 +263,21 @@ def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
         groups.setdefault((aligned, _FIGURE.sub("…", _MODEL.sub("…", line))), []).append(line)
     # A file that names a line once, whoever gave it, leaves open how many audits of the one start did.
     repeated = len(set(lines)) < len(lines)
-    made = [_alarm(several, aligned, aligned or repeated, audits) for (aligned, _), several in groups.items()]
+    made = []
+    for (aligned, _), several in groups.items():
+        models = list(dict.fromkeys(name for line in several if (name := _model(line))))
+        given = len(models) if aligned else len(several)
+        least = "" if aligned or repeated else "at least "
+        count = f"in {least}{given} of {audits} audits" if given <= audits else ""
+        blind = _BLIND in several[0]
+        first = several[0].partition("fooled by them. ")[2] if blind else ""
+        names = []
+        for name in models:  # a model's folder from the seed on, where it has one
+            parts = name.split("/")
+            seeds = [place for place, one in enumerate(parts) if re.fullmatch(r"seed\d+", one)]
+            names.append("/".join(parts[seeds[-1] :]) if seeds else short_name(name))
+        made.append(Alarm(blind, aligned, count, tuple(names), first or several[0], tuple(dict.fromkeys(several))))
     return tuple(sorted(made, key=lambda alarm: not alarm.blind))
-
-
-def _alarm(lines: list[str], aligned: bool, exact: bool, audits: int) -> Alarm:
-    models = list(dict.fromkeys(name for line in lines if (name := _model(line))))
-    given = len(models) if aligned else len(lines)
-    count = f"in {'' if exact else 'at least '}{given} of {audits} audits" if given <= audits else ""
-    blind = _BLIND in lines[0]
-    _, _, measured = lines[0].partition("fooled by them. ")
-    first = (measured or lines[0]) if blind else lines[0]
-    return Alarm(blind, aligned, count, tuple(map(_short, models)), first, tuple(dict.fromkeys(lines)))
 
 
 def _model(line: str) -> str | None:
@@ -286,21 +285,7 @@ def _model(line: str) -> str | None:
     return named.group() if named else None
 
 
-def _short(name: str) -> str:
-    """A model's folder from the seed on, where it has one."""
-    parts = name.split("/")
-    seeds = [place for place, one in enumerate(parts) if re.fullmatch(r"seed\d+", one)]
-    return "/".join(parts[seeds[-1] :]) if seeds else short_name(name)
-
-
-_ANSWERS = (FINDINGS, "asked.accuracy", "asked.confidence")
-_REPORTS = ("flip_rate", "report.confidence", "errors.significant")
-START, ALIGNED = "start", "aligned"
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart; their black is the start.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_DRAWN = len(_COLOURS)  # ways to align in one drawing; more cannot be told apart
-_APART = 4.5  # pixels between the seeds of two lines
-_DECIDING = {"asked": "asked.accuracy", "report": FINDINGS}
+# What was measured --------------------------------------------------------------------------------------------------
 
 
 def has_answers(found: Mapping[str, Any]) -> bool:
@@ -326,11 +311,9 @@ def is_attack(condition: str) -> bool:
 
 
 def strongest(found: Mapping[str, Any], metric: str) -> str | None:
-    """The attack that harms the start most at the largest radius.
+    """The attack that harms the start's `metric` most at the largest radius.
 
-    Args:
-        found: Content of robustness_seeds.json.
-        metric: What is to be harmed; a confidence, which has no better direction, follows accuracy or findings.
+    For a confidence, which has no better direction, it is the attack that harms accuracy or findings most.
     """
     deciding = metric if direction(metric) else _DECIDING.get(metric.partition(".")[0], FINDINGS)
     attacks = list(filter(is_attack, _conditions(found)))
@@ -367,13 +350,29 @@ def answer_curves(
     the start. None where no quantity was measured.
 
     Args:
-        found: Content of robustness_seeds.json.
-        metrics: Names of the quantities; findings and answers where closed questions were asked, else the reports.
-        width: Pixels of the whole.
-        height: Pixels without the legend, which is put beneath.
+        metrics: Findings and answers when left out, or quantities of the reports where no questions were asked.
+        height: Without the legend beneath.
     """
     chosen = metrics if metrics is not None else _ANSWERS if has_answers(found) else _REPORTS
-    panels = [panel for metric in chosen if (panel := _panel(found, metric)) is not None]
+    names = list(part(found, "variants"))[:_DRAWN]
+    first = -_APART * len(names) / 2
+    panels = []
+    for metric in chosen:
+        attack = strongest(found, metric)
+        if attack is None or not names:
+            continue
+        curves = [_curve(found, metric, names[0], START, attack, Curve("start", (), INK, 0, thick=True, shift=first))]
+        for place, name in enumerate(names, 1):
+            shift = round(first + _APART * place, 2)
+            style = Curve(name, (), _COLOURS[place - 1], place, shift=shift)
+            curves.append(_curve(found, metric, name, ALIGNED, attack, style))
+        curves = [curve for curve in curves if len(curve.points) > 1]
+        style = Curve(f"start under {CONTROL} of that size (control)", (), GREY, 0, dashed=True, shift=first)
+        noise = _curve(found, metric, names[0], START, CONTROL, style)
+        across = f"ε of {attack}, {'in 255ths ' if _in_255ths(found) else ''}(0: clean)"
+        if curves:
+            drawn = [*curves, *([noise] if len(noise.points) > 1 else [])]
+            panels.append(Panel(metric_title(metric), drawn, across, is_share(metric)))
     if not panels:
         return None
     variants = len(part(found, "variants"))
@@ -381,64 +380,20 @@ def answer_curves(
     return draw_panels(panels, Layout(width, height, 255.0 if _in_255ths(found) else 1.0), note)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """Whose line it is, under which attack, and how it looks."""
-
-    label: str
-    variant: str
-    side: str
-    attack: str
-    colour: str
-    marker: int
-    shift: float
-
-
-def _panel(found: Mapping[str, Any], metric: str) -> Panel | None:
-    attack, names = strongest(found, metric), list(part(found, "variants"))[:_DRAWN]
-    if attack is None or not names:
-        return None
-    first = -_APART * len(names) / 2
-    lines = [_Line("start", names[0], START, attack, INK, 0, first)]
-    lines += [
-        _Line(name, name, ALIGNED, attack, _COLOURS[place - 1], place, first + _APART * place)
-        for place, name in enumerate(names, 1)
-    ]
-    drawn = [curve for line in lines if len((curve := _curve(found, metric, line)).points) > 1]
-    noise = _Line(f"start under {CONTROL} of that size (control)", names[0], START, CONTROL, GREY, 0, first)
-    control = _curve(found, metric, noise)
-    across = f"ε of {attack}, {'in 255ths ' if _in_255ths(found) else ''}(0: clean)"
-    every = [*drawn, *([control] if len(control.points) > 1 else [])]
-    return Panel(metric_title(metric), every, across, is_share(metric)) if drawn else None
-
-
-def _curve(found: Mapping[str, Any], metric: str, line: _Line) -> Curve:
-    row = part(found, "variants", line.variant)
-    values = {0.0: part(row, CLEAN, metric, line.side)}
-    for size in radii(found, line.attack):
-        values[radius(size) or 0.0] = part(row, "conditions", f"{line.attack}@{size}", metric, line.side)
+def _curve(found: Mapping[str, Any], metric: str, variant: str, side: str, attack: str, style: Curve) -> Curve:
+    """The curve of one side of a variant under an attack, with the label and looks of `style`."""
+    row = part(found, "variants", variant)
+    values = {0.0: part(row, CLEAN, metric, side)}
+    for size in radii(found, attack):
+        values[radius(size) or 0.0] = part(row, "conditions", f"{attack}@{size}", metric, side)
     if metric == "flip_rate":
         values[0.0] = {"mean": 0.0}  # a report is compared with the model's own on the clean image
     points: list[Point] = [
         (eps, mean, None, None) for eps, one in values.items() if (mean := number(one.get("mean"))) is not None
     ]
-    dots = tuple(
-        (eps, value)
-        for eps, one in values.items()
-        for seed in one.get("values") or ()
-        if (value := number(seed)) is not None
-    )
-    dashed = line.attack == CONTROL
-    return Curve(
-        line.label,
-        tuple(points),
-        line.colour,
-        line.marker,
-        dashed=dashed,
-        thick=line.side == START and not dashed,
-        dots=() if dashed else dots,
-        shift=round(line.shift, 2),
-    )
+    dots = [(eps, number(seed)) for eps, one in values.items() for seed in one.get("values") or ()]
+    known = () if style.dashed else tuple((eps, value) for eps, value in dots if value is not None)
+    return replace(style, points=tuple(points), dots=known)
 
 
 def _in_255ths(found: Mapping[str, Any]) -> bool:
@@ -453,11 +408,6 @@ def drops_forest(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 
 
     Thin lines are the seeds with their own intervals, the dot is the mean over seeds with Student's interval. A
     quantity without a drop, such as flips, is shown by its plain difference. None where nothing was measured.
-
-    Args:
-        found: Content of robustness_seeds.json.
-        metric: Name of the quantity.
-        width: Pixels.
     """
     attack = strongest(found, metric)
     groups, plain = [], False
