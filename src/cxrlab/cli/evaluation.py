@@ -8,7 +8,7 @@ from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import ARROWS, headline_metrics
+from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
 
@@ -75,12 +75,12 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
     reached = False
     for name in listed:
         score, best = scores["metrics"][name], ""
-        sign = 1 if score["direction"] == "higher" else -1
-        known = [(control, value) for control, row in scores["floors"].items() if (value := row.get(name)) is not None]
-        if known:
-            control, floor = max(known, key=lambda item: sign * item[1])
-            beaten = score["value"] is not None and sign * floor >= sign * score["value"]
-            best = f"{number(floor)} {control}{' *' if beaten else ''}"
+        if floor := best_floor(name, score["direction"], scores["floors"]):
+            control, value = floor
+            beaten = score["value"] is not None and (
+                value >= score["value"] if score["direction"] == "higher" else value <= score["value"]
+            )
+            best = f"{number(value)} {control}{' *' if beaten else ''}"
             reached |= beaten
         counts = [f"{score['n']:,}", f"{score['undefined']:,}"]
         rows.append([name, ARROWS[score["direction"]], measurement(score), best, *counts])

@@ -1,8 +1,8 @@
-"""The headline metrics: what a table shows and a comparison tests when nothing is chosen."""
+"""The headline metrics, which tables show and comparisons test by default, and the best floor of a metric."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 HEADLINES = (
     "clinical:rules", "green:rules", "crimson:rules", "errors.significant", "error-free.significant", "findings.f1",
@@ -30,3 +30,10 @@ def is_error_count(name: str) -> bool:
     """Whether a metric counts one kind of error only: one of twelve counts, by rule or by a judge."""
     counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
     return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
+
+
+def best_floor(name: str, direction: str, floors: Mapping[str, Mapping[str, float | None]]) -> tuple[str, float] | None:
+    """The control with the best value of a metric, and that value; None where no control has one."""
+    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
+    sign = 1 if direction == "higher" else -1
+    return max(known, key=lambda item: sign * item[1], default=None)

@@ -55,13 +55,31 @@ def alignment(run: RunFolder, found: Mapping[str, Any]) -> Alignment:
     for metric, gap in part(found, "difference").items():
         sides = [part(found, side, metric).get("value") for side in ("before", "after")]
         if any(sides):  # errors that never occur are left out
-            arrow, change = (
-                ARROWS.get(str(gap.get("direction")), ""),
-                Cell(figure(gap.get("difference"), "+"), strong=True),
-            )
-            row = [metric, arrow, *map(figure, sides), change, interval(gap, "+"), gap.get("verdict")]
+            change = Cell(figure(gap.get("difference"), "+"), strong=True)
+            row = [metric, ARROWS.get(str(gap.get("direction")), ""), *map(figure, sides), change]
+            row += [interval(gap, "+"), gap.get("verdict")]
             (kinds if is_error_count(metric) else metrics).append([*row, tally(gap.get("by_study") or {})])
     chosen, drift, length = part(found, "selection"), part(found, "drift"), part(found, "length")
+    questions, retrieval = part(found, "questions"), part(found, "retrieval")
+    costs = {
+        "words per report": part(length, "words"),
+        "mean log-probability of its words": part(length, "mean_logprob"),
+        "closed questions answered correctly": part(questions, "accuracy"),
+        "squared error of P(yes)": part(questions, "squared_error"),
+    }
+    recalls = (name for name in retrieval if name.startswith("recall@"))
+    costs |= {f"report finds its image, {name}": part(retrieval, name) for name in recalls}
+    cost = [
+        [name, figure(one.get("before")), figure(one.get("after")), figure(one.get("difference"), "+"), interval(one)]
+        for name, one in costs.items()
+        if one
+    ]
+    if errors := part(questions, "calibration_error"):
+        cost.append(["calibration error", figure(errors.get("before")), figure(errors.get("after")), UNKNOWN, UNKNOWN])
+    drift_words = ""
+    if drift:
+        drift_words = f"{figure(drift.get('kl_report'))} nats per report ({interval(drift)}), "
+        drift_words += f"{figure(drift.get('kl_token'))} per token"
     return Alignment(
         name=run.name,
         counts={
@@ -70,12 +88,9 @@ def alignment(run: RunFolder, found: Mapping[str, Any]) -> Alignment:
         },
         gain=Table(head, metrics),
         kinds=Table(head, kinds),
-        cost=_cost(found),
+        cost=Table(["what it cost", "before", "after", "difference", "interval"], cost),
         reference_words=figure(length.get("reference")),
-        drift=f"{figure(drift.get('kl_report'))} nats per report ({interval(drift)}), {figure(drift.get('kl_token'))} "
-        "per token"
-        if drift
-        else "",
+        drift=drift_words,
         no_gain=no_better_than_start(chosen),
         curve=_reward_curve(found.get("watched") or ()),
     )
@@ -87,30 +102,6 @@ def no_better_than_start(selection: Mapping[str, Any]) -> str:
     if score is None or start is None or score > start:
         return ""
     return f"No training step scored higher than the start on the validation images: {score:.3f}, {start:.3f}."
-
-
-def _cost(found: Mapping[str, Any]) -> Table:
-    """What the gain cost: length, certainty, closed questions, retrieval."""
-    length, questions, retrieval = part(found, "length"), part(found, "questions"), part(found, "retrieval")
-    lines = [
-        ("words per report", part(length, "words")),
-        ("mean log-probability of its words", part(length, "mean_logprob")),
-        ("closed questions answered correctly", part(questions, "accuracy")),
-        ("squared error of P(yes)", part(questions, "squared_error")),
-        *(
-            (f"report finds its image, {name}", part(retrieval, name))
-            for name in retrieval
-            if name.startswith("recall@")
-        ),
-    ]
-    rows = [
-        [name, figure(one.get("before")), figure(one.get("after")), figure(one.get("difference"), "+"), interval(one)]
-        for name, one in lines
-        if one
-    ]
-    if errors := part(questions, "calibration_error"):
-        rows.append(["calibration error", figure(errors.get("before")), figure(errors.get("after")), UNKNOWN, UNKNOWN])
-    return Table(["what it cost", "before", "after", "difference", "interval"], rows)
 
 
 def _reward_curve(watched: Sequence[Mapping[str, Any]]) -> Drawing | None:
@@ -155,16 +146,43 @@ def alignment_seeds(run: RunFolder, found: Mapping[str, Any]) -> AlignmentSeeds 
     first = list(titles)[:_FIRST]
     rows = []
     for name, row in variants.items():
+        changes = []
+        for metric in first:
+            one = part(row, "metrics", metric)
+            gap = over_seeds(part(one, "difference"))
+            known = [one.get("excludes_zero") for one in one.get("by_seed") or ()]
+            known = [clear for clear in known if clear is not None]
+            clear = f"clear in {sum(known)} of {len(known)}" if known else UNKNOWN
+            changes.append(Cell(figure(gap, "+"), strong=True, css="figure", below=(interval(gap, "+"), clear)))
         before, after, reference = (_mean(row, "words", side, digits=1) for side in ("before", "after", "reference"))
         times = f"{_mean(row, 'length_ratio', 'after', digits=2)} of that"
         rows.append(
             [
                 Cell(name, strong=True, lines=(Cell(row.get("changes"), tone="later"),)),
-                *(_change(part(row, "metrics", metric)) for metric in first),
+                *changes,
                 Cell(f"{before} → {after}", css="figure", below=(f"reference {reference}", times)),
                 _mean(row, "drift", "kl_report", digits=2),
             ]
         )
+    head = ["method", "before", "after", "change", "interval over seeds", "each seed, bold if clear"]
+    tables = []
+    for metric, title in titles.items():
+        body = []
+        for variant, row in variants.items():
+            one = part(row, "metrics", metric)
+            gap = over_seeds(part(one, "difference"))
+            seeds = tuple(
+                Cell(
+                    figure(seed.get("difference"), "+"),
+                    aside=interval(seed, "+"),
+                    strong=seed.get("excludes_zero") is True,
+                    css="figure",
+                )
+                for seed in one.get("by_seed") or ()
+            )
+            cells = [_mean(one, "before"), _mean(one, "after"), Cell(figure(gap, "+"), strong=True), interval(gap, "+")]
+            body.append([variant, *cells, Cell(lines=seeds) if seeds else None])
+        tables.append((title, Table(head, body)))
     return AlignmentSeeds(
         first=Table(["method", *(titles[name] for name in first), "words per report", "drift"], rows),
         seeds=found.get("seeds") or (),
@@ -172,16 +190,8 @@ def alignment_seeds(run: RunFolder, found: Mapping[str, Any]) -> AlignmentSeeds 
         patients=found.get("patients"),
         published=published_table(variants, ["method"]),
         costs=_costs(variants),
-        metrics=tuple((title, _metric(name, variants)) for name, title in titles.items()),
+        metrics=tuple(tables),
     )
-
-
-def _change(found: Mapping[str, Any]) -> Cell:
-    """Mean change, its interval over seeds, and the seeds whose own interval excludes zero."""
-    gap = over_seeds(part(found, "difference"))
-    known = [one["excludes_zero"] for one in found.get("by_seed") or () if one.get("excludes_zero") is not None]
-    clear = f"clear in {sum(known)} of {len(known)}" if known else UNKNOWN
-    return Cell(figure(gap, "+"), strong=True, css="figure", below=(interval(gap, "+"), clear))
 
 
 def _costs(variants: Mapping[str, Any]) -> Table:
@@ -213,28 +223,6 @@ def _moved(found: Mapping[str, Any]) -> Cell:
     gap = over_seeds(part(found, "difference"))
     sides = " → ".join(_mean(found, side) for side in ("before", "after"))
     return Cell(sides, css="figure", below=(f"{figure(gap, '+')}, {interval(gap, '+')}",))
-
-
-def _metric(metric: str, variants: Mapping[str, Any]) -> Table:
-    """One metric: before, after, change, and the change of every seed with its own interval."""
-    head = ["method", "before", "after", "change", "interval over seeds", "each seed, bold if clear"]
-    rows = []
-    for variant, row in variants.items():
-        found = part(row, "metrics", metric)
-        gap = over_seeds(part(found, "difference"))
-        seeds = [
-            Cell(
-                figure(one.get("difference"), "+"),
-                aside=interval(one, "+"),
-                strong=one.get("excludes_zero") is True,
-                css="figure",
-            )
-            for one in found.get("by_seed") or ()
-        ]
-        sides = [_mean(found, side) for side in ("before", "after")]
-        change = Cell(figure(gap, "+"), strong=True)
-        rows.append([variant, *sides, change, interval(gap, "+"), Cell(lines=tuple(seeds)) if seeds else None])
-    return Table(head, rows)
 
 
 def _mean(row: Mapping[str, Any], *keys: str, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Sections on a corpus in numbers: who is in it, its labels, texts and pixels, and what occurs more than once."""
+"""Section on the statistics of a corpus: patients, labels, texts, pixels, and duplicates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.render.components import UNKNOWN, Cell, IntervalBar, Table, part, readable
+from cxrlab.render.components import UNKNOWN, Cell, IntervalBar, Table, number, part, readable
 from cxrlab.render.run_folder import CHECK, STATISTICS, RunFolder, per_run
 
 Numbers = Mapping[str, Any]
@@ -71,12 +71,30 @@ def data_cards(run: RunFolder, numbers: Numbers) -> DataCard:
         [kind, *(row.get(key) for key in ("groups", "members", "across_splits"))]
         for kind, row in part(numbers, "repeats").items()
     ]
+    checked = run.result(CHECK)
+    examples = {row.get("kind"): row.get("message") for row in reversed(checked.get("examples") or [])}
+    defects: list[list[Any]] = [
+        [Cell(kind, tone="bad"), examples.get(kind), n] for kind, n in part(checked, "problems").items()
+    ]
+    stated = "no problem: stated on the card, or a corpus of labels only"
+    defects += [[kind, stated, n] for kind, n in part(checked, "stated").items()]
+    texts = None
+    if lengths := part(numbers, "texts"):
+        studies = sum(part(numbers, "splits").values()) or 1
+        longest = max(row.get("third") or 0 for row in lengths.values()) * 1.6 or 1
+        body = [
+            [kind, _box(row, longest), row.get("n"), _share((row.get("n") or 0) / studies), *_quartiles(row)]
+            for kind, row in lengths.items()
+        ]
+        masked = (f"{mark} in {readable(count)} studies" for mark, count in part(numbers, "masked").items())
+        table = Table(["text", "words", "studies", "share", *_QUARTILES], body, words=2)
+        texts = Texts(numbers.get("with_text", 0), studies, table, ", ".join(masked))
     return DataCard(
-        defects=_defects(run.result(CHECK)),
+        defects=Table(["what is wrong", "for example", "how often"], defects, words=2),
         people=tuple(_by_split(title, part(numbers, key)) for title, key in people if part(numbers, key)),
         notes=tuple(f"{readable(numbers[key])} studies {words}" for key, words in notes if numbers.get(key)),
         labels=tuple((title, whose, _labels(rows)) for title, whose, rows in labels if rows),
-        texts=_texts(numbers) if part(numbers, "texts") else None,
+        texts=texts,
         pixels=_pixels(numbers),
         repeats=Table(["what occurs more than once", "groups", "members", "groups across splits"], repeats, words=1),
         import_notes=tuple(
@@ -85,17 +103,6 @@ def data_cards(run: RunFolder, numbers: Numbers) -> DataCard:
             if part(numbers, key)
         ),
     )
-
-
-def _defects(check: Numbers) -> Table:
-    """What is wrong with the corpus, by kind, with an example of each."""
-    examples = {row.get("kind"): row.get("message") for row in reversed(check.get("examples") or [])}
-    rows: list[list[Any]] = [
-        [Cell(kind, tone="bad"), examples.get(kind), n] for kind, n in part(check, "problems").items()
-    ]
-    stated = "no problem: stated on the card, or a corpus of labels only"
-    rows += [[kind, stated, n] for kind, n in part(check, "stated").items()]
-    return Table(["what is wrong", "for example", "how often"], rows, words=2)
 
 
 def _by_split(title: str, rows: Mapping[str, Mapping[str, int]]) -> Table:
@@ -122,19 +129,6 @@ def _labels(rows: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Table:
         present = [row.get(split, {}).get("present", 0) for split in splits]
         body.append([name, stack, *(everywhere.get(state, 0) for state in _STATES), *present])
     return Table(["label", "", *_STATES, *(_SPLIT_HEADS.get(name, name) for name in splits)], body, words=2)
-
-
-def _texts(numbers: Numbers) -> Texts:
-    rows = numbers["texts"]
-    studies = sum(part(numbers, "splits").values()) or 1
-    longest = max(row.get("third") or 0 for row in rows.values()) * 1.6 or 1
-    body = [
-        [kind, _box(row, longest), row.get("n"), _share((row.get("n") or 0) / studies), *_quartiles(row)]
-        for kind, row in rows.items()
-    ]
-    masked = (f"{mark} in {readable(count)} studies" for mark, count in part(numbers, "masked").items())
-    lengths = Table(["text", "words", "studies", "share", *_QUARTILES], body, words=2)
-    return Texts(numbers.get("with_text", 0), studies, lengths, ", ".join(masked))
 
 
 def _pixels(numbers: Numbers) -> Pixels | None:
@@ -164,12 +158,8 @@ def _pixels(numbers: Numbers) -> Pixels | None:
 def _quartiles(row: Numbers) -> list[str]:
     values = (row.get(key) for key in ("least", "first", "median", "third", "most"))
     return [
-        UNKNOWN
-        if not isinstance(value, (int, float))
-        else readable(int(value))
-        if float(value).is_integer()
-        else f"{value:.3f}"
-        for value in values
+        UNKNOWN if known is None else readable(int(known)) if known.is_integer() else f"{known:.3f}"
+        for known in map(number, values)
     ]
 
 

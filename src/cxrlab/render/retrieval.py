@@ -54,18 +54,8 @@ def retrieval(run: RunFolder, found: Mapping[str, Any]) -> Retrieval:
         for name, one in by_k.items()
     ]
     head = ["query", "what counts", "", "", "found", "interval", "chance", "blind", "queries"]
-    return Retrieval(
-        name=run.name,
-        recalls=Table(head, rows, words=4),
-        gallery=found.get("gallery"),
-        split=found.get("split"),
-        distinct_texts=found.get("distinct_texts"),
-        zero_shot=_zero_shot(run.result(ZERO_SHOT)),
-    )
-
-
-def _zero_shot(found: Mapping[str, Any]) -> ZeroShot | None:
-    rows = [
+    labels = run.result(ZERO_SHOT)
+    areas = [
         [
             name,
             Cell(bar=one.get("value") or 0.0),
@@ -75,17 +65,23 @@ def _zero_shot(found: Mapping[str, Any]) -> ZeroShot | None:
             one.get("negatives"),
         ]
         for kind in ("labels", "observations")
-        for name, one in part(found, kind).items()
+        for name, one in part(labels, kind).items()
     ]
-    if not rows:
-        return None
     means = [
         f"{figure(own)} over {readable(own['n'])} {kind}"
         for kind in ("labels", "observations")
-        if (own := part(found, f"mean_{kind}")).get("n")
+        if (own := part(labels, f"mean_{kind}")).get("n")
     ]
-    head = ["asked for", "", "AUROC", "interval", "with it", "without"]
-    return ZeroShot(found.get("sentences"), " and ".join(means) or UNKNOWN, Table(head, rows, words=2))
+    area_head = ["asked for", "", "AUROC", "interval", "with it", "without"]
+    zero_shot = ZeroShot(labels.get("sentences"), " and ".join(means) or UNKNOWN, Table(area_head, areas, words=2))
+    return Retrieval(
+        name=run.name,
+        recalls=Table(head, rows, words=4),
+        gallery=found.get("gallery"),
+        split=found.get("split"),
+        distinct_texts=found.get("distinct_texts"),
+        zero_shot=zero_shot if areas else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -422,7 +422,9 @@ def conditions(model: Audited, full: bool) -> Conditions | None:
         full: Whether every metric is also listed with its interval.
     """
     attacks, worst = part(model.found, "attacks"), part(model.found, "worst")
-    every = [(CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})]
+    every: list[tuple[str, Mapping[str, Any]]] = [
+        (CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})
+    ]
     every += [(name, part(attacks, name)) for name in ordered(attacks)]
     every += [(f"{WORST}@{size}", part(worst, size)) for size in by_radius(worst)]
     table = _condition_table(every)
@@ -548,7 +550,9 @@ def corruptions(model: Audited) -> Corruptions | None:
                 cells.append(Cell(figure(value), shade=shade))
             rows.append(cells)
         heat.append(Table([heading(metric), "clean", *sizes], rows, words=1))
-    every = [(CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})]
+    every: list[tuple[str, Mapping[str, Any]]] = [
+        (CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})
+    ]
     every += [(name, part(found, name)) for name in ordered(found)]
     table = _condition_table(every if found else [])
     return Corruptions(tuple(heat), table) if heat or table else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, headline_metrics, is_error_count
+from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics, is_error_count
 from cxrlab.core.records import ReportError, Span
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.components import (
@@ -83,7 +83,7 @@ def _score_table(scored: Scored, names: Sequence[str]) -> Table:
     for name in names:
         found = [(one["metrics"].get(name), one.get("floors") or {}) for _, one in scored]
         known = next(score for score, _ in found if score)
-        floors = [_best_floor(name, known, floor) for _, floor in found]
+        floors = [best_floor(name, str(known.get("direction")), floor) for _, floor in found]
         low, high = _scale([score for score, _ in found if score], [floor[1] for floor in floors if floor])
         cells = [Cell(f"{name} {ARROWS.get(known.get('direction'), '')}", css="name")]
         for (score, _), floor in zip(found, floors, strict=True):
@@ -117,14 +117,6 @@ def _scale(found: Sequence[Mapping[str, Any]], floors: Sequence[float] = ()) -> 
     return (low, high) if high > low else (low, low + 1)
 
 
-def _best_floor(
-    name: str, score: Mapping[str, Any], floors: Mapping[str, Mapping[str, float | None]]
-) -> tuple[str, float] | None:
-    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
-    sign = 1 if score.get("direction") == "higher" else -1
-    return max(known, key=lambda item: sign * item[1], default=None)
-
-
 # Image dependence ---------------------------------------------------------------------------------------------------
 
 
@@ -152,39 +144,32 @@ def image_dependence(runs: Runs) -> ImageDependence | None:
     tested, untested = [], []
     for run, found in _scored(runs):
         control = part(found, "controls", "image_dependence")
-        if control:
-            tested.append(_dependence(run.name, control))
-        else:
+        if not control:
             untested.append(run.name)
+            continue
+        metric, right = str(control.get("metric")), part(control, "right")
+        wrong = {kind: image for kind, image in part(control, "wrong").items() if image}
+        own = part(right, metric)
+        rows = [["right", _figure(own), Cell(scale=interval_bar(own, 0.0, 1.0)), "", ""]]
+        for kind, image in wrong.items():
+            value = part(image, "metrics").get(metric)
+            bar, gap = Cell(scale=interval_bar(own, 0.0, 1.0, number(value))), _figure(part(image, "difference"))
+            rows.append([kind, _figure(value), bar, gap, percent(image.get("unchanged"))])
+        others = [
+            [one, _figure(right[one]), *(_figure(part(image, "metrics").get(one)) for image in wrong.values())]
+            for one in right
+            if one != metric
+        ]
+        tested.append(
+            Dependence(
+                run.name,
+                {"looks": "here", "blind": "bad"}.get(str(control.get("verdict")), "later"),
+                str(control.get("sentence")),
+                Table(["image", metric, "", "right minus control", "same words"], rows, words=4),
+                Table(["metric", "right image", *wrong], others, words=2),
+            )
+        )
     return ImageDependence(tuple(tested), tuple(untested)) if tested else None
-
-
-def _dependence(name: str, found: Mapping[str, Any]) -> Dependence:
-    metric = str(found.get("metric"))
-    right = part(found, "right")
-    wrong = {kind: image for kind, image in part(found, "wrong").items() if image}
-    own = part(right, metric)
-
-    def scale(value: float | None) -> Cell:
-        return Cell(scale=interval_bar(own, 0.0, 1.0, value))
-
-    rows = [["right", _figure(own), scale(None), "", ""]]
-    for kind, image in wrong.items():
-        value = part(image, "metrics").get(metric)
-        gap = _figure(part(image, "difference"))
-        rows.append([kind, _figure(value), scale(number(value)), gap, percent(image.get("unchanged"))])
-    rest = [
-        [one, _figure(right[one]), *(_figure(part(image, "metrics").get(one)) for image in wrong.values())]
-        for one in right
-        if one != metric
-    ]
-    return Dependence(
-        name,
-        {"looks": "here", "blind": "bad"}.get(str(found.get("verdict")), "later"),
-        str(found.get("sentence")),
-        Table(["image", metric, "", "right minus control", "same words"], rows, words=4),
-        Table(["metric", "right image", *wrong], rest, words=2),
-    )
 
 
 def _figure(found: Any) -> Cell:
