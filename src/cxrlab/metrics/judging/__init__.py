@@ -47,37 +47,27 @@ def split_judge(name: str) -> tuple[str, str] | None:
 
 
 def judge_family(name: str, model: TextModel, *, prompt: Path | None = None, max_tokens: int | None = None) -> Judge:
-    """The family of metrics of a judge.
+    """The family of metrics of a judge such as `chexprompt:http://127.0.0.1:8000/v1#m`.
 
-    Args:
-        name: Such as `chexprompt:http://127.0.0.1:8000/v1#m`; what stands after the kind is what the metrics call the
-            model.
-        model: What is asked.
-        prompt: A YAML file with another wording; the built-in when None.
-        max_tokens: Longest answer; the judge's own when None.
+    `prompt` is a YAML file with another wording; `max_tokens` the longest answer, the judge's own when None.
     """
     from cxrlab.metrics.judging.prompts import load_prompt
 
-    kind, called = _known(name)
+    kind, called = _split_known(name)
     judge: type[Judge] = JUDGES.load(kind)
     return judge(model, called, load_prompt(judge.wording, judge.places, prompt), max_tokens)
 
 
 def judge_cards(name: str, *, prompt: Path | None = None) -> Sequence[Metric]:
-    """The cards of a judge's metrics; no model is needed.
-
-    Args:
-        name: As for `judge_family`.
-        prompt: As for `judge_family`.
-    """
+    """The cards of a judge's metrics; no model is needed."""
     from cxrlab.metrics.judging.prompts import load_prompt
 
-    kind, called = _known(name)
+    kind, called = _split_known(name)
     judge: type[Judge] = JUDGES.load(kind)
     return judge.cards(called, load_prompt(judge.wording, judge.places, prompt))
 
 
-def _known(name: str) -> tuple[str, str]:
+def _split_known(name: str) -> tuple[str, str]:
     found = split_judge(name)
     if found is None:
         raise UnknownName(
@@ -93,11 +83,11 @@ KINDS = (*JUDGES, PAIRWISE)
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """What judges by language models are told, and how long they may answer.
+    """Prompts of judges by language models, and the length of their answers.
 
     Args:
-        prompts: Other wordings, each as KIND=FILE (chexprompt=wording.yaml); the built-in ones when left out.
-        max_tokens: Longest answer, thoughts included; 1,024 for counts and 512 for grades and pairs when left out.
+        prompts: Other prompts, each as KIND=FILE (chexprompt=wording.yaml); the built-in ones when left out.
+        max_tokens: Longest answer, reasoning included; 1,024 for counts and 512 for grades and pairs when left out.
     """
 
     prompts: tuple[str, ...] = ()
@@ -106,16 +96,16 @@ class JudgeSettings:
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens={self.max_tokens} is not usable; give a whole number of at least 1.")
-        kinds = [_parts(entry)[0] for entry in self.prompts]
+        kinds = [_parse_prompt(entry)[0] for entry in self.prompts]
         if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
             raise ConfigError(f"prompts has two wordings for {twice}; give one.")
 
     def prompt(self, kind: str) -> Path | None:
         """The file with another wording for a kind of judge; None for the built-in."""
-        return dict(map(_parts, self.prompts)).get(kind)
+        return dict(map(_parse_prompt, self.prompts)).get(kind)
 
 
-def _parts(entry: str) -> tuple[str, Path]:
+def _parse_prompt(entry: str) -> tuple[str, Path]:
     kind, equals, file = (part.strip() for part in entry.partition("="))
     if kind not in KINDS or not equals or not file:
         raise ConfigError(

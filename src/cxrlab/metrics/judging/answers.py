@@ -1,4 +1,4 @@
-"""The part of a judge's answer that is its own: without reasoning, after its mark, without text copied from the reports."""
+"""The judge's own part of an answer: without reasoning, after its mark, without text copied from the reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Reading(StrEnum):
 MARK_WORD = "ANSWER"
 MARK_DIGITS = 12
 _GAP, _TRIES = 24, 50
-LONGEST = 200_000  # characters; no judge is allowed so many tokens
+LONGEST = 200_000  # characters, more than any limit of tokens allows
 
 _ANY_MARK = rf"(?<![a-z]){MARK_WORD}\W{{0,4}}[0-9a-f]{{{MARK_DIGITS}}}(?![0-9a-z])"
-# How models fence their thoughts: tags, [THINK], MedGemma's unused94 and 95, the channels of gpt-oss.
+# Delimiters of reasoning: tags, [THINK], MedGemma's unused94 and 95, the channels of gpt-oss.
 _TAGS = r"(?:think|thinking|thought|reasoning|analysis)"
 _OPENING = re.compile(
     rf"<{_TAGS}\b[^<>\n]{{0,40}}>|\[THINK\]|<unused94>|<\|begin_of_thought\|>|<\|channel\|>\s?analysis|◁think▷", re.I
@@ -53,9 +53,9 @@ class Answer:
     """A judge's answer and what it is about.
 
     Args:
-        text: As the model gave it.
-        mark: The sign that only this answer knows (12 hexadecimal digits); None where none was asked for.
-        reports: Texts that stood in the prompt as data; what the answer copies from them is not its own.
+        text: As generated.
+        mark: The mark of this question (12 hexadecimal digits); None where none was requested.
+        reports: The reports in the prompt; text copied from them is not the judge's own.
         cut: Whether the model stopped at its limit, so that the last number may lack digits.
     """
 
@@ -90,16 +90,13 @@ class Answer:
         return bool(wanted) and any(wanted in report for report in self.spaced_reports)
 
     def copied_in_order(self, parts: Sequence[str]) -> bool:
-        """Whether folded texts stand in one of the reports one after the other, with little between them."""
+        """Whether folded texts follow one another in one of the reports, with at most `_GAP` signs between two."""
         wanted = [part for part in map(spaced, parts) if part]
         return len(wanted) > 1 and any(_in_order(wanted, report) for report in self.spaced_reports)
 
 
 def _in_order(parts: Sequence[str], report: str) -> bool:
-    """Whether the parts follow one another with at most `_GAP` signs between two of them.
-
-    A wider gap would reach into the next list of the same report, and find there what this one has not.
-    """
+    """A wider gap than `_GAP` would reach into the next list of the same report."""
     at = -1
     for _ in range(_TRIES):
         at = report.find(parts[0], at + 1)
@@ -118,12 +115,7 @@ def _in_order(parts: Sequence[str], report: str) -> bool:
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of the answer in which the judge speaks for itself.
-
-    Args:
-        text: Folded.
-        marked: Whether it stands after the mark.
-    """
+    """A stretch of the judge's own words, folded, and whether it follows the mark."""
 
     text: str
     marked: bool
@@ -131,13 +123,13 @@ class Region:
 
 @dataclass(frozen=True)
 class AnswerRegions:
-    """Where to look for what the judge says.
+    """The regions of an answer.
 
     Args:
         regions: In the order in which they are to be tried.
-        problem: Why there is nowhere to look; None where there are regions.
+        problem: Why there are none; None where there are regions.
         refusal: Whether the answer reads like a refusal.
-        declined: Whether it says that it will not judge; zeros beside such words are none.
+        declined: Whether the judge declines to judge; zeros beside such words are not counts.
     """
 
     regions: tuple[Region, ...] = ()
@@ -158,7 +150,11 @@ def answer_regions(answer: Answer) -> AnswerRegions:
     spoken = _after_thinking(text, answer)
     if spoken is None:
         return AnswerRegions(problem="the answer ends while the judge is still thinking")
-    marks, mine = _marks(spoken, answer.mark)
+    # The question's own marks may stand without their word.
+    mark = re.escape(answer.mark) if answer.mark else ""
+    own = rf"(?P<own>(?<![0-9a-z])(?:{MARK_WORD}\W{{0,4}})?{mark}(?![0-9a-z]))|" if mark else "(?P<own>$^)|"
+    marks = list(re.finditer(own + _ANY_MARK, spoken, re.I))
+    mine = [place for place, found in enumerate(marks) if found["own"]]
     refusal = bool(_REFUSAL.search(spoken))
     declined = any(not answer.holds(found[0]) for found in _DECLINED.finditer(spoken))
     if mine:
@@ -168,25 +164,18 @@ def answer_regions(answer: Answer) -> AnswerRegions:
         return AnswerRegions(problem="the answer carries the mark of another question")
     else:
         after = [spoken]
-    regions = tuple(Region(_unbarred(_before_examples(part, answer)), bool(mine)) for part in after)
-    return AnswerRegions(regions, refusal=refusal, declined=declined)
-
-
-def _before_examples(text: str, answer: Answer) -> str:
-    """The text up to an example: what follows repeats the prompt, or is a question that the model asks itself."""
-    found = next((found for found in _EXAMPLE.finditer(text) if not answer.holds(found[0])), None)
-    return text[: found.start()] if found else text
-
-
-def _marks(text: str, mark: str | None) -> tuple[list[re.Match[str]], list[int]]:
-    """Every mark in a text, and which of them are the question's own; those may stand without their word."""
-    own = rf"(?P<own>(?<![0-9a-z])(?:{MARK_WORD}\W{{0,4}})?{re.escape(mark)}(?![0-9a-z]))|" if mark else "(?P<own>$^)|"
-    marks = list(re.finditer(own + _ANY_MARK, text, re.I))
-    return marks, [place for place, found in enumerate(marks) if found["own"]]
+    regions = []
+    for part in after:
+        # An example repeats the prompt, or is a question that the model asks itself.
+        example = next((found for found in _EXAMPLE.finditer(part) if not answer.holds(found[0])), None)
+        part = part[: example.start()] if example else part
+        # Quoted lines lose the bar that they begin with; rows of a table keep theirs.
+        regions.append(Region(_ONE_BAR.sub("", part), bool(mine)))
+    return AnswerRegions(tuple(regions), refusal=refusal, declined=declined)
 
 
 def _after_thinking(text: str, answer: Answer) -> str | None:
-    """What is said once the thinking is over; None where it never ends."""
+    """The text after the reasoning; None where the reasoning never ends."""
     while (opening := _OPENING.search(text)) and not any(sign.isalnum() for sign in text[: opening.start()]):
         closing = _CLOSING.search(text, opening.end())
         if closing is None:
@@ -196,9 +185,9 @@ def _after_thinking(text: str, answer: Answer) -> str | None:
     closing, opening = _last(_CLOSING, text, answer), _last(_OPENING, text, answer)
     marked = bool(answer.mark) and str(answer.mark).lower() in text.lower()
     if opening and (closing is None or closing.end() <= opening.start()):
-        before = text[: opening.start()]  # it begins to think again, with or without having answered
+        before = text[: opening.start()]  # more reasoning, with or without an answer before it
         return before if answer.mark and answer.mark.lower() in before.lower() else None
-    # Some templates open the thinking in the prompt.
+    # Some templates open the reasoning in the prompt.
     return text if closing is None or marked else text[closing.end() :]
 
 
@@ -209,12 +198,7 @@ def _last(tag: re.Pattern[str], text: str, answer: Answer) -> re.Match[str] | No
     return max(tag.finditer(text), key=lambda found: found.start(), default=None)
 
 
-def _unbarred(text: str) -> str:
-    """The text without the bars that quoted lines begin with; rows of a table keep theirs."""
-    return _ONE_BAR.sub("", text)
-
-
-# Letters of other scripts that print like Latin ones, and signs that stand for plain ones.
+# Letters of other scripts that look like Latin ones, and typographic signs for plain ones.
 _ALIKE = dict(
     zip(
         "АВЕЅІЈКМНОРСТХУѴԌԚԜаеіјорсухѕԁɡһԛԝѵΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχϲƒɑɩ",
@@ -232,20 +216,15 @@ _KEPT = {"\n": "\n", "\t": " "}
 
 
 class _Folding(dict[int, str]):
-    """Character → what it is folded to, worked out when first met; never in context, so that the time is bounded."""
+    """Character → its folded form, computed when first met; without context, so that the time is bounded."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = folded = "".join(_fold_one(sign) for sign in _decomposed(chr(code)))
+        sign = chr(code)
+        # A raised 2 after a 1 is a footnote, not a twelve.
+        raised = unicodedata.decomposition(sign).startswith(("<super>", "<sub>"))
+        decomposed = _PLAIN.get(sign) or (" " if raised else unicodedata.normalize("NFKD", sign))
+        self[code] = folded = "".join(map(_fold_one, decomposed))
         return folded
-
-
-def _decomposed(sign: str) -> str:
-    if sign in _PLAIN:
-        return _PLAIN[sign]
-    # A raised 2 after a 1 is a footnote, not a twelve.
-    if unicodedata.decomposition(sign).startswith(("<super>", "<sub>")):
-        return " "
-    return unicodedata.normalize("NFKD", sign)
 
 
 def _fold_one(sign: str) -> str:
@@ -285,16 +264,12 @@ NUMBER_WORDS = {
     )
 }
 _WORD = re.compile(r"(?<![a-z])(?:" + "|".join(sorted(NUMBER_WORDS, key=len, reverse=True)) + r")(?![a-z])")
-# A letter that is taken for a digit, in a report or in its copy, does not make it another text.
+# A letter that looks like a digit, in a report or in its copy, makes no other text.
 _DIGITS = str.maketrans({"o": "0", "l": "1", "i": "1"})
 
 
 def bare(text: str) -> str:
-    """Letters and digits of a folded text alone, in one case; what two texts are compared by.
-
-    Args:
-        text: As `fold` gives it.
-    """
+    """Only the letters and digits of a folded text, in lower case, to compare texts."""
     plain = _WORD.sub(lambda found: str(NUMBER_WORDS[found[0]]), text.casefold())
     return "".join(sign for sign in plain if sign.isalnum()).translate(_DIGITS)
 
@@ -304,10 +279,6 @@ _DIGIT_WORDS = {"o": "0", "l": "1", "i": "1", **{word: str(value) for word, valu
 
 
 def spaced(text: str) -> str:
-    """Words and numbers of a folded text in one case, each between single spaces; for short pieces such as `(A, 0)`.
-
-    Args:
-        text: As `fold` gives it.
-    """
+    """Words and numbers of a folded text in lower case between single spaces; for short pieces such as `(A, 0)`."""
     words = _TOKEN.findall(text.casefold())
     return f" {' '.join(_DIGIT_WORDS.get(word, word) for word in words)} " if words else ""

@@ -1,103 +1,156 @@
-"""Error counts in a judge's answer: which lists of counts are its own, and the counts below headings."""
+"""Error counts in a judge's answer: its own lists of counts, without those copied from a report."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.answers import Answer, AnswerRegions, Reading, Region, answer_regions
+from cxrlab.metrics.judging.answers import Answer, Reading, Region, answer_regions
 from cxrlab.metrics.judging.count_parts import (
     CELLS,
     KINDS,
     MATCHED,
     Cell,
     Count,
-    Found,
     Parsed,
-    Total,
     Unit,
     agrees,
     contradiction,
-    found_in,
+    describe_cell,
     lettered,
     named_kind,
     numbered_list,
-    own_units,
     read_count,
+    read_objects,
+    read_tables,
     stated_totals,
-    told,
     weight_of,
 )
-from cxrlab.metrics.judging.structured_counts import read_objects, read_tables
 
-MOST_UNITS = 60  # lists of counts in one answer; no judge that has understood the question writes more
+MOST_UNITS = 60  # lists of counts in one answer; a judge that has understood the question writes fewer
+
+
+@dataclass(frozen=True)
+class Found:
+    """A unit, and whether a report has it too."""
+
+    unit: Unit
+    copy: bool
 
 
 def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = True) -> Parsed:
-    """The twelve counts of an answer, and the matched findings where they were asked for.
+    """The twelve counts of an answer and, for GREEN, the `matched` findings.
 
-    An answer is looked for after the judge's mark, the last one first, else in the whole text. Lists that a report
-    holds too are copies and count only where the mark vouches for them. Lists that disagree fail.
-
-    Args:
-        answer: What the judge said, its mark and the reports that it was shown.
-        matched: Whether matched findings were asked for, as GREEN does.
-        fractions: Whether a count may be a fraction, as a mean over readers is.
+    The answer is the part after the judge's mark, the last mark first, else the whole text. Lists that a report holds
+    too are copies and count only right after the mark. Lists that disagree fail.
     """
     words = answer_regions(answer)
     if words.problem is not None:
         return Parsed(Reading.FAILED, reason=words.problem)
     reasons = []
     for region in words.regions:
-        units = _units(region.text, answer, fractions)
+        units = _read_units(region.text, answer, fractions)
         if len(units) > MOST_UNITS:
             return Parsed(Reading.FAILED, reason=f"the answer holds more than {MOST_UNITS} lists of counts")
-        found = found_in(units, region.text, answer)
-        if own := own_units(found, region.text, marked=region.marked) or _vouched(found, region):
+        found = [
+            Found(unit, answer.copied(region.text[unit.start : unit.end]) or answer.copied_in_order(unit.parts))
+            for unit in sorted(units, key=lambda unit: unit.start)
+            if unit.counts or unit.matched is not None
+        ]
+        if own := _own_units(found, region):
+            parsed = _merge(own, [problem for unit in units for problem in unit.problems], matched)
+            if parsed.status is Reading.FAILED:
+                return parsed
             totals = [*stated_totals(region.text, answer), *(total for unit in own for total in unit.totals)]
-            parsed = _merged(own, [problem for unit in units for problem in unit.problems], matched)
-            return _doubted(parsed, totals, words)
-        reasons.append(_why_nothing(found, units, words))
+            if wrong := contradiction(parsed.counts, totals):
+                return Parsed(Reading.FAILED, reason=f"the answer contradicts itself: {wrong}")
+            if words.declined and not any(parsed.counts.values()):
+                return Parsed(Reading.FAILED, reason="the judge refuses to answer, and its zeros count nothing")
+            return parsed
+        clash = next((unit.clash for unit in units if unit.clash), None)
+        problem = next((problem for unit in units for problem in unit.problems), None)
+        if found:
+            reasons.append("the only counts in the answer are a copy of what a report says")
+        elif clash:
+            reasons.append(f"the answer contradicts itself: {clash}")
+        elif words.refusal:
+            reasons.append("the judge refuses to answer")
+        elif problem:
+            reasons.append(f"no count could be read: {problem}")
+        else:
+            reasons.append("no counts by kind were found in the answer")
     return Parsed(Reading.FAILED, reason=reasons[0])
 
 
-def _vouched(found: Sequence[Found], region: Region) -> list[Unit]:
-    """Copies that are all that stands after the mark.
+def _read_units(text: str, answer: Answer, fractions: bool) -> list[Unit]:
+    """Every list of counts in a text; each reader sees the text without what the ones before it have read."""
+    units: list[Unit] = []
+    for read in (read_objects, read_tables):
+        found = read(text, fractions=fractions)
+        if len(found) > MOST_UNITS:
+            return found
+        for unit in found:
+            text = text[: unit.start] + "\n" * (unit.end - unit.start) + text[unit.end :]
+        units += found
+    return [*units, *read_sections(text, answer, fractions=fractions)]
 
-    What stands there alone the judge has chosen to say, also where a report would have it say the same. A copy among
-    other words is a quotation.
+
+def _own_units(found: Sequence[Found], region: Region) -> list[Unit]:
+    """The judge's own units: every unit that is no copy, and copies that belong to one.
+
+    What directly follows the mark is the judge's, even where a report says the same: else a report that guesses the
+    counts would have them ignored, and a later list would count. What an answer without a mark begins with may be
+    either, and must agree with the rest.
+
+    A list of zeros that a report has too may still be the judge's own. It is taken as such beside a list that no
+    report has, without a word or a quotation mark between them, if no list that is certainly the judge's counts the
+    same. Copies that are all the text after the mark are the judge's, too; a copy among other words is a quotation.
     """
-    rest, at = "", 0
-    for item in found:
-        rest, at = rest + region.text[at : item.unit.start], item.unit.end
-    alone = not any(sign.isalnum() for sign in rest + region.text[at:])
-    return [item.unit for item in found] if region.marked and alone else []
+    text = region.text
+    sure = frozenset().union(*(item.unit.about for item in found if not item.copy))
+    leading = [_leads(item.unit, found, text) and (region.marked or bool(item.unit.about & sure)) for item in found]
+    marked = [replace(item, copy=item.copy and not leads) for item, leads in zip(found, leading, strict=True)]
+    sure = sure.union(*(item.unit.about for item in marked if not item.copy))
+    own = [item.unit for item in marked if not item.copy]
+    for place, item in enumerate(marked):
+        if item.copy and not item.unit.about & sure:
+            beside = [other.unit for other in marked[max(0, place - 2) : place + 3] if not other.copy]
+            own += [item.unit] if any(_touch(item.unit, other, found, text) for other in beside) else []
+    every = [item.unit for item in found]
+    if not own and region.marked and not any(sign.isalnum() for sign in _gap(text, 0, len(text), every)):
+        return every
+    return own
 
 
-def _units(text: str, answer: Answer, fractions: bool) -> list[Unit]:
-    """Every list of counts in a text; what one reader has read is taken out before the next one looks."""
-    objects = read_objects(text, fractions=fractions)
-    if len(objects) > MOST_UNITS:
-        return objects
-    text = _without(text, objects)
-    tables = read_tables(text, fractions=fractions)
-    if len(tables) > MOST_UNITS:
-        return tables
-    text = _without(text, tables)
-    return [*objects, *tables, *read_sections(text, answer, fractions=fractions)]
+def _leads(unit: Unit, found: Sequence[Found], text: str) -> bool:
+    """Whether only units about other things stand before a unit, and no sign of a quotation."""
+    before = [item.unit for item in found if item.unit.start < unit.start]
+    return not any(other.about & unit.about for other in before) and not _has_words(_gap(text, 0, unit.start, before))
 
 
-def _without(text: str, units: Sequence[Unit]) -> str:
-    """The text with units blanked out, every other sign in its place."""
+def _touch(unit: Unit, other: Unit, found: Sequence[Found], text: str) -> bool:
+    """Whether only other units stand between two units."""
+    first, last = sorted((unit, other), key=lambda one: one.start)
+    between = [item.unit for item in found if first.end <= item.unit.start and item.unit.end <= last.start]
+    return not _has_words(_gap(text, first.end, last.start, between))
+
+
+def _gap(text: str, start: int, end: int, units: Sequence[Unit]) -> str:
+    """A stretch of text without these units."""
+    gap, at = "", start
     for unit in units:
-        text = text[: unit.start] + "\n" * (unit.end - unit.start) + text[unit.end :]
-    return text
+        gap, at = gap + text[at : unit.start], unit.end
+    return gap + text[at:end]
 
 
-def _merged(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Parsed:
+def _has_words(gap: str) -> bool:
+    return any(sign.isalnum() or sign in "\"'`>" for sign in gap)
+
+
+def _merge(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Parsed:
     counts: dict[Cell, float] = {}
     pairs: float | None = None
     for unit in units:
@@ -105,43 +158,20 @@ def _merged(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Pa
             return Parsed(Reading.FAILED, reason=f"the answer contradicts itself: {unit.clash}")
         for cell, value in unit.counts.items():
             if counts.setdefault(cell, value) != value:
-                return Parsed(Reading.FAILED, reason=f"two different answers compete: {told(cell)}")
+                return Parsed(Reading.FAILED, reason=f"two different answers compete: {describe_cell(cell)}")
         if unit.matched is not None:
             if pairs not in (None, unit.matched):
                 return Parsed(Reading.FAILED, reason="two different answers compete: matched findings")
             pairs = unit.matched
-    missing = [told(cell) for cell in CELLS if cell not in counts]
+    missing = [describe_cell(cell) for cell in CELLS if cell not in counts]
     missing += ["matched findings"] if matched and pairs is None else []
     ordered = {cell: counts[cell] for cell in CELLS if cell in counts}
     if not missing:
         return Parsed(Reading.PARSED, ordered, pairs)
     because = f" ({problems[0]})" if problems else ""
-    shown = "; ".join(missing[:3]) + ("; …" if len(missing) > 3 else "")
-    reason = f"{len(missing)} of {len(CELLS) + matched} counts are missing{because}: {shown}"
+    listed = "; ".join(missing[:3]) + ("; …" if len(missing) > 3 else "")
+    reason = f"{len(missing)} of {len(CELLS) + matched} counts are missing{because}: {listed}"
     return Parsed(Reading.PARTIAL if ordered or pairs is not None else Reading.FAILED, ordered, pairs, reason)
-
-
-def _doubted(parsed: Parsed, totals: Sequence[Total], words: AnswerRegions) -> Parsed:
-    """The same, or a failure where the answer states other totals, or refuses and leaves zeros behind."""
-    if parsed.status is Reading.FAILED:
-        return parsed
-    if wrong := contradiction(parsed.counts, totals):
-        return Parsed(Reading.FAILED, reason=f"the answer contradicts itself: {wrong}")
-    if words.declined and not any(parsed.counts.values()):
-        return Parsed(Reading.FAILED, reason="the judge refuses to answer, and its zeros count nothing")
-    return parsed
-
-
-def _why_nothing(found: Sequence[Found], units: Sequence[Unit], words: AnswerRegions) -> str:
-    if found:
-        return "the only counts in the answer are a copy of what a report says"
-    if clash := next((unit.clash for unit in units if unit.clash), None):
-        return f"the answer contradicts itself: {clash}"
-    if words.refusal:
-        return "the judge refuses to answer"
-    if problems := [problem for unit in units for problem in unit.problems]:
-        return f"no count could be read: {problems[0]}"
-    return "no counts by kind were found in the answer"
 
 
 MOST_HEADINGS = 500  # more than any reader of them accepts, and few enough to be quick
@@ -161,8 +191,8 @@ _OTHER = re.compile(
     r"|^\s?\[[a-z][^\]\n]{2,60}\]",
     re.I | re.M,
 )
-# A sentence that says that there is none, and nothing else. "No location errors", "No further errors" and "No errors of
-# kind A" leave the rest open, and so does whatever goes on after it.
+# A sentence that reports no errors, and nothing else. "No location errors", "No further errors" and "No errors of kind
+# A" leave the rest open, and so does any text after it.
 _HOW = (
     "were was are is have been found identified noted present detected made observed seen here between in by of the "
     "this candidate generated reference report reports two and when compared to with"
@@ -185,13 +215,13 @@ _YET = re.compile(
 )
 # A number between a heading and its list: "SIGNIFICANT: 2 [(A, 1), …".
 _SUM = re.compile(r"[^\w-]{0,8}(\d{1,4}(?:\.\d{1,4})?)[^\w-]{0,8}")
-# What a heading may follow within a line; prose ("granuloma, clinically significant: no") looks like one after a comma.
+# What a heading may follow within a line; after a comma it may be prose ("granuloma, clinically significant: no").
 _ENDS = (".", ";", ":", "]", "}", "{", "[", "(", ">", "|", '"', "'", "*", "-", "],", "),", "},")
 
 
 @dataclass(frozen=True)
 class Heading:
-    """Where a section begins, and what it is about."""
+    """A heading and the weight, or matched findings, that it is about."""
 
     start: int
     end: int
@@ -200,14 +230,8 @@ class Heading:
 
 
 def read_sections(text: str, answer: Answer, *, fractions: bool) -> list[Unit]:
-    """One unit a heading; those under which nothing could be read say so.
-
-    Args:
-        text: A region of an answer.
-        answer: Whose region it is.
-        fractions: Whether a count may be a fraction.
-    """
-    headings = _headings(text, answer)[:MOST_HEADINGS]
+    """One unit per heading in a region of an answer; where nothing could be read, the unit has a problem."""
+    headings = _find_headings(text, answer)[:MOST_HEADINGS]
     stops = sorted({heading.start for heading in headings} | {found.start() for found in _OTHER.finditer(text)})
     units = []
     for heading in headings:
@@ -216,16 +240,17 @@ def read_sections(text: str, answer: Answer, *, fractions: bool) -> list[Unit]:
         body = text[heading.end : stop]
         ends_answer = stop == len(text) and (answer.cut or text.count("{") > text.count("}"))
         if heading.about == MATCHED:
-            units.append(_matched(text, heading, body, ends_answer))
+            units.append(_read_matched(text, heading, body, ends_answer))
         else:
             entries = read_entries(body, answer, fractions=fractions, ends_answer=ends_answer)
-            unit = _unit(text, heading, entries) if entries else _zeros(text, heading, body)
-            strange = strange_kind(text[unit.start : min(stop, unit.end + 40)])
-            units.append(replace(unit, clash=f"a count for the unknown kind {strange}") if strange else unit)
+            unit = _unit_of_entries(text, heading, entries) if entries else _read_zeros(text, heading, body)
+            # A letter that is none of the six but has a count, as in `(G, 1)`.
+            unknown = _UNKNOWN_KIND.search(text[unit.start : min(stop, unit.end + 40)])
+            units.append(replace(unit, clash=f"a count for the unknown kind {unknown[1].upper()}") if unknown else unit)
     return units
 
 
-def _headings(text: str, answer: Answer) -> list[Heading]:
+def _find_headings(text: str, answer: Answer) -> list[Heading]:
     found = []
     for core in _CORE.finditer(text):
         after = _AFTER.match(text, core.end())
@@ -239,24 +264,17 @@ def _headings(text: str, answer: Answer) -> list[Heading]:
         if about is None or text[start - 1 : start].isalpha() or (about == MATCHED and start < core.start()):
             continue  # "unmatched", "not matched"
         within = after["line"] is None and (after["by"] or lead.rstrip().endswith(_ENDS))
-        if not begins_line and (not within or _quoted(lead, text[start : after.end() + 20], answer)):
+        # Within a line, a heading in open quotation marks that a report has too is a quotation.
+        quoted = lead.count('"') % 2 == 1 and answer.copied(text[start : after.end() + 20])
+        if not begins_line and (not within or quoted):
             continue
         own_line = after["colon"] and text[after.end() : after.end() + 2].strip(" ")[:1] == "\n"
-        titled = begins_line and not after["by"] and (own_line or "]" in after["close"] or _opens(lead))
+        titled = begins_line and not after["by"] and (own_line or "]" in after["close"] or set(lead) & set("[*#"))
         found.append(Heading(start, after.end(), about, bool(titled)))
     return found
 
 
-def _quoted(lead: str, heading: str, answer: Answer) -> bool:
-    """Whether a heading within a line stands in quotation marks that were not closed before it, and in a report."""
-    return lead.count('"') % 2 == 1 and answer.copied(heading)
-
-
-def _opens(lead: str) -> bool:
-    return any(sign in lead for sign in "[*#")
-
-
-def _unit(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
+def _unit_of_entries(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
     counts: dict[Cell, float] = {}
     problems: list[tuple[Cell, str]] = []
     clash = None
@@ -265,10 +283,10 @@ def _unit(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
         if entry.count.value is None:
             problems.append((cell, entry.count.problem))
         elif counts.setdefault(cell, entry.count.value) != entry.count.value:
-            clash = f"two different counts for {told(cell)}"
+            clash = f"two different counts for {describe_cell(cell)}"
     for cell, problem in problems:
         if cell in counts and problem != "no number":
-            clash = f"a count and {problem} for {told(cell)}"
+            clash = f"a count and {problem} for {describe_cell(cell)}"
     listed = [entry for entry in entries if not entry.stray] or list(entries)
     ahead = _SUM.fullmatch(text, heading.end, heading.end + min(entry.start for entry in entries))
     return Unit(
@@ -276,7 +294,7 @@ def _unit(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
         end=_end_of_line(text, heading.end + listed[-1].end),
         about=frozenset((heading.about,)),
         counts=counts,
-        problems=tuple(f"{problem} for {told(cell)}" for cell, problem in problems if cell not in counts),
+        problems=tuple(f"{problem} for {describe_cell(cell)}" for cell, problem in problems if cell not in counts),
         parts=(text[heading.start : heading.end], *(entry.text for entry in listed)),
         clash=clash,
         totals=((heading.about, float(ahead[1])),) if ahead else (),
@@ -292,13 +310,13 @@ def _end_of_line(text: str, end: int) -> int:
 
 
 def _zero_end(heading: Heading, body: str, pattern: re.Pattern[str]) -> int | None:
-    """Where a sentence ends that says that there is none; None where there is none, or where more is said."""
+    """Where a sentence that reports none ends; None without one, or where it is taken back."""
     found = pattern.match(body) if heading.titled else None
     return found.end() if found and not _YET.search(body, found.end()) else None
 
 
-def _zeros(text: str, heading: Heading, body: str) -> Unit:
-    """No errors, where a section says so in words; else nothing that could be read."""
+def _read_zeros(text: str, heading: Heading, body: str) -> Unit:
+    """Zeros where a section says in words that there are no errors; else a problem."""
     about, after = frozenset((heading.about,)), _zero_end(heading, body, _ZERO)
     if after is None:
         return Unit(heading.start, heading.end, about, problems=(f"no count by kind of {heading.about} errors",))
@@ -307,7 +325,7 @@ def _zeros(text: str, heading: Heading, body: str) -> Unit:
     return Unit(heading.start, end, about, counts, parts=(text[heading.start : end],))
 
 
-def _matched(text: str, heading: Heading, body: str, ends_answer: bool) -> Unit:
+def _read_matched(text: str, heading: Heading, body: str, ends_answer: bool) -> Unit:
     count = read_count(body, fractions=False, sentences=False)
     about = frozenset((MATCHED,))
     value, end, problem = count.value, count.end, count.problem
@@ -324,11 +342,11 @@ def _matched(text: str, heading: Heading, body: str, ends_answer: bool) -> Unit:
     return Unit(heading.start, _end_of_line(text, stop), about, matched=value, parts=parts)
 
 
-MOST_ENTRIES = 200  # counts under one heading; a list that is longer is none
+MOST_ENTRIES = 200  # counts under one heading; a longer list is not read
 _DESCRIPTION = 300  # characters between a label and its count, at most
 
 _PAIR = re.compile(r"\(\s{0,2}[\"']?([a-f])[\"']?\s{0,2}[,:=]\s{0,2}([^()\n,]{1,40})\s{0,2}\)", re.I)
-_STRANGE = re.compile(r"\(\s{0,2}[\"']?([g-z])[\"']?\s{0,2},\s{0,2}[\"']?\d", re.I)
+_UNKNOWN_KIND = re.compile(r"\(\s{0,2}[\"']?([g-z])[\"']?\s{0,2},\s{0,2}[\"']?\d", re.I)
 _OPEN_PAIR = re.compile(r"\(\s{0,2}[\"']?[a-f][\"']?\s{0,2}[,:=]", re.I)
 _BRACKETED = re.compile(r"\(([a-f])\)", re.I)
 _LINE = re.compile(
@@ -354,16 +372,7 @@ _COUNT_IN_BRACKETS = re.compile(r"[^:\n]{3,200}?\((\d{1,3}|[a-z]{3,9})\)\s{0,2}(
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind with what stands for its count.
-
-    Args:
-        kind: Which kind.
-        count: What was read.
-        text: The entry as it stands there, from its label to its count.
-        start: Where the label begins in the body.
-        end: Where the count ends, or where reading stopped.
-        stray: Whether it stands apart from the list, after other words.
-    """
+    """A kind with its count, from label to count in the body; a stray one stands after other words."""
 
     kind: ErrorKind
     count: Count
@@ -374,37 +383,38 @@ class Entry:
 
 
 def read_entries(body: str, answer: Answer, *, fractions: bool, ends_answer: bool) -> list[Entry]:
-    """Entries of a section in the style that it is written in; empty where it has none.
+    """Entries of a section, folded, in the style that it is written in; empty where it has none.
 
-    Args:
-        body: Folded text after the heading.
-        answer: Whose reports tell what is a copy.
-        fractions: Whether a count may be a fraction.
-        ends_answer: Whether the answer was cut off where this body ends, so that its last number may lack digits.
+    With `ends_answer` the answer was cut off where this body ends, so that its last number may lack digits.
     """
-    pairs = _pairs(body, fractions)
+    pairs = _read_pairs(body, fractions)
     if not pairs and _OPEN_PAIR.search(body):
-        return []  # pairs of which none is whole: the letters are labels of nothing
-    styles = [pairs, _six(body, fractions), _names(body, fractions, ends_answer)]
-    styles[2:2] = [_labelled(body, style, fractions, ends_answer) for style in _STYLES]
-    entries = max(styles, key=lambda style: _weight(style, answer))
+        return []  # pairs of which none is whole: the letters label nothing
+    styles = [pairs, _read_six(body, fractions), _read_names(body, fractions, ends_answer)]
+    for pattern, must_be_named in _STYLES:
+        labels = list(pattern.finditer(body))
+        stops = [*(label.start() for label in labels[1:]), len(body)]
+        entries = [
+            _read_labelled(body, label, stop, fractions, must_be_named, ends_answer)
+            for label, stop in zip(labels, stops[: len(labels)], strict=True)
+        ]
+        styles.insert(-1, entries)
+
+    def weight(entries: Sequence[Entry]) -> tuple[int, int]:
+        own = {entry.kind for entry in entries if not answer.holds(entry.text)}
+        return (len(own), len({entry.kind for entry in entries})) if len(entries) <= MOST_ENTRIES else (0, 0)
+
+    # The style with the most kinds that no report has in these words, then the most kinds.
+    best = max(styles, key=weight)
     # A pair beside a list in another style is a second opinion, unless a report has it.
-    further = [replace(pair, stray=True) for pair in pairs if entries is not pairs and not answer.holds(pair.text)]
-    return _without_copies([*entries, *further], body, answer)
+    further = [replace(pair, stray=True) for pair in pairs if best is not pairs and not answer.holds(pair.text)]
+    return _drop_copies([*best, *further], body, answer)
 
 
-def _weight(entries: Sequence[Entry], answer: Answer) -> tuple[int, int]:
-    """How much a style tells: kinds that no report has in these words, then kinds."""
-    if len(entries) > MOST_ENTRIES:
-        return 0, 0
-    own = {entry.kind for entry in entries if not answer.holds(entry.text)}
-    return len(own), len({entry.kind for entry in entries})
+def _drop_copies(entries: Sequence[Entry], body: str, answer: Answer) -> list[Entry]:
+    """The entries without quotations of a report: repeated, with another count, and in a report's words.
 
-
-def _without_copies(entries: Sequence[Entry], body: str, answer: Answer) -> list[Entry]:
-    """The entries without those that quote a report: told again, otherwise than before, and in a report's words.
-
-    Where the list begins right after its heading, what is told first is the judge's, whatever the reports hold.
+    Where the list begins right after its heading, the first count of a kind is the judge's, whatever the reports hold.
     """
     if len(entries) > MOST_ENTRIES or not entries:
         return []
@@ -420,84 +430,66 @@ def _without_copies(entries: Sequence[Entry], body: str, answer: Answer) -> list
     return kept
 
 
-def strange_kind(body: str) -> str | None:
-    """A letter that is none of the six but has a count, as in `(G, 1)`; None where there is none."""
-    found = _STRANGE.search(body)
-    return found[1].upper() if found else None
-
-
-def _pairs(body: str, fractions: bool) -> list[Entry]:
+def _read_pairs(body: str, fractions: bool) -> list[Entry]:
     """The pairs that follow one another, and those that stand apart further down."""
     entries: list[Entry] = []
     stray = False
     for found in _PAIR.finditer(body):
         gap = body[entries[-1].end : found.start()] if entries else ""
         stray = stray or any(sign.isalnum() for sign in gap)
-        count = _whole(found[2], fractions)
+        count = _count_alone(found[2], fractions)
         entries.append(Entry(lettered(found[1]), count, found[0], found.start(), found.end(), stray))
     return entries
 
 
-def _whole(text: str, fractions: bool) -> Count:
-    """A count that has its place to itself."""
+def _count_alone(text: str, fractions: bool) -> Count:
+    """A count with nothing beside it."""
     count = read_count(text, fractions=fractions)
     rest = text[count.end :].strip(" \"'*_`")
     return Count(None, "more than a number") if count.value is not None and rest else count
 
 
-def _six(body: str, fractions: bool) -> list[Entry]:
-    """Six numbers in brackets, in the published order; another number of them is no answer."""
+def _read_six(body: str, fractions: bool) -> list[Entry]:
+    """Six numbers in brackets, in the published order; more or fewer are no answer."""
     found = _SIX.match(body)
     if not found:
         return []
-    counts = [_whole(part, fractions) for part in found[1].split(",")]
+    counts = [_count_alone(part, fractions) for part in found[1].split(",")]
     if len(counts) != len(KINDS):
         return []
     return [Entry(kind, count, found[0], 0, found.end()) for kind, count in zip(KINDS, counts, strict=True)]
 
 
-_Label = tuple[str, int, int]  # sign, start, end
-_Check = Callable[[ErrorKind, str], bool]
-
-
-def _loosely(kind: ErrorKind, name: str) -> bool:
-    return agrees(kind, name)
-
-
-def _strictly(kind: ErrorKind, name: str) -> bool:
-    # A numbered list of single errors looks the same; only the name tells that the number is a kind.
-    return agrees(kind, name, named=True)
-
-
-_STYLES: Sequence[tuple[re.Pattern[str], _Check]] = (
-    (_BRACKETED, _loosely),
-    (_LINE, _loosely),
-    (_INLINE, _loosely),
-    (_NUMBERED_BRACKET, _strictly),
-    (_NUMBERED, _strictly),
+# Pattern of a label, and whether the name beside it must be that of its kind: a numbered list of single errors looks the
+# same as a list by kind.
+_STYLES: Sequence[tuple[re.Pattern[str], bool]] = (
+    (_BRACKETED, False),
+    (_LINE, False),
+    (_INLINE, False),
+    (_NUMBERED_BRACKET, True),
+    (_NUMBERED, True),
 )
 
 
-def _labelled(body: str, style: tuple[re.Pattern[str], _Check], fractions: bool, ends_answer: bool) -> list[Entry]:
-    pattern, check = style
-    labels = [(found[1], found.start(), found.end()) for found in pattern.finditer(body)]
-    stops = [start for _, start, _ in labels[1:]] + [len(body)]
-    listed = zip(labels, stops[: len(labels)], strict=True)
-    return [_entry(body, label, stop, fractions, check, ends_answer) for label, stop in listed]
-
-
-def _entry(body: str, label: _Label, stop: int, fractions: bool, check: _Check, ends_answer: bool) -> Entry:
-    sign, start, after = label
+def _read_labelled(
+    body: str, label: re.Match[str], stop: int, fractions: bool, must_be_named: bool, ends_answer: bool
+) -> Entry:
+    sign, start, after = label[1], label.start(), label.end()
     kind = lettered(sign)
     chunk = body[after : min(stop, after + 4 * _DESCRIPTION)]
-    name, at = _named_part(chunk, fractions)
+    name, at = _split_name(chunk, fractions)
     count = read_count(chunk[at:], fractions=fractions) if at is not None else Count(None, "no number")
-    where = at or 0
+    where, before = at or 0, body[max(0, start - 30) : start]
+    problem = None
     if count.value is not None and numbered_list(count.value, chunk[where + count.end :]):
-        count = Count(None, "a numbered list instead of a count")
-    if count.value is not None and not check(kind, name):
-        count = Count(None, f"'{sign}' is called '{name.strip()[:40]}'")
-    if count.value is not None and (problem := _not_alone(body[max(0, start - 30) : start])):
+        problem = "a numbered list instead of a count"
+    elif not agrees(kind, name, named=must_be_named):
+        problem = f"'{sign}' is called '{name.strip()[:40]}'"
+    elif _SHARED.search(before):
+        problem = "one count for several kinds"
+    elif _MENTIONED.search(before):
+        problem = "a kind that is mentioned only"
+    if count.value is not None and problem:
         count = Count(None, problem)
     end = after + where + count.end
     if ends_answer and count.value is not None and end >= len(body):
@@ -505,15 +497,8 @@ def _entry(body: str, label: _Label, stop: int, fractions: bool, check: _Check, 
     return Entry(kind, count, body[start:end], start, end)
 
 
-def _not_alone(before: str) -> str | None:
-    """Why a label has no count to itself, told by the words before it; None where it has."""
-    if _SHARED.search(before):
-        return "one count for several kinds"
-    return "a kind that is mentioned only" if _MENTIONED.search(before) else None
-
-
-def _named_part(chunk: str, fractions: bool) -> tuple[str, int | None]:
-    """The description after a label, and where its count should begin; None where nothing marks that place."""
+def _split_name(chunk: str, fractions: bool) -> tuple[str, int | None]:
+    """The description after a label, and where its count begins; None where nothing marks that place."""
     head = chunk[:_DESCRIPTION]
     lead = _LEAD.match(head)
     at = lead.end() if lead else 0
@@ -526,8 +511,8 @@ def _named_part(chunk: str, fractions: bool) -> tuple[str, int | None]:
     return head, None
 
 
-def _names(body: str, fractions: bool, ends_answer: bool) -> list[Entry]:
-    """`false_positive_finding: 1`, for names that mean one kind."""
+def _read_names(body: str, fractions: bool, ends_answer: bool) -> list[Entry]:
+    """`false_positive_finding: 1`, for names of one kind."""
     entries = []
     for found in _NAMED.finditer(body):
         kind = named_kind(found[1])

@@ -1,4 +1,4 @@
-"""Judges: metrics whose values a language model gives, and a judge that compares two reports."""
+"""Judges: metrics computed by a language model, and a judge that compares two reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.protocols import REFUSED, Generated, TextModel
 from cxrlab.metrics.finding_scores import green_score
 from cxrlab.metrics.judging.answers import Answer, Reading
-from cxrlab.metrics.judging.count_parts import CELLS, SIGNIFICANT, Parsed, told
+from cxrlab.metrics.judging.count_parts import CELLS, SIGNIFICANT, Parsed, describe_cell
 from cxrlab.metrics.judging.counts import parse_counts
 from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
 from cxrlab.metrics.judging.verdicts import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
@@ -35,26 +35,26 @@ class Judged:
     """One pair after judging.
 
     Args:
-        status: What became of the answer.
+        status: How much of the answer could be read.
         reason: Why it is not whole; None where it is.
         values: The metrics' values in the order of the cards; not-a-number where there is none.
-        told: What else the answer tells, for the record.
+        details: What else the answer contains, for the record.
         answer: The model's own words; None where nothing was asked.
     """
 
     status: Reading
     reason: str | None
     values: tuple[float, ...]
-    told: Mapping[str, Any]
+    details: Mapping[str, Any]
     answer: str | None
 
 
 class Judge(ABC):
-    """A family of metrics whose values a language model gives.
+    """A family of metrics computed by a language model.
 
     Args:
-        model: What is asked.
-        name: What the metrics call the model; its own name when None.
+        model: The language model.
+        name: Its name in the metrics; its own when None.
         prompt: The wording; the built-in when None.
         max_tokens: Longest answer; the class's own when None.
     """
@@ -82,28 +82,23 @@ class Judge(ABC):
 
     @abstractmethod
     def read(self, answer: Answer, silent: bool) -> Judged:
-        """One answer as values.
-
-        Args:
-            answer: What the model said, with its mark and the reports that it was shown.
-            silent: Whether the candidate has no word.
-        """
+        """One answer as values; `silent` where the candidate has no word."""
 
     @final
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a metric; the model is asked once a batch, however often this is called."""
+        """One tally per metric; the model is asked once per batch, however often this is called."""
         rows = np.array([judged.values for judged in self.judged(batch)], dtype=np.float64)
         return [mean_tally(metric, rows[:, column]) for column, metric in enumerate(self.metrics)]
 
     @final
     def evidence(self, batch: Batch) -> list[Mapping[str, Any]]:
-        """One plain record a pair: what became of the question, what was read and what was said."""
+        """One record per pair: status, what was read, and the answer."""
         return [
             {
                 "id": pair.id,
                 "status": judged.status.value,
                 "reason": judged.reason,
-                **judged.told,
+                **judged.details,
                 "answer": judged.answer,
             }
             for pair, judged in zip(batch.pairs, self.judged(batch), strict=True)
@@ -111,13 +106,13 @@ class Judge(ABC):
 
     @final
     def judged(self, batch: Batch) -> list[Judged]:
-        """Every pair of a batch; asked when first wanted, and kept while the batch lives."""
+        """Every pair of a batch; asked on first use, and cached while the batch lives."""
         if batch not in self._judged:
             self._judged[batch] = self._judge(batch.pairs)
         return self._judged[batch]
 
     def why_not(self, pair: Pair) -> str | None:
-        """Why a pair is not to be asked about; None where it is. A candidate without a word is a report that fails."""
+        """Why a pair is not judged; None where it is, also for a candidate without a word."""
         if pair.reference is None or (REFERENCE in self.places and wordless(pair.reference)):
             return "there is no reference" if pair.reference is None else "the reference has no word"
         return "there is no candidate" if pair.candidate is None else None
@@ -125,7 +120,10 @@ class Judge(ABC):
     def _judge(self, pairs: Sequence[Pair]) -> list[Judged]:
         reasons = [self.why_not(pair) for pair in pairs]
         asked = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
-        questions = [self.prompt.ask(self._shown(pair)) for pair in asked]
+        questions = []
+        for pair in asked:
+            texts = {REFERENCE: pair.reference or "", CANDIDATE: pair.candidate or ""}
+            questions.append(self.prompt.ask({place: texts[place] for place in self.places}))
         answers = iter(ask(self.model, questions, self.max_tokens))
         found = []
         nothing = tuple(float("nan") for _ in self.metrics)
@@ -140,45 +138,35 @@ class Judge(ABC):
                 found.append(self.read(answer, wordless(pair.candidate or "")))
         return found
 
-    def _shown(self, pair: Pair) -> dict[str, str]:
-        texts = {REFERENCE: pair.reference or "", CANDIDATE: pair.candidate or ""}
-        return {place: texts[place] for place in self.places}
-
 
 def refused(given: Generated) -> bool:
-    """Whether an answer is no answer but a refusal, as far as the model or its server says so itself."""
+    """Whether the model or its server marks the answer as a refusal."""
     return given.extra.get(REFUSED) is True or bool(given.extra.get("refusal"))
 
 
 def ask(model: TextModel, questions: Sequence[Question], max_tokens: int) -> list[tuple[Answer, Generated]]:
-    """The answer to each question, in order; a question that occurs twice is asked once.
-
-    Args:
-        model: What is asked.
-        questions: Any number.
-        max_tokens: Longest answer.
-    """
+    """The answer to each question, in order; a question that occurs twice is asked once."""
     prompts = list(dict.fromkeys(question.prompt for question in questions))
     given = model.complete(prompts, max_tokens=max_tokens) if prompts else []
     if len(given) != len(prompts):
         raise RunError(f"{model.name} gave {len(given)} answers to {len(prompts)} prompts; use another model.")
     answers = dict(zip(prompts, given, strict=True))
-    return [(_answer(question, answers[question.prompt]), answers[question.prompt]) for question in questions]
-
-
-def _answer(question: Question, given: Generated) -> Answer:
-    cut = given.extra.get("truncated") is True or given.extra.get("finish_reason") == "length"
-    return Answer(given.text, question.mark, question.reports, cut)
+    found = []
+    for question in questions:
+        answer = answers[question.prompt]
+        cut = answer.extra.get("truncated") is True or answer.extra.get("finish_reason") == "length"
+        found.append((Answer(answer.text, question.mark, question.reports, cut), answer))
+    return found
 
 
 _SIGNIFICANT = tuple(cell for cell in CELLS if cell[0] == SIGNIFICANT)
 
 
 class ChexPrompt(Judge):
-    """Errors a report: all, the significant ones, and each of the twelve counts.
+    """Errors per report: all, the significant ones, and each of the twelve counts.
 
-    A total has no value where one of its counts is missing. A candidate without a word is asked about like any other:
-    what the reference states is missing from it.
+    A total has no value where one of its counts is missing. A candidate without a word is judged like any other: all
+    findings of the reference are missing from it.
     """
 
     wording: ClassVar[str] = "chexprompt"
@@ -186,7 +174,7 @@ class ChexPrompt(Judge):
 
     @classmethod
     def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
-        """Total, significant, and the twelve cells."""
+        """See `Judge`."""
         conventions = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
 
         def card(part: str, about: str) -> Metric:
@@ -196,17 +184,13 @@ class ChexPrompt(Judge):
         return (
             card("", "errors a report, as a language model counts them"),
             card(".significant", "errors a report that are likely to change what is done, as a language model counts"),
-            *(card(f".{kind.value}.{weight}", f"{told((weight, kind))}, a report") for weight, kind in CELLS),
+            *(card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, a report") for weight, kind in CELLS),
         )
 
     def read(self, answer: Answer, silent: bool) -> Judged:
-        """The counts of one answer; see `Judge`."""
+        """See `Judge`."""
         parsed = parse_counts(answer)
-        values = (
-            parsed.total(),
-            parsed.total(_SIGNIFICANT),
-            *(parsed.counts.get(cell) for cell in CELLS),
-        )
+        values = (parsed.total(), parsed.total(_SIGNIFICANT), *(parsed.counts.get(cell) for cell in CELLS))
         numbers = tuple(math.nan if value is None else value for value in values)
         record = {"counts": parsed.plain(), "score": parsed.total()}
         return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
@@ -215,20 +199,20 @@ class ChexPrompt(Judge):
 def green_value(parsed: Parsed) -> float | None:
     """GREEN's score of an answer; None where a count that it needs is missing.
 
-    As `green:rules` has it, nothing to match and nothing wrong is 1, not the published 0: two normal reports agree.
+    As in `green:rules`, nothing to match and nothing wrong is 1, not the published 0: two normal reports agree.
     """
     wrong = parsed.total(_SIGNIFICANT)
     if wrong is None or parsed.matched is None:
         return None
-    # Both are whole numbers: a fraction is no count of findings, and the parser has refused it.
+    # Both are whole numbers: the parser refuses fractions of findings.
     matched, errors = int(parsed.matched), int(wrong)
     return green_score(matched, [errors]) if matched or errors else 1.0
 
 
 class GreenJudge(Judge):
-    """GREEN's score, and the significant errors and matched findings that it is made of.
+    """GREEN's score, and its significant errors and matched findings.
 
-    A candidate without a word scores 0 at most, whatever the answer: silence is not a normal report.
+    A candidate without a word scores 0 at most, whatever the answer: an empty report is not a normal one.
     """
 
     wording: ClassVar[str] = "green"
@@ -236,42 +220,21 @@ class GreenJudge(Judge):
 
     @classmethod
     def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
-        """Score, significant errors, matched findings."""
-        asked = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
-        formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **asked}
+        """See `Judge`."""
+        counts = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
+        formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **counts}
+        score = "matched findings against significant errors, as a language model counts them"
+        significant = "significant errors a report, from the same answer"
+        matched = "findings a report that both reports have, from the same answer"
         endless = (0.0, math.inf)
         return (
-            Metric(
-                f"green:{model}",
-                "higher",
-                (0.0, 1.0),
-                None,
-                UNDEFINED,
-                formula,
-                "matched findings against significant errors, as a language model counts them",
-            ),
-            Metric(
-                f"green.significant:{model}",
-                "lower",
-                endless,
-                None,
-                UNDEFINED,
-                asked,
-                "significant errors a report, from the same answer",
-            ),
-            Metric(
-                f"green.matched:{model}",
-                "higher",
-                endless,
-                None,
-                UNDEFINED,
-                asked,
-                "findings a report that both reports have, from the same answer",
-            ),
+            Metric(f"green:{model}", "higher", (0.0, 1.0), None, UNDEFINED, formula, score),
+            Metric(f"green.significant:{model}", "lower", endless, None, UNDEFINED, counts, significant),
+            Metric(f"green.matched:{model}", "higher", endless, None, UNDEFINED, counts, matched),
         )
 
     def read(self, answer: Answer, silent: bool) -> Judged:
-        """Score and counts of one answer; see `Judge`."""
+        """See `Judge`."""
         parsed = parse_counts(answer, matched=True, fractions=False)
         score = green_value(parsed)
         score = min(0.0, score) if silent and score is not None else score
@@ -285,7 +248,7 @@ LOW, HIGH = 1, 5
 
 
 class Grade(Judge):
-    """The grade of a report by itself; it says how a report reads, not whether it is right.
+    """The grade of a report by itself: how it reads, not whether it is right.
 
     A candidate without a word has the lowest grade, whatever the answer.
     """
@@ -298,7 +261,7 @@ class Grade(Judge):
 
     @classmethod
     def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
-        """The grade."""
+        """See `Judge`."""
         conventions = {
             "scale": f"{LOW}-{HIGH}",
             "shown": "+".join(cls.places),
@@ -310,7 +273,7 @@ class Grade(Judge):
         return (Metric(name, "higher", (float(LOW), float(HIGH)), None, UNDEFINED, conventions, cls.about),)
 
     def read(self, answer: Answer, silent: bool) -> Judged:
-        """The grade of one answer; see `Judge`."""
+        """See `Judge`."""
         parsed = parse_grade(answer, LOW, HIGH)
         value = float(LOW) if silent and parsed.value is not None else parsed.value
         number = math.nan if value is None else value
@@ -332,12 +295,12 @@ _TURNED = {FIRST: SECOND, SECOND: FIRST, EQUAL: EQUAL, None: None}
 
 
 class Verdict(StrEnum):
-    """What is said of report a beside report b."""
+    """Report a compared with report b."""
 
     BETTER = "better"
     WORSE = "worse"
-    EQUAL = "equal"  # both orders say so, or they disagree
-    UNDECIDED = "undecided"  # nothing is known: an answer could not be read, or nothing was asked
+    EQUAL = "equal"  # in both orders, or the orders disagree
+    UNDECIDED = "undecided"  # an answer could not be read, or nothing was asked
 
 
 _VERDICTS = {FIRST: Verdict.BETTER, SECOND: Verdict.WORSE, EQUAL: Verdict.EQUAL}
@@ -348,10 +311,10 @@ class Choice:
     """One comparison.
 
     Args:
-        verdict: Of a beside b.
-        agreed: Whether both orders gave the same; False for a tie by disagreement; None where nothing is known.
-        reason: Why the verdict is undecided or was not asked for; None otherwise.
-        heard: What each order preferred, "first" being a and "second" b: a before b, then b before a; None where
+        verdict: Of a compared with b.
+        agreed: Whether both orders gave the same; False for a tie by disagreement; None where undecided.
+        reason: Why the verdict is undecided or the model was not asked; None otherwise.
+        heard: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
             it could not be read.
         answers: The model's own words, in the same order; empty where nothing was asked.
     """
@@ -364,19 +327,20 @@ class Choice:
 
     def plain(self) -> dict[str, Any]:
         """The comparison as a record."""
-        told = {"verdict": self.verdict.value, "agreed": self.agreed, "reason": self.reason}
-        return {**told, "heard": list(self.heard), "answers": list(self.answers)}
+        return {
+            "verdict": self.verdict.value,
+            "agreed": self.agreed,
+            "reason": self.reason,
+            "heard": list(self.heard),
+            "answers": list(self.answers),
+        }
 
 
 class PairwiseModel:
     """A language model that compares two reports.
 
-    `counts` keeps how often each verdict was given, and how many ties were disagreements ("disagreed").
-
-    Args:
-        model: What is asked.
-        prompt: A YAML file with another wording, or the wording; the built-in when None.
-        max_tokens: Longest answer.
+    `counts` has how often each verdict was given, and how many ties were disagreements ("disagreed"). The prompt is a
+    wording or the YAML file of one; the built-in when None.
     """
 
     def __init__(
@@ -397,42 +361,33 @@ class PairwiseModel:
         return f"{self.name}|orders:both|disagreement:tie|prompt:{self.prompt.label}|v:{VERSION}"
 
     def compare(self, items: Sequence[tuple[str | None, str | None, str | None]]) -> list[Choice]:
-        """What the model says of a beside b, one choice an item.
+        """The choice between a and b, for each (reference, a, b).
 
         Two reports of the same words are equal without asking. A report that is absent, or a reference without a word,
         leaves the comparison undecided.
-
-        Args:
-            items: Reference, a and b.
         """
-        settled = [_without_asking(*item) for item in items]
-        questions = [
-            question
-            for (reference, a, b), known in zip(items, settled, strict=True)
-            if known is None
-            for question in self._both(reference or "", a or "", b or "")
-        ]
+        settled: list[Choice | None] = []
+        questions = []
+        for reference, a, b in items:
+            if reference is None or wordless(reference):
+                reason = "there is no reference" if reference is None else "it has no word"
+                settled.append(Choice(Verdict.UNDECIDED, reason=reason))
+            elif a is None or b is None:
+                settled.append(Choice(Verdict.UNDECIDED, reason="one of the two reports is absent"))
+            elif a == b:
+                settled.append(Choice(Verdict.EQUAL, reason="the two reports are the same"))
+            else:
+                settled.append(None)
+                questions += [self.prompt.ask({REFERENCE: reference, FIRST: x, SECOND: y}) for x, y in ((a, b), (b, a))]
         answers = iter(ask(self.model, questions, self._max_tokens))
-        choices = [known or _choice(next(answers), next(answers)) for known in settled]
+        choices = [known or _choose(next(answers), next(answers)) for known in settled]
         for choice in choices:
             self.counts[choice.verdict.value] += 1
             self.counts["disagreed"] += choice.agreed is False
         return choices
 
-    def _both(self, reference: str, a: str, b: str) -> tuple[Question, Question]:
-        shown = ({REFERENCE: reference, FIRST: x, SECOND: y} for x, y in ((a, b), (b, a)))
-        return self.prompt.ask(next(shown)), self.prompt.ask(next(shown))
 
-
-def _without_asking(reference: str | None, a: str | None, b: str | None) -> Choice | None:
-    if reference is None or wordless(reference):
-        return Choice(Verdict.UNDECIDED, reason="there is no reference" if reference is None else "it has no word")
-    if a is None or b is None:
-        return Choice(Verdict.UNDECIDED, reason="one of the two reports is absent")
-    return Choice(Verdict.EQUAL, reason="the two reports are the same") if a == b else None
-
-
-def _choice(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> Choice:
+def _choose(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> Choice:
     read = (_read(*forth), _read(*back))
     heard = (read[0].value, _TURNED[read[1].value])
     answers = (forth[0].text, back[0].text)

@@ -1,8 +1,8 @@
-"""What a judge is asked: a wording under a version of its own, and reports that cannot speak out of turn.
+"""Prompts of judges: a versioned wording, and reports fenced as data against prompt injection.
 
-A report is data. It stands between two marks that it cannot know, each of its lines behind a bar, and the judge is
-told to begin its answer with a third mark. All marks are hashes of the very texts, chosen so that none of the texts
-holds them: they differ from question to question, and the same question is always the same prompt.
+A report stands between two marks that it cannot know, each of its lines behind a bar, and the judge is asked to begin
+its answer with a third mark. Marks are hashes of the texts, chosen so that no text contains them: they differ from
+question to question, and the same question is always the same prompt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError
@@ -25,19 +24,15 @@ MARK, EXAMPLES = "mark", "examples"
 _FENCE_DIGITS = 8
 _KEYS = ("version", "text", EXAMPLES)
 _PLACE = re.compile(r"\{([a-z]+)\}")
-# What a chat template takes for a change of speaker (`<|im_end|>`, `</s>`, `[/INST]`) is parted, "<3 mm" is not.
+# Tokens of chat templates (`<|im_end|>`, `</s>`, `[/INST]`) are split by a space, "<3 mm" is not.
 _SPECIAL = re.compile(r"<(?=[^\s\d=<>]|0x)|\[(?=/?[A-Z_]{3,}\])")
+_INVISIBLE = ("Cf", "Cs", "Cc")  # formatting, surrogate and control characters
 EMPTY = "(this report is empty)"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A question with its answer, shown before the real one.
-
-    Args:
-        reports: Place → text, as in the question.
-        answer: What stands after the mark.
-    """
+    """A question with its answer after the mark, for few-shot prompts; `reports` maps each place to its text."""
 
     reports: Mapping[str, str]
     answer: str
@@ -45,13 +40,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Question:
-    """One prompt.
-
-    Args:
-        prompt: What is sent.
-        mark: The sign that the answer is to begin with.
-        reports: The texts that stand in it as data.
-    """
+    """One prompt, the mark that its answer is to begin with, and the reports in it."""
 
     prompt: str
     mark: str
@@ -63,9 +52,9 @@ class JudgePrompt:
     """A wording with its version.
 
     Args:
-        version: Its name; with the digest it tells which answers belong to it.
+        version: Its name; answers are stored by version and digest.
         text: With a place (`{reference}`, `{candidate}`) for each report, and `{mark}` and `{examples}` where wanted.
-        examples: Questions with their answers, for `{examples}`.
+        examples: For `{examples}`.
     """
 
     version: str
@@ -74,44 +63,40 @@ class JudgePrompt:
 
     @cached_property
     def digest(self) -> str:
-        """Marks the very words, whatever they call themselves; 12 hexadecimal digits."""
-        told = [(*sorted(example.reports.items()), example.answer) for example in self.examples]
-        return hashlib.sha256(repr((self.version, self.text, told)).encode()).hexdigest()[:12]
+        """Hash of version, text and examples; 12 hexadecimal digits."""
+        examples = [(*sorted(example.reports.items()), example.answer) for example in self.examples]
+        return hashlib.sha256(repr((self.version, self.text, examples)).encode()).hexdigest()[:12]
 
     @property
     def label(self) -> str:
-        """Version and digest, as signatures tell them."""
+        """Version and digest, as in signatures."""
         return f"{self.version}@{self.digest}"
 
     def ask(self, reports: Mapping[str, str]) -> Question:
-        """The question about some reports.
-
-        Args:
-            reports: Place → text.
-        """
+        """The question about some reports, place → text."""
         fence, mark = signs(tuple(reports.values()))
         filled = {place: fenced(place, text, fence) for place, text in reports.items()}
-        filled |= {MARK: f"{MARK_WORD} {mark}", EXAMPLES: self._shown}
-        # In one pass: what looks like a place to be filled in may stand in a report.
+        filled |= {MARK: f"{MARK_WORD} {mark}", EXAMPLES: self._formatted_examples}
+        # In one pass: a report may contain text that looks like a place.
         prompt = _PLACE.sub(lambda found: filled.get(found[1], found[0]), self.text)
         return Question(prompt, mark, tuple(reports.values()))
 
     @cached_property
-    def _shown(self) -> str:
-        shown = []
+    def _formatted_examples(self) -> str:
+        formatted = []
         for number, example in enumerate(self.examples, 1):
             fence, mark = signs(tuple(example.reports.values()))
             parts = [fenced(place, text, fence) for place, text in example.reports.items()]
-            shown.append("\n".join([f"Example {number}", *parts, f"{MARK_WORD} {mark}", example.answer.strip()]))
-        return "\n\n".join(shown)
+            formatted.append("\n".join([f"Example {number}", *parts, f"{MARK_WORD} {mark}", example.answer.strip()]))
+        return "\n\n".join(formatted)
 
 
 def signs(texts: Sequence[str]) -> tuple[str, str]:
-    """A sign for the fences and one for the answer, which none of the texts holds in any disguise."""
+    """A sign for the fences and one for the answer, which no text contains, even in look-alike letters."""
     held = [bare(fold(text)) for text in texts]
-    told = repr(tuple(texts)).encode("utf-8", "surrogatepass")
+    content = repr(tuple(texts)).encode("utf-8", "surrogatepass")
     for salt in count():
-        digest = hashlib.sha256(f"{salt}:".encode() + told).hexdigest()
+        digest = hashlib.sha256(f"{salt}:".encode() + content).hexdigest()
         fence, mark = digest[:_FENCE_DIGITS], digest[-MARK_DIGITS:]
         if not any(sign in text for sign in (fence, mark) for text in held):
             return fence, mark
@@ -119,28 +104,21 @@ def signs(texts: Sequence[str]) -> tuple[str, str]:
 
 
 def fenced(place: str, text: str, fence: str) -> str:
-    """A report between its marks, each line behind a bar; signs that nobody sees are taken out."""
-    lines = [f"| {_shown_line(line)}".rstrip() for line in text.splitlines()] if text.strip() else [EMPTY]
+    """A report between its marks, each line behind a bar, without invisible signs."""
+    lines = []
+    for line in text.splitlines() if text.strip() else ():
+        visible = "".join(
+            " " if sign == "\t" else "" if unicodedata.category(sign) in _INVISIBLE else sign for sign in line
+        )
+        lines.append(f"| {_SPECIAL.sub(lambda found: f'{found[0]} ', visible)}".rstrip())
     name = place.upper()
-    return "\n".join([f"BEGIN {name} {fence}", *lines, f"END {name} {fence}"])
-
-
-def _shown_line(line: str) -> str:
-    seen = "".join(" " if sign == "\t" else "" if _unseen(sign) else sign for sign in line)
-    return _SPECIAL.sub(lambda found: f"{found[0]} ", seen)
-
-
-def _unseen(sign: str) -> bool:
-    return not sign.isascii() and unicodedata.category(sign) in ("Cf", "Cs", "Cc") or (sign < " " or sign == "\x7f")
+    return "\n".join([f"BEGIN {name} {fence}", *(lines or [EMPTY]), f"END {name} {fence}"])
 
 
 def load_prompt(built_in: str, places: Sequence[str], file: Path | None = None) -> JudgePrompt:
-    """The wording that comes with a judge, or another from a YAML file with `version`, `text` and `examples`.
+    """The built-in wording of a judge, or that of a YAML file with `version`, `text` and `examples`.
 
-    Args:
-        built_in: Name of the file beside this one, without its ending.
-        places: The reports that the text must have a place for, each exactly once.
-        file: The user's file; None for the built-in.
+    The text must have each of the `places` exactly once.
     """
     path = file or Path(__file__).parent / f"{built_in}.yaml"
     values, _ = read_yaml(path)
@@ -158,13 +136,11 @@ def load_prompt(built_in: str, places: Sequence[str], file: Path | None = None) 
         raise ConfigError(f"{path}: '{EXAMPLES}' must be a list of examples with {', '.join(places)} and answer.")
     if bool(examples) != (f"{{{EXAMPLES}}}" in text):
         raise ConfigError(
-            f"{path}: 'text' has {{{EXAMPLES}}} where there are examples and only there; mend one of them."
+            f"{path}: 'text' has {{{EXAMPLES}}} where there are examples and only there; correct one of them."
         )
-    return JudgePrompt(values["version"].strip(), text, tuple(_example(item, places, path) for item in examples))
-
-
-def _example(item: Any, places: Sequence[str], path: Path) -> Example:
     keys = (*places, "answer")
-    if not isinstance(item, dict) or set(item) != set(keys) or not all(isinstance(item[key], str) for key in keys):
-        raise ConfigError(f"{path}: each of the '{EXAMPLES}' needs the texts {', '.join(keys)} and nothing else.")
-    return Example({place: item[place] for place in places}, item["answer"])
+    for item in examples:
+        if not isinstance(item, dict) or set(item) != set(keys) or not all(isinstance(item[key], str) for key in keys):
+            raise ConfigError(f"{path}: each of the '{EXAMPLES}' needs the texts {', '.join(keys)} and nothing else.")
+    parsed = tuple(Example({place: item[place] for place in places}, item["answer"]) for item in examples)
+    return JudgePrompt(values["version"].strip(), text, parsed)

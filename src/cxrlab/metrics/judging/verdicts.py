@@ -38,13 +38,7 @@ _LISTED = re.compile(r"^\W{0,4}2[.)]", re.M)
 
 @dataclass(frozen=True)
 class ParsedGrade:
-    """A grade that a judge gave.
-
-    Args:
-        status: Parsed or failed; a grade is never partial.
-        value: On the scale that was asked for; None where it failed.
-        reason: Why it failed.
-    """
+    """A judge's grade, or the reason why there is none; it is never partial."""
 
     status: Reading
     value: float | None = None
@@ -53,13 +47,7 @@ class ParsedGrade:
 
 @dataclass(frozen=True)
 class ParsedChoice:
-    """Which of two a judge chose.
-
-    Args:
-        status: Parsed or failed.
-        value: "first", "second" or "equal"; None where it failed.
-        reason: Why it failed.
-    """
+    """A judge's choice, "first", "second" or "equal", or the reason why there is none."""
 
     status: Reading
     value: str | None = None
@@ -67,13 +55,7 @@ class ParsedChoice:
 
 
 def parse_grade(answer: Answer, low: int = 1, high: int = 5) -> ParsedGrade:
-    """The grade of an answer.
-
-    Args:
-        answer: What the judge said, its mark and the reports that it was shown.
-        low: Lowest grade of the scale.
-        high: Highest grade.
-    """
+    """The grade of an answer, on a scale from `low` to `high`."""
     scale = _Scale(low, high)
     settled = settle(answer, Reader("grade", scale.find, scale.lead, scale.alone))
     return ParsedGrade(Reading.PARSED if settled.reason is None else Reading.FAILED, settled.value, settled.reason)
@@ -81,12 +63,7 @@ def parse_grade(answer: Answer, low: int = 1, high: int = 5) -> ParsedGrade:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The grades that were asked for, and how they are found.
-
-    Args:
-        low: Lowest.
-        high: Highest.
-    """
+    """A scale of grades, and how its grades are found in a text."""
 
     low: int
     high: int
@@ -106,7 +83,7 @@ class _Scale:
             for found in _PASSING.finditer(text)
             if meant(text, found.start(), found.end())
         ]
-        # In passing a number may be anything ("a grade 2 injury"); one that is no grade is not the judge's.
+        # In passing a number may be anything ("a grade 2 injury").
         return [*plain, *unreadable, *(statement for statement in passing if statement.problem != _MORE)]
 
     def lead(self, text: str) -> tuple[Statement[float], bool] | None:
@@ -124,7 +101,7 @@ class _Scale:
         return statement, end is not None and end.end() == len(text)
 
     def alone(self, text: str) -> list[Statement[float]]:
-        """Lines that are a number and nothing else."""
+        """Lines that are only a number."""
         return [self._graded(text, found["number"], found.end("number")) for found in _ALONE.finditer(text)]
 
     def _graded(self, text: str, number: str, end: int, plain: bool = True) -> Statement[float]:
@@ -172,7 +149,7 @@ _PREFERS = re.compile(
     r"(?P<how>better|superior|preferable|more accurate|worse|inferior|less accurate)\b",
     re.I,
 )
-# "Equally long" and "the same length" say nothing of what they are worth.
+# "Equally long" and "the same length" are no choice.
 _EVEN = re.compile(
     r"\b(?:both|they|the two|the reports)\s(?:reports\s|candidates\s)?are\s"
     r"(?:tied|(?:equal|identical|the same)(?=\s?[.,;!\n]|\s?$)"
@@ -183,20 +160,24 @@ _EVEN = re.compile(
 _LEAD_CHOICES = re.compile(rf"[\s:=*_`\"'\[({{.]{{0,8}}{_THING}{_QUOTES}{_WORD}", re.I)
 _NOTHING = re.compile(r"[\"'*_`\])}.!\s]{0,12}")
 _ALONE_CHOICES = re.compile(rf"^[^\w\n]{{0,8}}{_WORD}[\"'*_`\])}}.!]{{0,6}}\s?$", re.I | re.M)
-_WORDS = ("first", "second", "equal", "tie", "tied", "draw", "neither")  # that are no article and no number of a list
+_WORDS = (
+    "first",
+    "second",
+    "equal",
+    "tie",
+    "tied",
+    "draw",
+    "neither",
+)  # neither an article nor the number of a list item
 
 
 def parse_choice(answer: Answer) -> ParsedChoice:
-    """Which of the two reports an answer prefers: "first", "second" or "equal".
-
-    Args:
-        answer: What the judge said, its mark and the reports that it was shown.
-    """
-    settled = settle(answer, Reader("choice", _find, _lead, _alone))
+    """Which of the two reports an answer prefers."""
+    settled = settle(answer, Reader("choice", _find_choices, _leading_choice, _choices_alone))
     return ParsedChoice(Reading.PARSED if settled.reason is None else Reading.FAILED, settled.value, settled.reason)
 
 
-def _find(text: str) -> list[Statement[str]]:
+def _find_choices(text: str) -> list[Statement[str]]:
     labelled = [_labelled(text, found) for found in _PLAIN_CHOICES.finditer(text)]
     boxed = [_named(found["word"]) for found in _BOXED.finditer(text)]
     passing = [
@@ -206,7 +187,7 @@ def _find(text: str) -> list[Statement[str]]:
         if meant(text, found.start(), found.end())
     ]
     even = [Statement(EQUAL, plain=False) for found in _EVEN.finditer(text) if meant(text, found.start(), found.end())]
-    return [*labelled, *boxed, *_alone(text, _WORDS), *passing, *even]
+    return [*labelled, *boxed, *_choices_alone(text, _WORDS), *passing, *even]
 
 
 def _named(word: str) -> Statement[str]:
@@ -214,19 +195,19 @@ def _named(word: str) -> Statement[str]:
 
 
 def _labelled(text: str, found: re.Match[str]) -> Statement[str]:
-    """What a label names: "Answer: A nodule is missed" chooses nothing, and "Better: FIRST or SECOND" both."""
+    """What a label names; "Answer: A nodule is missed" and "Better: FIRST or SECOND" are no choice."""
     if ENDS.match(text, found.end("word")):
         return _named(found["word"])
     named = _NAMES[found["word"].lower()]
     return Statement(None, "more than a choice where the choice should stand", named=named)
 
 
-def _alone(text: str, words: Sequence[str] = tuple(_NAMES)) -> list[Statement[str]]:
-    """Lines that are a choice and nothing else."""
+def _choices_alone(text: str, words: Sequence[str] = tuple(_NAMES)) -> list[Statement[str]]:
+    """Lines that are only a choice."""
     return [_named(found["word"]) for found in _ALONE_CHOICES.finditer(text) if found["word"].lower() in words]
 
 
-def _lead(text: str) -> tuple[Statement[str], bool] | None:
+def _leading_choice(text: str) -> tuple[Statement[str], bool] | None:
     found = _PLAIN_CHOICES.match(text, len(text) - len(text.lstrip(DECORATION)))
     if found is not None:
         return _labelled(text, found), False  # without the mark it may be a copy
@@ -246,8 +227,8 @@ def _lead(text: str) -> tuple[Statement[str], bool] | None:
 Value = TypeVar("Value")
 MOST_STATEMENTS = 200
 FEW_WORDS = 4
-# What may follow a value that is an answer: the end, a full stop, a reason. "4 errors", "4 or 5" and "FIRST is worse"
-# are no answers; what stands in double brackets always is.
+# What may follow an answer: the end, a full stop, a reason. "4 errors", "4 or 5" and "FIRST is worse" are no answers; a
+# value in double brackets always is.
 _CLOSE, _REASON = r"[\"'*_`\])}]{0,6}", r"(?:because|since|as|due|for|given|overall)\b"
 _NEXT = r"(?!\s?(?:\d|(?:first|second|equal|tie)\b))"
 ENDS = re.compile(
@@ -258,7 +239,7 @@ ENDS = re.compile(
 DECORATION = " \n:=*_`\"'[({."  # what may stand before an answer
 _SENTENCE = re.compile(r"[.!?;\n]")
 _NEAR = 200  # characters of a sentence that are looked at, before and after
-# Words that take a statement out of the judge's mouth: before it, or behind it in the same sentence.
+# Words that deny or condition a statement: before it, or after it in the same sentence.
 _NOT_SAID = re.compile(
     r"\b(?:if|whether|unless|not|never|no|hardly|unclear|cannot|could|might|may|some|says?|claims?)\b|n't\b", re.I
 )
@@ -266,13 +247,7 @@ _TAKEN_BACK = re.compile(r"\b(?:if|unless|would|requires?|needs?|only|except)\b"
 
 
 def meant(text: str, start: int, end: int) -> bool:
-    """Whether a statement in passing is the judge's: not denied, not a condition, and not taken back in its sentence.
-
-    Args:
-        text: Folded.
-        start: Where the statement begins.
-        end: Where it ends.
-    """
+    """Whether a statement in passing is the judge's: not denied, not a condition, and not taken back in its sentence."""
     early = max(0, start - _NEAR)
     begins = max((found.end() for found in _SENTENCE.finditer(text, early, start)), default=early)
     stop = _SENTENCE.search(text, end, end + _NEAR)
@@ -285,10 +260,10 @@ class Statement(Generic[Value]):
     """A value that a text states.
 
     Args:
-        value: The value; None where the statement has none that could be taken.
+        value: None where the statement is no usable answer.
         problem: Why there is no value.
-        plain: Whether it is said in the form of an answer ("Score: 3"), not in passing ("a score of 3").
-        named: The value that its words name, also where it could not be taken.
+        plain: Whether it has the form of an answer ("Score: 3"), or stands in passing ("a score of 3").
+        named: The value that its words name, even where it is not usable.
     """
 
     value: Value | None
@@ -298,7 +273,7 @@ class Statement(Generic[Value]):
 
     @property
     def words(self) -> tuple[Value | str, bool]:
-        """By what a copy is known: the value that it names, or else what is wrong with it, and its form."""
+        """What a copy has in common with it: the value that it names, or else its problem, and its form."""
         named = self.value if self.named is None else self.named
         return (self.problem if named is None else named), self.plain
 
@@ -311,7 +286,7 @@ class Reader(Generic[Value]):
         what: Its name in reasons ("grade").
         find: Every statement in a folded text.
         lead: The value that a text begins with, and whether nothing else follows; None where there is none.
-        rivals: Further lines that are a value and nothing else; they must agree with the one that leads.
+        rivals: Further lines that are only a value; they must agree with the leading one.
     """
 
     what: str
@@ -322,27 +297,30 @@ class Reader(Generic[Value]):
 
 @dataclass(frozen=True)
 class Settled(Generic[Value]):
-    """What the judge states, or the reason why nothing can be taken from it."""
+    """The judge's answer, or the reason why there is none."""
 
     value: Value | None
     reason: str | None = None
 
 
 def settle(answer: Answer, reader: Reader[Value]) -> Settled[Value]:
-    """What the judge states, or the reason why nothing can be taken from it.
+    """The judge's answer, or the reason why there is none.
 
-    What stands first after the mark is the answer; whatever else is stated must agree with it. A statement that a
-    report makes too is a copy, unless the mark vouches for it.
+    The answer stands first after the mark; all other statements must agree with it. A statement that a report makes
+    too is a copy, unless it directly follows the mark.
     """
     words = answer_regions(answer)
     if words.problem is not None:
         return Settled(None, words.problem)
-    told = {statement.words for report in answer.folded_reports for statement in reader.find(report)}
+    of_reports = {statement.words for report in answer.folded_reports for statement in reader.find(report)}
     copied = False
     for region in words.regions:
-        stated = _stated(region, reader, told)
-        if stated:
-            return _agreed(stated, reader.what)
+        if stated := _own_statements(region, reader, of_reports):
+            values = {statement.value for statement in stated if statement.value is not None}
+            problems = [statement.problem for statement in stated if statement.value is None]
+            if len(values) > 1:
+                return Settled(None, f"two different {reader.what}s compete")
+            return Settled(None, problems[0]) if problems else Settled(values.pop())
         copied = copied or bool(reader.find(region.text))
     if copied:
         return Settled(None, f"the only {reader.what} in the answer is a copy of what a report says")
@@ -350,27 +328,21 @@ def settle(answer: Answer, reader: Reader[Value]) -> Settled[Value]:
     return Settled(None, nothing)
 
 
-def _stated(region: Region, reader: Reader[Value], told: set[tuple[Value | str, bool]]) -> list[Statement[Value]]:
+def _own_statements(
+    region: Region, reader: Reader[Value], of_reports: set[tuple[Value | str, bool]]
+) -> list[Statement[Value]]:
     found = reader.find(region.text)
     if len(found) > MOST_STATEMENTS:
         return [Statement(None, f"the answer states more than {MOST_STATEMENTS} {reader.what}s")]
-    own = [statement for statement in found if statement.words not in told]
+    own = [statement for statement in found if statement.words not in of_reports]
     plain: list[Statement[Value]] = [statement for statement in own if statement.plain]
     lead = reader.lead(region.text)
     if lead is not None and (region.marked or lead[1]):
-        rivals = [statement for statement in reader.rivals(region.text) if statement.words not in told]
+        rivals = [statement for statement in reader.rivals(region.text) if statement.words not in of_reports]
         return [lead[0], *own, *rivals]
-    # A few words after the mark are the answer, also where a report would have the judge say the same.
-    vouched = region.marked and len(region.text.split()) <= FEW_WORDS
+    # A few words after the mark are the answer, even where a report says the same.
+    marked = region.marked and len(region.text.split()) <= FEW_WORDS
     if plain or not own:
-        return plain or (list(found) if vouched else [])
-    # In passing: whether an answer in due form that says otherwise is the judge's or a copy, nobody can tell.
+        return plain or (list(found) if marked else [])
+    # In passing: a statement in the form of an answer may be the judge's or a copy, and must agree.
     return [*own, *(statement for statement in found if statement.plain)]
-
-
-def _agreed(stated: Sequence[Statement[Value]], what: str) -> Settled[Value]:
-    values = {statement.value for statement in stated if statement.value is not None}
-    problems = [statement.problem for statement in stated if statement.value is None]
-    if len(values) > 1:
-        return Settled(None, f"two different {what}s compete")
-    return Settled(None, problems[0]) if problems else Settled(values.pop())
