@@ -27,7 +27,7 @@ def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: p
     )
     assert main(told) == 0
     out = capsys.readouterr().out
-    assert "stub:normal gives no gradients, so that pgd is left out; its robustness against them is not known." in out
+    assert "stub:normal provides no gradients, so that pgd is left out" in out
     assert "does not look at the image" in out or "not shown to look at the image" in out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     # Two of four studies have an effusion that a constant report denies; it never changes.
@@ -43,9 +43,9 @@ def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: p
     ("more", "message"),
     [
         (["--eps", "8"], "Did you mean 8/255?"),
-        (["--versus", "smoothed:much:stub:normal"], "no number above 0; write it like smoothed:0.1:builtin:reporter"),
+        (["--versus", "smoothed:much:stub:normal"], "'much'"),
         (["--versus", "smoothed:0.1:stub:normal"], "answers no closed questions"),
-        (["--attacks", "pgd"], "Nothing would be tried"),
+        (["--attacks", "pgd"], "random-report or noise"),
         (["--smoothing.copies", "5"], "use copies >= 11"),
     ],
 )

@@ -15,7 +15,7 @@ from cxrlab.robustness.evidence import (
     gather,
     parse_condition,
 )
-from cxrlab.robustness.outcomes import Audit
+from cxrlab.robustness.outcomes import Outcomes
 
 NORMAL = "The lungs are clear. The heart is normal in size."
 LEFT = "There is a moderate left pleural effusion."
@@ -60,6 +60,6 @@ def evidence(truths: Iterable[StudyTruth], *answers: Iterable[Answer]) -> Eviden
     return gather(truths, [line for several in answers for line in several])
 
 
-def audit(truths: Iterable[StudyTruth], *answers: Iterable[Answer], trials: int = 200) -> Audit:
+def audit(truths: Iterable[StudyTruth], *answers: Iterable[Answer], trials: int = 200) -> Outcomes:
     """An audit of these lines."""
-    return Audit(evidence(truths, *answers), trials=trials)
+    return Outcomes(evidence(truths, *answers), trials=trials)

@@ -17,7 +17,7 @@ from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.robustness.cases import AskedLabel, Case, labels_in
+from cxrlab.robustness.cases import Case, Label, labels_in
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.targets import Target, truth_table, wrong_answers
 
@@ -57,7 +57,7 @@ class Leaning(Target):
 
     aims = ("report", "answers")
 
-    def __init__(self, key: str = "a", name: str = "planted:leaning", labels: Sequence[AskedLabel] = ()) -> None:
+    def __init__(self, key: str = "a", name: str = "planted:leaning", labels: Sequence[Label] = ()) -> None:
         super().__init__(key, name, labels)
         self.calls = 0
 
@@ -141,7 +141,7 @@ class WordsAlone(Leaning):
 class Random(Leaning):
     """The first with other noise at every look."""
 
-    def __init__(self, key: str = "a", name: str = "planted:random", labels: Sequence[AskedLabel] = ()) -> None:
+    def __init__(self, key: str = "a", name: str = "planted:random", labels: Sequence[Label] = ()) -> None:
         super().__init__(key, name, labels)
         self._noise = torch.Generator().manual_seed(1)
 

@@ -12,7 +12,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import Corpus
 from cxrlab.models.decoding import Decoding
-from cxrlab.robustness import audit as room
+from cxrlab.robustness import audit as audits
 from cxrlab.robustness.settings import RobustnessConfig
 
 
@@ -44,7 +44,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(*kinds: type[planted.Leaning]) -> None:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(
-            room, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
+            audits, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
         )
 
     return put
@@ -54,7 +54,7 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     use(planted.Leaning)
-    found = room.audit(settings(corpus), tmp_path / "run")
+    found = audits.audit(settings(corpus), tmp_path / "run")
     model = found["models"]["planted:a"]
     assert model["clean"]["asked.accuracy"]["value"] == 1
     # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every image.
@@ -72,7 +72,7 @@ def test_a_planted_blind_model_is_flagged_by_the_control(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     use(planted.Blind)
-    found = room.audit(settings(corpus), tmp_path / "run")
+    found = audits.audit(settings(corpus), tmp_path / "run")
     assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0  # looks robust
     assert found["controls"]["image_dependence"]["a"]["verdict"] == "blind"
     assert "does not look at the image" in found["warnings"][0]
@@ -83,7 +83,7 @@ def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
 ) -> None:
     use(planted.Masked)
     config = settings(corpus, attacks=("fgsm", "square"), eps=("16/255",), aims=("report",))
-    found = room.audit(config, tmp_path / "run")
+    found = audits.audit(config, tmp_path / "run")
     model = found["models"]["planted:a"]
     assert model["attacks"]["fgsm@16/255"]["flip_rate"]["value"] == 0  # looks robust
     told = " ".join(found["warnings"])
@@ -93,7 +93,7 @@ def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
 
 def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
     use(planted.Random)
-    found = room.audit(settings(corpus, n=6, attacks=("noise",), control_studies=0), tmp_path / "run")
+    found = audits.audit(settings(corpus, n=6, attacks=("noise",), control_studies=0), tmp_path / "run")
     assert any("the same image gets different answers" in line for line in found["warnings"])
 
 
@@ -102,20 +102,20 @@ def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
 ) -> None:
     use(planted.WordsAlone)
     config = settings(corpus, n=8, attacks=("pgd", "square", "random-report", "noise"), control_studies=0)
-    found = room.audit(config, tmp_path / "run")
+    found = audits.audit(config, tmp_path / "run")
     tried = {name.partition("@")[0] for name in found["models"]["planted:a"]["attacks"]}
     assert tried == {"random-report", "noise"}
     told = " ".join(found["warnings"])
-    assert "gives no gradients, so that pgd is left out" in told
-    assert "gives words and no scores, so that square is left out" in told
+    assert "provides no gradients, so that pgd is left out" in told
+    assert "returns only text, so that square is left out" in told
 
 
 def test_nothing_to_try_is_refused_before_a_folder_is_made(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     use(planted.WordsAlone)
-    with pytest.raises(ConfigError, match="Nothing would be tried"):
-        room.audit(settings(corpus, attacks=("pgd",)), tmp_path / "run")
+    with pytest.raises(ConfigError, match="random-report or noise"):
+        audits.audit(settings(corpus, attacks=("pgd",)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -125,7 +125,7 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
 ) -> None:
     config = settings(corpus, n=20, batch_size=8, corruptions=("gamma",), versus=("planted:b",))
     use(planted.Leaning, planted.Masked)
-    whole = room.audit(config, tmp_path / "whole")
+    whole = audits.audit(config, tmp_path / "whole")
     examine = planted.Leaning.examine
     left = calls
 
@@ -138,12 +138,12 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
 
     monkeypatch.setattr(planted.Leaning, "examine", stopping)
     with pytest.raises(KeyboardInterrupt):
-        room.audit(config, tmp_path / "stopped")
+        audits.audit(config, tmp_path / "stopped")
     monkeypatch.setattr(planted.Leaning, "examine", examine)
-    assert room.audit(config, tmp_path / "stopped") == whole
+    assert audits.audit(config, tmp_path / "stopped") == whole
     for name in ("truth.jsonl", "answers.jsonl", "controls.jsonl", "robustness.json", "triptychs.jsonl"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    again = room.audit(config, tmp_path / "whole")  # a finished one is read, not made again
+    again = audits.audit(config, tmp_path / "whole")  # a finished one is read, not made again
     assert again["models"].keys() == whole["models"].keys()
 
 
@@ -152,7 +152,7 @@ def test_batches_do_not_change_what_is_found(corpus: Corpus, use: Callable[..., 
     lines = []
     for size in (1, 16):
         folder = tmp_path / str(size)
-        room.audit(settings(corpus, n=16, batch_size=size, control_studies=0), folder)
+        audits.audit(settings(corpus, n=16, batch_size=size, control_studies=0), folder)
         lines.append({record["id"]: record for _, record in read_jsonl(folder / "answers.jsonl")})
     assert lines[0].keys() == lines[1].keys()
     for key, one in lines[0].items():
@@ -164,7 +164,7 @@ def test_images_made_for_one_model_are_shown_to_the_other(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     use(planted.Leaning, planted.Masked)
-    found = room.audit(settings(corpus, versus=("planted:b",), attacks=("pgd",), eps=("16/255",)), tmp_path / "run")
+    found = audits.audit(settings(corpus, versus=("planted:b",), attacks=("pgd",), eps=("16/255",)), tmp_path / "run")
     pair = found["comparison"]["a:b"]
     # The masked model hides its own gradients, and falls to those of its neighbour.
     assert pair["conditions"]["pgd@16/255"]["flip_rate"]["b"] == 0
@@ -176,7 +176,7 @@ def test_a_region_keeps_pixels_outside_of_it_as_they_were(
 ) -> None:
     use(planted.Leaning)
     config = settings(corpus, n=8, region="patch:0,0,0.5,1", attacks=("pgd",), eps=("16/255",), aims=("report",))
-    found = room.audit(config, tmp_path / "run")
+    found = audits.audit(config, tmp_path / "run")
     # Half of the pixels can turn half of the lean: 16/2 < 10.
     assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0
 
@@ -187,12 +187,12 @@ def test_a_region_keeps_pixels_outside_of_it_as_they_were(
         ({"eps": ("8",)}, "Did you mean 8"),
         ({"eps": ("2/255", "2/255")}, "names a radius twice"),
         ({"only_labels": ("edema", "edema")}, "names something twice"),
-        ({"decoding": Decoding(strategy="sample", answers=1)}, "draws another report"),
+        ({"decoding": Decoding(strategy="sample", answers=1)}, "strategy=sample"),
         ({"attacks": ("pdg",)}, "Did you mean 'pgd'"),
         ({"aims": ()}, "aims is empty"),
         ({"versus": ("planted:a",)}, "named twice"),
         ({"region": "lungs"}, "region"),
-        ({"severities": (6,)}, "severities holds '6'"),
+        ({"severities": (6,)}, "severities .*'6'"),
         ({"attacks": (), "corruptions": ()}, "neither an attack nor a corruption"),
     ],
 )
@@ -206,7 +206,9 @@ def test_the_worst_case_is_never_better_than_the_clean_image(
 ) -> None:
     """Noise can mend by chance; an attacker who finds nothing worse leaves the image as it is."""
     use(planted.Random)
-    found = room.audit(settings(corpus, n=20, attacks=("noise",), eps=("1/255",), control_studies=0), tmp_path / "run")
+    found = audits.audit(
+        settings(corpus, n=20, attacks=("noise",), eps=("1/255",), control_studies=0), tmp_path / "run"
+    )
     model = found["models"]["planted:a"]
     assert model["worst"]["1/255"]["errors.significant"]["value"] >= model["clean"]["errors.significant"]["value"]
 
@@ -217,7 +219,7 @@ def test_every_radius_begins_anew(corpus: Corpus, use: Callable[..., None], tmp_
     lines = []
     for name, eps in (("alone", ("16/255",)), ("behind", ("4/255", "16/255"))):
         config = settings(corpus, n=6, eps=eps, attacks=("pgd",), aims=("report",), control_studies=0)
-        room.audit(config, tmp_path / name)
+        audits.audit(config, tmp_path / name)
         told = [record for _, record in read_jsonl(tmp_path / name / "answers.jsonl")]
         lines.append([record["attack"] for record in told if record["condition"] == "pgd@16/255"])
     assert lines[0] == lines[1]
@@ -230,7 +232,7 @@ def test_attacks_by_words_do_not_make_gradients_look_masked(
     """They count findings, and gradients raise nats: no comparison."""
     use(planted.Leaning)
     config = settings(corpus, n=8, attacks=("fgsm", "random-report"), eps=("4/255",), aims=("report",))
-    found = room.audit(config, tmp_path / "run")
+    found = audits.audit(config, tmp_path / "run")
     assert not any("masked" in line for line in found["warnings"])
 
 
@@ -242,7 +244,7 @@ def test_a_condition_means_the_same_aim_for_every_model(
 
     use(planted.Leaning, AnswersAlone)
     config = settings(corpus, n=6, versus=("planted:b",), attacks=("pgd",), eps=("4/255",), control_studies=0)
-    found = room.audit(config, tmp_path / "run")
+    found = audits.audit(config, tmp_path / "run")
     assert list(found["models"]["planted:b"]["attacks"]) == ["pgd:answers@4/255"]
     assert "pgd@4/255" not in found["comparison"]["a:b"]["conditions"]
 
@@ -252,5 +254,5 @@ def test_a_image_that_cannot_be_read_is_told_before_the_first_attack(use: Callab
     (spoilt.path / "images" / "s004.png").write_bytes(b"junk")
     use(planted.Leaning)
     with pytest.raises(DataError, match="1 of 6 studies cannot be attacked"):
-        room.audit(settings(spoilt), tmp_path / "run")
+        audits.audit(settings(spoilt), tmp_path / "run")
     assert not (tmp_path / "run").exists()

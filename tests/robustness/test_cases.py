@@ -12,7 +12,7 @@ from corpora import toy_corpus
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
-from cxrlab.robustness.cases import Cases, image_tensor, refuse_without_reference, stacked
+from cxrlab.robustness.cases import Cases, group_by_shape, image_tensor
 from cxrlab.robustness.settings import RobustnessConfig
 
 NO_TEXT: dict[str, object] = {"sections": Report(indication="Cough.")}
@@ -32,7 +32,7 @@ def test_text_truth_and_labels_are_gathered(tmp_path: Path) -> None:
     assert one.reference == "There is a small left pleural effusion."
     assert (two.indication, two.reference, two.truth["pleural effusion"]) == ("Cough.", None, 0)
     assert [[case.id for case in batch] for batch in found.batches()] == [["s4"], ["s1"]] and len(found) == 2
-    assert [case.id for case in found.of(["s0"])] == ["s0"] and found.of(["s0"])[0].truth["pleural effusion"] == 1
+    assert [case.id for case in found.load(["s0"])] == ["s0"] and found.load(["s0"])[0].truth["pleural effusion"] == 1
 
 
 def test_images_and_masks_have_one_size(tmp_path: Path) -> None:
@@ -51,11 +51,10 @@ def test_a_image_becomes_a_tensor_of_its_channels() -> None:
     grey, colour = np.zeros((3, 5), np.float64), np.zeros((3, 5, 3), np.float32)
     assert image_tensor(grey).shape == (1, 3, 5) and image_tensor(colour).shape == (3, 3, 5)
     assert image_tensor(grey).dtype == torch.float32
-    assert stacked([grey, colour, grey]) == [[0, 2], [1]]
+    assert group_by_shape([grey, colour, grey]) == [[0, 2], [1]]
 
 
-def test_studies_without_a_report_are_told_before_the_first_image(tmp_path: Path) -> None:
-    found = cases(tmp_path / "c", ["s0", "s1"], {1: {**NO_TEXT, **HEALTHY}})
-    refuse_without_reference(found.all[:1], "findings")
+def test_studies_without_a_report_are_refused_before_the_first_image(tmp_path: Path) -> None:
+    cases(tmp_path / "b", ["s0"], {}, only_labels=("pleural effusion",)).check_references()
     with pytest.raises(DataError, match=r"1 of 2 studies have no text in their section 'findings' .*'s1'.*against own"):
-        refuse_without_reference(found.all, "findings")
+        cases(tmp_path / "c", ["s0", "s1"], {1: {**NO_TEXT, **HEALTHY}}).check_references()

@@ -9,7 +9,7 @@ import pytest
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
-from cxrlab.robustness.smoothing import CERTIFICATES, Smoothing, certified, keep_certificates, voted
+from cxrlab.robustness.smoothing import CERTIFICATES, Smoothing, certified_accuracy, vote_of_share, write_certificates
 
 SETTINGS = Smoothing(sigma=0.5, n=20, alpha=0.01)
 
@@ -24,14 +24,14 @@ def test_right_answers_with_their_radius_abstentions_and_unknown_labels(tmp_path
     }
     with Run.open(tmp_path / "run", {}) as run:
         for _ in range(2):  # what is on file is not written again
-            keep_certificates(run, "b", clean, SETTINGS)
-        keep_certificates(run, "c", {"s1": clean["s3"], "s2": clean["s3"], "s3": clean["s3"]}, SETTINGS)
-        row = certified(run, "b", truths, SETTINGS, trials=20, seed=7)
+            write_certificates(run, "b", clean, SETTINGS)
+        write_certificates(run, "c", {"s1": clean["s3"], "s2": clean["s3"], "s3": clean["s3"]}, SETTINGS)
+        row = certified_accuracy(run, "b", truths, SETTINGS, trials=20, seed=7)
         lines = [record for _, record in read_jsonl(run.path(CERTIFICATES))]
     assert [line["id"] for line in lines] == ["b|s1", "b|s2", "b|s3", "c|s1", "c|s2", "c|s3"]
     assert lines[2]["answers"][hand.EFFUSION] == {"yes": 10, "n": 20, "answer": None, "radius": 0.0}
     assert row["abstained"]["value"] == 1 / 5 and row["abstained"]["n"] == 5
-    short, longest = voted(0.85, SETTINGS).radius, voted(1.0, SETTINGS).radius
+    short, longest = vote_of_share(0.85, SETTINGS).radius, vote_of_share(1.0, SETTINGS).radius
     # Radii of 0, σ/4, σ/2 and σ.
     assert 0 < short < 0.125 and 0.25 < longest < 0.5 and row["largest"] == longest
     assert {size: one["value"] for size, one in row["right_within"].items()} == {
@@ -41,5 +41,5 @@ def test_right_answers_with_their_radius_abstentions_and_unknown_labels(tmp_path
 
 def test_a_share_is_a_number_of_votes_again() -> None:
     for yes in range(21):
-        assert voted(yes / 20, SETTINGS).yes == yes
-    assert voted(1.0, SETTINGS).radius == pytest.approx(voted(0.0, SETTINGS).radius)
+        assert vote_of_share(yes / 20, SETTINGS).yes == yes
+    assert vote_of_share(1.0, SETTINGS).radius == pytest.approx(vote_of_share(0.0, SETTINGS).radius)

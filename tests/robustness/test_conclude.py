@@ -10,7 +10,8 @@ import pytest
 from hand_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
-from cxrlab.robustness.audit import conclude, conclude_folder
+from cxrlab.robustness.audit import conclude
+from cxrlab.robustness.evidence import read_evidence
 
 STUDIES = [truth("s1", NORMAL, e=0), truth("s2", NORMAL, e=1), truth("s3", NORMAL, e=1)]
 PGD = "pgd@2/255"
@@ -98,7 +99,7 @@ def test_a_folder_says_the_same_as_its_lines(found: dict[str, Any], tmp_path: Pa
         with JsonlAppender(tmp_path / name) as file:
             for record in records:
                 file.append(record)
-    assert conclude_folder(tmp_path, {"a": "hf:one", "b": "hf:two"}, trials=50) == found
+    assert conclude(read_evidence(tmp_path), {"a": "hf:one", "b": "hf:two"}, trials=50) == found
 
 
 def test_an_encoder_alone_has_answers_and_no_reports() -> None:

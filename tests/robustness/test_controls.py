@@ -14,7 +14,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.robustness.cases import Case, Cases
-from cxrlab.robustness.controls import CONTROLS, examine_wrong_images, image_dependence
+from cxrlab.robustness.controls import CONTROLS, examine_control_images, image_dependence
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.settings import RobustnessConfig
 
@@ -44,8 +44,8 @@ def verdict(corpus: Corpus, out: Path, kind: type[planted.Leaning], **changes: A
     target = kind("a", "planted", cases.labels)
     clean = {("a", case.id): target.examine(_image(cases, case), [case])[0] for case in cases.all}
     with Run.open(out, config) as run:
-        examine_wrong_images(run, cases, [target], config)
-        examine_wrong_images(run, cases, [target], config)  # what is on file is not asked again
+        examine_control_images(run, cases, [target], config)
+        examine_control_images(run, cases, [target], config)  # what is on file is not asked again
         return image_dependence(run, cases, clean, [target], config)["a"], run
 
 
@@ -87,4 +87,4 @@ def test_few_patients_are_no_proof_of_blindness(corpus: Corpus, tmp_path: Path) 
 
 def test_without_controls_nothing_is_claimed(corpus: Corpus, tmp_path: Path) -> None:
     found, _ = verdict(corpus, tmp_path / "run", Answers, control_studies=0)
-    assert found == {"verdict": "unclear", "sentence": "No wrong image was shown."}
+    assert found["verdict"] == "unclear" and set(found) == {"verdict", "sentence"}

@@ -13,10 +13,10 @@ from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness.cases import Case, asked_labels
+from cxrlab.robustness.cases import Case, labels_of_kind
 from cxrlab.robustness.targets import EncoderTarget
 
-CHEXPERT = [one for one in asked_labels("chexpert", "own") if one.name in ("Edema", "Pneumothorax", "Fracture")]
+CHEXPERT = [one for one in labels_of_kind("chexpert", "own") if one.name in ("Edema", "Pneumothorax", "Fracture")]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_probabilities_agree_with_zero_shot_classification(target: EncoderTarget
 
 
 def test_a_label_of_several_names_is_as_near_as_the_nearest(encoder_folder: Path) -> None:
-    label = next(one for one in asked_labels("nih", "own") if len(one.sentences) > 1)
+    label = next(one for one in labels_of_kind("nih", "own") if len(one.sentences) > 1)
     encoder = load_encoder(f"hf:{encoder_folder}", LoadSettings(device="cpu"))
     found = EncoderTarget("a", "tiny", [label], encoder, "report/1").margins(images(3, 32), range(3))
     vectors = encoder.image_vectors(images(3, 32)).numpy()

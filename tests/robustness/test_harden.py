@@ -24,10 +24,9 @@ from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness import harden as harden_steps
 from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
 from cxrlab.robustness.settings import HardenConfig
-from cxrlab.robustness.vision_encoder import open_sight
+from cxrlab.robustness.vision_encoder import open_vision_encoder
 
 CPU = LoadSettings(device="cpu")
 CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})
@@ -118,7 +117,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     """Killed before anything was saved, and again later; weights, history and measurements are as in one go."""
     short = replace(config, steps=8, log_every=2, save_every=3)
     harden(short, tmp_path / "straight")
-    true = harden_steps.rate_at
+    true = rate_at
     for stop in (2, 5):
 
         def killed(step: int, *given: Any, stop: int = stop) -> float:
@@ -126,7 +125,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
                 raise KeyboardInterrupt
             return true(step, *given)
 
-        monkeypatch.setattr(harden_steps, "rate_at", killed)
+        monkeypatch.setattr("cxrlab.robustness.harden.rate_at", killed)
         with pytest.raises(KeyboardInterrupt):
             harden(short, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
@@ -152,7 +151,7 @@ def test_a_finished_run_is_left_as_it_is_and_other_settings_are_refused(config: 
         harden(replace(config, eps="2/255"), done)
 
 
-def test_an_encoder_is_hardened_without_its_text_vision_encoder(config: HardenConfig, tmp_path: Path) -> None:
+def test_a_contrastive_encoder_is_hardened_without_its_text_encoder(config: HardenConfig, tmp_path: Path) -> None:
     """Its texts keep their vectors bit for bit; a model without a card gets none."""
     model, tokenizer, image_processor = tiny_dual_encoder()
     for part in (model, tokenizer, image_processor):
@@ -170,43 +169,41 @@ def test_an_encoder_is_hardened_without_its_text_vision_encoder(config: HardenCo
 
 def test_the_vision_encoder_sees_what_its_projector_is_given(config: HardenConfig) -> None:
     """The features are those of the layer that LLaVA's config names, class token dropped."""
-    sight = open_sight(config.model, CPU)
+    encoder = open_vision_encoder(config.model, CPU)
     images = torch.rand(2, 1, 32, 32)
-    found = sight(images)
-    processor = sight.image_processor
+    found = encoder(images)
+    processor = encoder.image_processor
     mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (processor.image_mean, processor.image_std))
-    layers = sight.vision_encoder(
-        (images.expand(-1, 3, -1, -1) - mean) / deviation, output_hidden_states=True
-    ).hidden_states
-    assert torch.allclose(found, layers[sight.model.config.vision_feature_layer][:, 1:], atol=1e-5)
+    layers = encoder.module((images.expand(-1, 3, -1, -1) - mean) / deviation, output_hidden_states=True).hidden_states
+    assert torch.allclose(found, layers[encoder.model.config.vision_feature_layer][:, 1:], atol=1e-5)
 
 
 def test_gemma_has_a_vision_encoder_by_itself_and_models_of_tiles_are_refused(
     config: HardenConfig, tmp_path: Path
 ) -> None:
     """An image of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
-    sight = open_sight(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
-    assert sight(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
-    for family, said in (("llava_next", "one square of pixels an image"), ("qwen2_5_vl", "not apart from the rest")):
+    encoder = open_vision_encoder(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
+    assert encoder(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
+    for family, said in (("llava_next", "one square of pixels an image"), ("qwen2_5_vl", "no separate vision encoder")):
         with pytest.raises(ConfigError, match=said):
             harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_copy_stays_when_the_vision_encoder_learns(config: HardenConfig) -> None:
-    sight = open_sight(config.model, CPU)
+    encoder = open_vision_encoder(config.model, CPU)
     images = torch.rand(1, 1, 32, 32)
     with torch.no_grad():
-        before, old = sight.frozen(), sight(images)
-        for value in sight.vision_encoder.parameters():
+        before, old = encoder.frozen(), encoder(images)
+        for value in encoder.module.parameters():
             value.mul_(0.5)
-        assert torch.equal(before(images), old) and not torch.allclose(sight(images), old)
+        assert torch.equal(before(images), old) and not torch.allclose(encoder(images), old)
 
 
 def test_a_distance_that_a_person_can_check() -> None:
     """Patches that are (3, 4) and (0, 1) away: (25 + 1) / 2."""
-    wanted = torch.zeros(1, 2, 2)
-    assert squared_distances(torch.tensor([[[3.0, 4.0], [0.0, 1.0]]]), wanted).tolist() == [13.0]
+    reference = torch.zeros(1, 2, 2)
+    assert squared_distances(torch.tensor([[[3.0, 4.0], [0.0, 1.0]]]), reference).tolist() == [13.0]
 
 
 def test_every_pass_goes_over_all_images_in_an_order_of_its_own() -> None:
@@ -228,7 +225,7 @@ def test_steps_are_counted_from_epochs(config: HardenConfig) -> None:
     ("changes", "said"),
     [
         ({"eps": "8"}, "8/255"),
-        ({"eps": "0"}, "nothing to harden against"),
+        ({"eps": "0"}, "eps=0"),
         ({"clean_weight": -1.0}, "clean_weight=-1.0"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"steps": 0}, "steps=0"),

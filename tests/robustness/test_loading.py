@@ -11,12 +11,12 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.protocols import Capabilities
 from cxrlab.models.baselines import Stub
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.robustness import targets as room
-from cxrlab.robustness.cases import asked_labels
+from cxrlab.robustness import targets
+from cxrlab.robustness.cases import labels_of_kind
 from cxrlab.robustness.settings import RobustnessConfig
-from cxrlab.robustness.targets import EncoderTarget, ReportTarget, WordsTarget, is_encoder, load_target
+from cxrlab.robustness.targets import EncoderTarget, ReportTarget, TextTarget, is_encoder, load_target
 
-LABELS = asked_labels("chexpert", "own")[:2]
+LABELS = labels_of_kind("chexpert", "own")[:2]
 REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model"
 
 
@@ -37,7 +37,7 @@ def test_each_kind_of_model_becomes_its_kind_of_target(llava_folder: Path, encod
     report, encoder, words = opened(f"hf:{llava_folder}"), opened(f"hf:{encoder_folder}"), opened("stub:normal")
     assert isinstance(report, ReportTarget) and report.gradients and report.scores
     assert isinstance(encoder, EncoderTarget) and encoder.gradients and not encoder.writes_reports
-    assert type(words) is WordsTarget and not words.gradients and not words.scores
+    assert type(words) is TextTarget and not words.gradients and not words.scores
 
 
 class Remote(Stub):
@@ -46,24 +46,24 @@ class Remote(Stub):
     capabilities = Capabilities(black_box=True)  # type: ignore[assignment]
 
 
-def test_a_model_that_runs_elsewhere_needs_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_runs_elsewhere_needs_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: asked.append(name) or Remote("normal"))
+    monkeypatch.setattr(targets, "open_model", lambda name, loading, shown: asked.append(name) or Remote("normal"))
     for name in (REMOTE, f"smoothed:0.1:{REMOTE}"):
-        with pytest.raises(ConfigError, match="needs the owner's leave"):
+        with pytest.raises(ConfigError, match="needs its owner's permission"):
             opened(name)
     assert not asked, "an address is refused before it is opened"
-    with pytest.raises(ConfigError, match="needs the owner's leave"):
+    with pytest.raises(ConfigError, match="needs its owner's permission"):
         opened(REMOTE, i_am_authorised="yes")
-    assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is WordsTarget
+    assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is TextTarget
     with pytest.raises(ConfigError, match="answers no closed questions"):
         opened(f"smoothed:0.1:{REMOTE}", i_am_authorised="J. Doe, owner")
     assert set(asked) == {REMOTE}
-    assert type(opened(HERE)) is WordsTarget, "what answers on this machine needs nobody's leave"
+    assert type(opened(HERE)) is TextTarget, "a model on this machine needs no permission"
 
 
-def test_a_model_that_says_so_of_itself_needs_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: Remote("normal"))
-    with pytest.raises(ConfigError, match="needs the owner's leave"):
+def test_a_model_that_reports_itself_remote_needs_permission_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "open_model", lambda name, loading, shown: Remote("normal"))
+    with pytest.raises(ConfigError, match="needs its owner's permission"):
         opened("stub:normal")
-    assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is WordsTarget
+    assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is TextTarget

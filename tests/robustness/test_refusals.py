@@ -89,8 +89,8 @@ def test_black_box_attacks_reach_a_model_that_gives_words_alone(
     assert model["attacks"]["random-report@96/255"]["flip_rate"]["value"] > 0
     assert model["attacks"]["noise@96/255"]["flip_rate"]["value"] == 0
     told = " ".join(found["warnings"])
-    assert "gives no gradients, so that pgd is left out" in told
-    assert "gives words and no scores, so that square is left out" in told and "refused" not in told
+    assert "provides no gradients, so that pgd is left out" in told
+    assert "returns only text, so that square is left out" in told and "refused" not in told
 
 
 def test_a_refused_attack_is_no_success_and_no_report(
@@ -111,7 +111,9 @@ def test_a_refused_attack_is_no_success_and_no_report(
     refused = [one for one in lines if one["image"].get("refused")]
     assert refused and all("report" not in one["image"] and "labels" not in one["image"] for one in refused)
     assert SAID not in (tmp_path / "run" / "answers.jsonl").read_text()
-    assert f"refused to write on {len(refused)} of {len(lines)} images (0 of them clean)" in " ".join(found["warnings"])
+    assert f"refused to generate a report for {len(refused)} of {len(lines)} images (0 of them clean)" in " ".join(
+        found["warnings"]
+    )
 
 
 def test_a_clean_image_that_is_refused_leaves_nothing_to_compare_with(

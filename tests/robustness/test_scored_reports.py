@@ -8,7 +8,7 @@ from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lin
 
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.robustness import measurements as scored_reports
+from cxrlab.robustness import measurements
 from cxrlab.robustness.measurements import REPORT_METRICS, ScoredReports
 
 TEXTS = (NORMAL, LEFT, RIGHT, AIR, BABBLE)
@@ -16,7 +16,7 @@ TEXTS = (NORMAL, LEFT, RIGHT, AIR, BABBLE)
 
 def test_the_numbers_are_those_of_the_metrics_on_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten studies in pieces of three pairs; the last has no reference, and so no value."""
-    monkeypatch.setattr(scored_reports, "_AT_ONCE", 3)
+    monkeypatch.setattr(measurements, "_PAIRS_PER_BATCH", 3)
     studies = [truth(f"s{row}", TEXTS[row % 3] if row < 9 else None) for row in range(10)]
     said = {f"s{row}": image(TEXTS[row % 5]) for row in range(10)}
     found = evidence(studies, lines("a", "clean", said))

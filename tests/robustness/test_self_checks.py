@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cxrlab.robustness.cases import Case
-from cxrlab.robustness.controls import attack_doubts, randomness_doubt
+from cxrlab.robustness.controls import randomness_warning, weak_attack_warnings
 from cxrlab.robustness.evidence import Answer
 
 
@@ -27,7 +27,7 @@ def attacked(
 
 
 def doubts(*groups: list[Answer]) -> list[str]:
-    return list(attack_doubts([line for lines in groups for line in lines], {"a": "model A"}))
+    return list(weak_attack_warnings([line for lines in groups for line in lines], {"a": "model A"}))
 
 
 def test_a_sound_sweep_raises_no_doubt() -> None:
@@ -68,7 +68,7 @@ def test_gradients_that_are_zero_everywhere_are_masked() -> None:
     (told,) = doubts(attacked("fgsm@1/255", 1.0, 1.0, zero=0.5), attacked("pgd@1/255", 2.0, 2.0, zero=0.05))
     assert told.startswith("model A: 50% of the gradients under fgsm@1/255 are 0 in every pixel (1 conditions in all)")
     assert not doubts(attacked("square@1/255", 1.0, zero=float("nan")))  # none was taken
-    # A wish that makes no sense on an image has nothing to gain there.
+    # An aim that does not apply to an image has nothing to gain there.
     assert not doubts(attacked("pgd:remove@1/255", 0.0, start=0.0, zero=1.0))
 
 
@@ -84,6 +84,6 @@ def test_images_that_were_made_for_another_model_count_for_that_one() -> None:
 def test_a_model_that_answers_differently_each_time_is_told(kind: type[planted.Leaning], random: bool) -> None:
     images = torch.full((2, 1, planted.SIDE, planted.SIDE), 0.5)
     cases = [Case(name, name, None, planted.THERE, None, {planted.NAME: 1}) for name in ("s1", "s2")]
-    told = randomness_doubt(kind("a", "planted"), cases, images)
+    told = randomness_warning(kind("a", "planted"), cases, images)
     assert (told is not None) == random
     assert told is None or "losses differ by up to" in told

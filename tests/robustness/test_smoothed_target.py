@@ -19,13 +19,13 @@ from cxrlab.attacks.gradient import Pgd
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness import audit as room
-from cxrlab.robustness.cases import AskedLabel, Case, asked_labels
+from cxrlab.robustness import audit as audits
+from cxrlab.robustness.cases import Case, Label, labels_of_kind
 from cxrlab.robustness.settings import RobustnessConfig, SmoothingSettings, parse_smoothed
-from cxrlab.robustness.smoothing import Smoothed
+from cxrlab.robustness.smoothing import over_copies
 from cxrlab.robustness.targets import SmoothedTarget, load_target
 
-EFFUSION = AskedLabel("pleural effusion", frozenset({"pleural effusion"}), ("Is there an effusion?",), ())
+EFFUSION = Label("pleural effusion", frozenset({"pleural effusion"}), ("Is there an effusion?",), ())
 VOTES = SmoothingSettings(copies=20, attack_copies=6, alpha=0.01, batch_size=8)
 
 
@@ -33,7 +33,7 @@ def settings(data: Path = Path("corpus"), **changes: Any) -> RobustnessConfig:
     return RobustnessConfig(**{"model": "a", "data": data, "smoothing": VOTES, **changes})
 
 
-def smoothed(model: Any, labels: Sequence[AskedLabel] = (EFFUSION,), sigma: float = 0.1) -> SmoothedTarget:
+def smoothed(model: Any, labels: Sequence[Label] = (EFFUSION,), sigma: float = 0.1) -> SmoothedTarget:
     return SmoothedTarget("a", f"smoothed:{sigma}:m", labels, model, settings(), sigma)
 
 
@@ -52,7 +52,8 @@ def test_probabilities_are_the_votes_of_the_smoothed_model_and_reports_are_its_o
     target = smoothed(model)
     shown, cases = leaning(0.02, 0.001, -0.02), [case("s1"), case("s2"), case("s3", 0)]
     said = target.examine(shown, cases)
-    votes = Smoothed(model, target.smoothing).probability_of_yes(shown, "Is there an effusion?", ["s1", "s2", "s3"])
+    margins = over_copies(model.margin, shown, ["s1", "s2", "s3"], target.smoothing.n, target.smoothing)
+    votes = (margins > 0).double().mean(dim=1)
     assert [one.label_probs["pleural effusion"] for one in said] == pytest.approx(votes.tolist())
     assert 0 < said[1].label_probs["pleural effusion"] < 1  # a lean of 0.001 is less than what the noise leaves
     assert [one.report for one in said] == [planted.THERE, planted.THERE, planted.ABSENT]
@@ -75,7 +76,7 @@ def test_a_label_with_two_questions_votes_by_the_likelier_one_of_each_copy() -> 
         def yes_margins(self, images: Any, questions: Sequence[str] | str) -> torch.Tensor:
             return self.margin(images) * (1 if questions == "left?" else -1)
 
-    both = AskedLabel("pleural effusion", frozenset(), ("left?", "right?"), ())
+    both = Label("pleural effusion", frozenset(), ("left?", "right?"), ())
     # Every copy leans one way or the other, so that one of the two questions is always answered by yes.
     assert smoothed(Two(), [both]).shares(leaning(0.0), ["s1"]).tolist() == [[1.0]]
 
@@ -85,7 +86,7 @@ def test_the_attacker_follows_the_mean_probability_of_the_first_copies() -> None
     target = smoothed(model)
     shown = leaning(0.004, -0.002).requires_grad_()
     found = target.expected_margins(shown, ["s1", "s2"])
-    mean = Smoothed(model, target.smoothing).expected_probability(shown, "", ["s1", "s2"], copies=6)
+    mean = torch.sigmoid(over_copies(model.margin, shown, ["s1", "s2"], 6, target.smoothing)).mean(dim=1)
     assert torch.allclose(found[:, 0], torch.logit(mean), atol=1e-5)
     (slope,) = torch.autograd.grad(found.sum(), shown, retain_graph=True)
     (plain,) = torch.autograd.grad(torch.logit(mean).sum(), shown)
@@ -96,7 +97,7 @@ def test_the_attacker_follows_the_mean_probability_of_the_first_copies() -> None
 
 def test_gradients_through_many_copies_of_a_real_model_take_a_batch_at_a_time(llava: HfModel) -> None:
     """What is thrown away and made again on the way back gives the gradient of everything at once."""
-    labels = [one for one in asked_labels("observations", "drawn") if one.name in ("edema", "nodule")]
+    labels = [one for one in labels_of_kind("observations", "drawn") if one.name in ("edema", "nodule")]
     shown = images(2, 32)
     slopes = []
     for size in (5, 64):
@@ -149,13 +150,13 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
         attack=AttackSettings(steps=4),
     )  # fmt: skip
 
-    def opened(key: str, name: str, labels: Sequence[AskedLabel], config: RobustnessConfig, **_: Any) -> Any:
+    def opened(key: str, name: str, labels: Sequence[Label], config: RobustnessConfig, **_: Any) -> Any:
         if key == "a":
             return planted.Leaning(key, name, labels)
         return SmoothedTarget(key, name, labels, LeaningModel(), config, 0.05)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(room, "load_target", opened)
-    found = room.audit(config, tmp_path / "run")
+    monkeypatch.setattr(audits, "load_target", opened)
+    found = audits.audit(config, tmp_path / "run")
     assert "certified" not in found["models"]["plain"]
     row = found["models"]["smoothed:0.05:plain"]["certified"]
     # The margin leans by 10/255, which is 16 · 10/255 = 0.63 from the other answer: twelve σ. All copies agree.
@@ -177,9 +178,9 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smoothed:x:builtin:reporter", "the noise 'x', which is no number above 0"),
-        ("smoothed:0:builtin:reporter", "no number above 0"),
-        ("smoothed:nan:builtin:reporter", "no number above 0"),
+        ("smoothed:x:builtin:reporter", "the noise 'x'"),
+        ("smoothed:0:builtin:reporter", "not a number above 0"),
+        ("smoothed:nan:builtin:reporter", "not a number above 0"),
         ("smoothed:builtin:reporter", "the noise 'builtin'"),
         ("smoothed:0.1", "names no model"),
         ("smoothed:0.1:smoothed:0.1:builtin:reporter", "twice"),
@@ -214,7 +215,7 @@ def test_only_open_weights_that_are_asked_can_be_smoothed(llava_folder: Path, en
         load_target("a", "smoothed:0.1:stub:normal", [EFFUSION], settings())
     with pytest.raises(ConfigError, match="smooths an encoder"):
         load_target("a", f"smoothed:0.1:hf:{encoder_folder}", [EFFUSION], settings())
-    silent = asked_labels("observations", "none")[:2]
+    silent = labels_of_kind("observations", "none")[:2]
     with pytest.raises(ConfigError, match="none is asked"):
         load_target("a", f"smoothed:0.1:hf:{llava_folder}", silent, settings())
     target = load_target("b", f"smoothed:0.1:hf:{llava_folder}", [EFFUSION], settings(seed=3))

@@ -15,13 +15,13 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.findings.questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.cases import Case, asked_labels
+from cxrlab.robustness.cases import Case, labels_of_kind
 from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.settings import Wishes
-from cxrlab.robustness.targets import ReportTarget, WordsTarget, truth_table, wrong_answers
+from cxrlab.robustness.settings import AttackGoals
+from cxrlab.robustness.targets import ReportTarget, TextTarget, truth_table, wrong_answers
 
 TOLD = "There is a small left pleural effusion."
-LABELS = [one for one in asked_labels("chexpert", "drawn") if one.name in ("Edema", "Lung Lesion")]
+LABELS = [one for one in labels_of_kind("chexpert", "drawn") if one.name in ("Edema", "Lung Lesion")]
 SHORT = Decoding(max_new_tokens=8)
 
 
@@ -30,7 +30,7 @@ def case(name: str, reference: str | None = TOLD, **truth: int) -> Case:
 
 
 def reporter(model: Any, against: str = "reference", labels: Any = LABELS) -> ReportTarget:
-    return ReportTarget("a", "tiny", labels, model, SHORT, against, Wishes())
+    return ReportTarget("a", "tiny", labels, model, SHORT, against, AttackGoals())
 
 
 def test_everything_that_is_on_file_is_what_the_model_says(llava: HfModel) -> None:
@@ -58,7 +58,7 @@ def test_everything_that_is_on_file_is_what_the_model_says(llava: HfModel) -> No
 
 
 def test_a_model_that_is_asked_nothing_has_no_aim_on_answers(llava: HfModel) -> None:
-    target = reporter(llava, labels=asked_labels("chexpert", "none")[:2])
+    target = reporter(llava, labels=labels_of_kind("chexpert", "none")[:2])
     assert "answers" not in target.aims
     assert target.examine(images(1, 32), [case("s1")])[0].label_probs == {}
 
@@ -111,7 +111,7 @@ def grey(value: float) -> Tensor:
 
 def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() -> None:
     model = Counting()
-    target = WordsTarget("a", "words", asked_labels("chexpert", "drawn"), model, Decoding())
+    target = TextTarget("a", "words", labels_of_kind("chexpert", "drawn"), model, Decoding())
     dark, light, cases = grey(0.25), grey(0.75), [case("s1")]
     said = target.examine(light, cases)[0]
     assert said.labels["Pleural Effusion"] == 1 and said.labels["Edema"] == 0

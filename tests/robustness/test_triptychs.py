@@ -12,14 +12,14 @@ import torch
 from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case
-from cxrlab.robustness.triptychs import changed_spans, keep_image, triptych
+from cxrlab.robustness.triptychs import changed_spans, save_images, triptych
 
 CONDITION = "pgd:answers@2/255"
 
 
 def keep(run: Run, study: str, clean: float, perturbed: float) -> None:
     images = (torch.full((1, 1, 4, 4), value) for value in (clean, perturbed))
-    keep_image(run, {study}, CONDITION, "a", [Case(study, "p", None, None, None)], *images)
+    save_images(run, {study}, CONDITION, "a", [Case(study, "p", None, None, None)], *images)
 
 
 def shown(run: Run, study: str) -> dict[str, str]:

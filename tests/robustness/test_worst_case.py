@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
-from cxrlab.robustness.outcomes import Audit, smallest_harmful, wrong_answers
+from cxrlab.robustness.outcomes import Outcomes, smallest_harmful, wrong_answers
 
 STUDIES = [truth("s1", NORMAL, e=1, o=1), truth("s2", NORMAL, e=0, o=0), truth("s3", NORMAL, e=1, o=1)]
 CLEAN = {"s1": image(NORMAL, 0.9, 0.9), "s2": image(NORMAL, 0.1, 0.1), "s3": image(NORMAL, 0.9, 0.9)}
 BOTH = f"{LEFT} {AIR}"
 
 
-def four_attacks() -> Audit:
+def four_attacks() -> Outcomes:
     """Small: fgsm turns the report of s1, noise an answer of s2. Large: pgd turns an answer of s1 and s2's report."""
     return audit(
         STUDIES,

@@ -1,6 +1,10 @@
-"""What an audit has on file: the truth of each study, and what each model said of each image that it was shown.
+"""Evidence of an audit: the records that it keeps on file, and the same records as arrays.
 
-The sweep writes these lines; everything in numbers is made from them and from nothing else.
+The sweep writes truth.jsonl and answers.jsonl; every number of an audit is computed from them. As arrays there is one
+`Table` for each model and condition, with one row per study, the studies in the same order everywhere.
+
+Conditions are named `clean`, `pgd@2/255` or `pgd:answers@0.01` (attack, its aim where it is not the first, radius) and
+`blur@3` (corruption and severity).
 """
 
 from __future__ import annotations
@@ -24,6 +28,12 @@ from cxrlab.metrics.tally import Matrix
 
 TRUTH = "truth.jsonl"
 ANSWERS = "answers.jsonl"
+CLEAN = "clean"
+WORST = "worst"  # per study the most harmful result of all attacks of at most this radius
+NO_REPORT = -1
+TRACED = ("linf", "l2", "passes", "broken", "zero_gradients")
+
+Flags = NDArray[np.bool_]
 
 
 def _label(value: Any, key: str) -> int:
@@ -39,11 +49,9 @@ class StudyTruth(Record):
     """What is known of one study.
 
     Args:
-        id: Of the study.
-        patient: Whom it belongs to; patients are drawn together.
-        reference: The report that is right; None where there is none.
-        findings: Exact findings where the corpus carries them.
-        labels: Label of the protocol → 1 present, 0 absent. A missing label is unknown.
+        reference: Reference report; None where there is none.
+        findings: Exact findings where the corpus has them.
+        labels: Label → 1 present, 0 absent; a missing label is unknown.
     """
 
     what = "the truth of a study"
@@ -64,16 +72,16 @@ class StudyTruth(Record):
 
 @dataclass(frozen=True)
 class ImageAnswer(Record):
-    """What a model said of one image.
+    """What a model returned for one image.
 
     Args:
-        report: What it wrote; None where it writes none.
-        mean_logprob: Mean log-probability of the tokens that it wrote.
-        tokens: How many it wrote.
-        loss: Mean -log p of the reference's tokens.
-        label_probs: Label → probability of being present, where it was asked.
-        labels: Label → 1 or 0 as read off the report; only where a report was written.
-        refused: True where it refused to write one; what it said instead is not kept. None otherwise.
+        report: Generated report; None where the model generates none.
+        mean_logprob: Mean log-probability of the generated tokens.
+        tokens: Number of generated tokens.
+        loss: Mean of -log p over the reference's tokens.
+        label_probs: Label → probability of being present, where the label was asked about.
+        labels: Label → 1 or 0 as read from the report.
+        refused: True where the model refused to generate a report; its refusal is not kept. None otherwise.
     """
 
     what = "the answer to an image"
@@ -101,12 +109,12 @@ class AttackTrace(Record):
     """How an attack went on one image.
 
     Args:
-        start: Objective before.
-        end: Objective after.
-        broken: Whether the attack reached its aim.
-        linf: Largest change of a pixel that was made, on the scale from 0 to 1.
-        l2: Root of the summed squared changes.
-        passes: Times that the model was run.
+        start: Loss before.
+        end: Loss after.
+        broken: Whether the attack succeeded.
+        linf: Largest change of a pixel, on the scale from 0 to 1.
+        l2: Euclidean length of the change.
+        passes: Forward passes of the model.
         zero_gradients: Share of steps whose gradient was 0 everywhere.
     """
 
@@ -136,12 +144,10 @@ class Answer(Record):
 
     Args:
         id: See `answer_id`.
-        model: Short key of the model that looked: a is the one under audit, b, c … those that it is compared with.
-        condition: See `conditions.parse_condition`.
-        study: Whose image it is.
-        image: What was said of it.
-        crafted_on: Key of the model whose weaknesses the change was made for; None for clean, noise and corruptions.
-        uint8: What was said of the same image after rounding to 8 bits; None where that was not asked.
+        model: Key of the model: a is the one under audit; b, c … are compared with it.
+        image: What the model returned.
+        crafted_on: Key of the model for which the image was perturbed; None for clean, noise and corruptions.
+        uint8: What the model returned for the image rounded to 8 bits; None where that was not examined.
         attack: How the attack went; None where there was none.
     """
 
@@ -168,9 +174,9 @@ class Answer(Record):
 
 
 def answer_id(model: str, condition: str, study: str, crafted_on: str | None = None) -> str:
-    """`a|pgd@2/255|s1`, or `b<a|pgd@2/255|s1` where b is shown an image that was crafted on a."""
-    who = model if crafted_on in (None, model) else f"{model}<{crafted_on}"
-    return f"{who}|{condition}|{study}"
+    """`a|pgd@2/255|s1`, or `b<a|pgd@2/255|s1` where b examines an image that was perturbed for a."""
+    key = model if crafted_on in (None, model) else f"{model}<{crafted_on}"
+    return f"{key}|{condition}|{study}"
 
 
 def read_truth(file: Path) -> Iterator[StudyTruth]:
@@ -194,27 +200,17 @@ def _records(file: Path, kind: type[_R]) -> Iterator[_R]:
             raise DataError(f"{file}:{number}: {error}") from None
 
 
-CLEAN = "clean"
-WORST = "worst"  # the most harmful of all attacks of at most this size, study by study
-SEVERITIES = range(1, 6)
-
-_SHAPE = re.compile(r"(?P<name>[^@:|\s]+)(:(?P<objective>[^@:|\s]+))?@(?P<strength>[^@|\s]+)")
-_FRACTION = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
-_DECIMAL = re.compile(r"\d*\.\d+(e-?\d+)?|\d+e-\d+")
-
-
 @dataclass(frozen=True)
 class Condition:
-    """One condition, taken apart.
+    """A parsed condition.
 
     Args:
         text: As it stands on file.
-        kind: clean, attack or corruption.
         name: Of the attack (`pgd`) or the corruption (`blur`); "clean".
-        objective: What the attack aims at, where it has several aims; else None.
-        eps: Radius, on the scale of pixels from 0 to 1; None where it is no attack.
-        eps_text: As it was written, such as 2/255.
-        severity: 1 to 5; None where it is no corruption.
+        objective: Aim of the attack, where the condition names it.
+        eps: Radius of an attack, on the scale of pixels from 0 to 1.
+        eps_text: The radius as it was written, such as 2/255.
+        severity: Of a corruption, 1 to 5.
     """
 
     text: str
@@ -227,56 +223,49 @@ class Condition:
 
     @property
     def attack(self) -> str:
-        """Attack and objective without the size: what one curve is drawn of."""
+        """Attack and aim without the radius; there is one curve for each."""
         return self.name if self.objective is None else f"{self.name}:{self.objective}"
+
+
+_SHAPE = re.compile(r"(?P<name>[^@:|\s]+)(:(?P<objective>[^@:|\s]+))?@(?P<strength>[^@|\s]+)")
+_FRACTION = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
+_DECIMAL = re.compile(r"\d*\.\d+(e-?\d+)?|\d+e-\d+")
 
 
 @cache
 def parse_condition(text: str) -> Condition:
-    """Take a condition apart; a whole number after the @ is a severity, a fraction or decimal a radius."""
+    """Parse a condition; a whole number after the @ is a severity, a fraction or decimal a radius."""
     if text == CLEAN:
         return Condition(text, "clean", CLEAN)
-    shape = _SHAPE.fullmatch(text)
-    if shape is None:
-        raise _wrong(text, "it is neither 'clean' nor a name, an @ and a strength")
-    name, objective, strength = shape["name"], shape["objective"], shape["strength"]
-    if strength.isdecimal():
-        if objective is not None or int(strength) not in SEVERITIES:
-            raise _wrong(text, "a whole number is the severity of a corruption, from 1 to 5, which has no objective")
-        return Condition(text, "corruption", name, severity=int(strength))
-    eps = _eps(strength)
-    if eps is None:
-        raise _wrong(text, "the size of an attack is a fraction or a decimal of at least 0")
-    return Condition(text, "attack", name, objective, eps, strength)
-
-
-def _eps(strength: str) -> float | None:
-    if fraction := _FRACTION.fullmatch(strength):
-        below = float(fraction[2])
-        return float(fraction[1]) / below if below else None
-    return float(strength) if _DECIMAL.fullmatch(strength) else None
-
-
-def _wrong(text: str, why: str) -> DataError:
-    return DataError(f"the condition '{text}' cannot be read: {why}; write it like clean, pgd@2/255 or blur@3.")
-
-
-NO_REPORT = -1
-TRACED = ("linf", "l2", "passes", "broken", "zero_gradients")
-
-Flags = NDArray[np.bool_]
+    problem = "it is neither 'clean' nor a name, an @ and a strength"
+    if shape := _SHAPE.fullmatch(text):
+        name, objective, strength = shape["name"], shape["objective"], shape["strength"]
+        if strength.isdecimal():
+            if objective is None and int(strength) in range(1, 6):
+                return Condition(text, "corruption", name, severity=int(strength))
+            problem = "a whole number is the severity of a corruption, from 1 to 5, which has no objective"
+        else:
+            fraction, eps = _FRACTION.fullmatch(strength), None
+            if fraction and float(fraction[2]):
+                eps = float(fraction[1]) / float(fraction[2])
+            elif _DECIMAL.fullmatch(strength):
+                eps = float(strength)
+            if eps is not None:
+                return Condition(text, "attack", name, objective, eps, strength)
+            problem = "the radius of an attack is a fraction or a decimal of at least 0"
+    raise DataError(f"Cannot read the condition '{text}': {problem}; write it like clean, pgd@2/255 or blur@3.")
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """What one model said of N images; not-a-number where it said nothing.
+class Outputs:
+    """What one model returned for N images; not-a-number where it returned nothing.
 
     Args:
-        reports: Number of the text in `Evidence.texts`, [N]; -1 where no report was written.
-        logprob: Mean log-probability of the tokens written, [N].
-        loss: Mean -log p of the reference's tokens, [N].
+        reports: Number of the text in `Evidence.texts`, [N]; -1 where no report was generated.
+        logprob: Mean log-probability of the generated tokens, [N].
+        loss: Mean of -log p over the reference's tokens, [N].
         probs: Probability of being present for each label, [N, L].
-        labels: 1 or 0 for each label as read off the report, [N, L].
+        labels: 1 or 0 for each label as read from the report, [N, L].
     """
 
     reports: NDArray[np.int64]
@@ -292,21 +281,37 @@ class Said:
         return written
 
     @classmethod
-    def nothing(cls, studies: int, labels: int) -> Said:
-        """Room for that many studies, nothing said yet."""
-        lone, table = np.full(studies, np.nan), np.full((studies, labels), np.nan)
-        return cls(np.full(studies, NO_REPORT, np.int64), lone, lone.copy(), table, table.copy())
+    def empty(cls, studies: int, labels: int) -> Outputs:
+        """Space for that many studies."""
+        column, table = np.full(studies, np.nan), np.full((studies, labels), np.nan)
+        return cls(np.full(studies, NO_REPORT, np.int64), column, column.copy(), table, table.copy())
 
-    def chosen(self, others: Iterable[Said], report: NDArray[np.intp], asked: NDArray[np.intp]) -> Said:
-        """For each study the report of one of several and the answers of one of several.
+    def put(self, row: int, answer: ImageAnswer, columns: Mapping[str, int], texts: dict[str, int]) -> None:
+        """Fill one row; labels whose truth is known of no study have no column.
 
         Args:
-            others: Further ones, numbered from 1; this one is 0.
-            report: Whose report is taken, [N].
-            asked: Whose probabilities are taken, [N].
+            columns: Label → column.
+            texts: Report → number; new reports are added.
+        """
+        if answer.report is not None:
+            self.reports[row] = texts.setdefault(answer.report, len(texts))
+        self.logprob[row] = np.nan if answer.mean_logprob is None else answer.mean_logprob
+        self.loss[row] = np.nan if answer.loss is None else answer.loss
+        for values, table in ((answer.label_probs, self.probs), (answer.labels, self.labels)):
+            for name, value in values.items():
+                if name in columns:
+                    table[row, columns[name]] = value
+
+    def select(self, others: Iterable[Outputs], report: NDArray[np.intp], asked: NDArray[np.intp]) -> Outputs:
+        """For each study the report of one of several outputs and the answers of one of several.
+
+        Args:
+            others: Further outputs, numbered from 1; this one is 0.
+            report: Number of the output whose report is taken, [N].
+            asked: Number of the output whose probabilities are taken, [N].
         """
         every, row = [self, *others], np.arange(len(self.reports))
-        return Said(
+        return Outputs(
             np.stack([one.reports for one in every])[report, row],
             np.stack([one.logprob for one in every])[report, row],
             np.stack([one.loss for one in every])[report, row],
@@ -314,9 +319,9 @@ class Said:
             np.stack([one.labels for one in every])[report, row],
         )
 
-    def only(self, pairs: Flags, studies: Flags) -> Said:
-        """The same with some left out: answers beyond `pairs` [N, L], reports beyond `studies` [N]."""
-        return Said(
+    def only(self, pairs: Flags, studies: Flags) -> Outputs:
+        """The answers in `pairs` [N, L] and the reports in `studies` [N]; all others are empty."""
+        return Outputs(
             np.where(studies, self.reports, NO_REPORT),
             np.where(studies, self.logprob, np.nan),
             np.where(studies, self.loss, np.nan),
@@ -330,30 +335,27 @@ class Table:
     """One model under one condition.
 
     Args:
-        model: Its key.
-        condition: Under which.
-        crafted_on: Key of the model that the images were made for; None where for none.
-        image: What it said, [N].
-        uint8: What it said of the images rounded to 8 bits; None where it was not asked.
-        trace: How the attacks went: name of `TRACED` → [N], not-a-number where nothing is known.
+        crafted_on: Key of the model for which the images were perturbed; None where for none.
+        uint8: Outputs for the images rounded to 8 bits; None where these were not examined.
+        trace: How the attacks went: name of `TRACED` → [N], not-a-number where unknown.
     """
 
     model: str
     condition: Condition
     crafted_on: str | None
-    image: Said
-    uint8: Said | None = None
+    image: Outputs
+    uint8: Outputs | None = None
     trace: Mapping[str, Matrix] = field(default_factory=dict)
 
     @property
     def transferred(self) -> bool:
-        """Whether the images were made for another model."""
+        """Whether the images were perturbed for another model."""
         return self.crafted_on not in (None, self.model)
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All lines of an audit.
+    """All records of an audit as arrays.
 
     Args:
         studies: In the order of the file, N of them.
@@ -375,11 +377,11 @@ class Evidence:
         return tuple(sorted({model for model, _, _ in self.tables}, key=lambda key: (len(key), key)))
 
     def clean(self, model: str) -> Table:
-        """What a model said of the images as they are."""
+        """The clean images."""
         return self.tables[model, CLEAN, None]
 
     def own(self, model: str) -> dict[str, Table]:
-        """Condition → table of changed images that were made for this model or for none."""
+        """Condition → table of changed images, without those that were perturbed for another model."""
         return {
             table.condition.text: table
             for table in self.tables.values()
@@ -387,7 +389,7 @@ class Evidence:
         }
 
     def transferred(self, model: str, crafted_on: str) -> dict[str, Table]:
-        """Condition → what a model said of images that were made for another."""
+        """Condition → table of images that were perturbed for another model."""
         return {
             table.condition.text: table
             for table in self.tables.values()
@@ -401,97 +403,60 @@ def read_evidence(folder: Path) -> Evidence:
 
 
 def gather(truths: Iterable[StudyTruth], answers: Iterable[Answer]) -> Evidence:
-    """Lines into columns; every condition must hold every study once, and every model its clean images."""
+    """Records into arrays; a `DataError` where a study is missing or stands twice."""
     studies = tuple(truths)
     names = tuple(dict.fromkeys(name for study in studies for name in study.labels))
-    place = {study.id: row for row, study in enumerate(studies)}
-    if not studies or len(place) < len(studies):
-        what = "names a study twice" if studies else "holds no study"
-        raise DataError(f"{TRUTH} {what}; every study must stand there once.")
+    columns = {name: number for number, name in enumerate(names)}
+    rows = {study.id: row for row, study in enumerate(studies)}
+    if not studies or len(rows) < len(studies):
+        problem = "names a study twice" if studies else "has no study"
+        raise DataError(f"{TRUTH} {problem}; it must have every study once.")
     truth = np.array([[study.labels.get(name, np.nan) for name in names] for study in studies], np.float64)
+    size = (len(studies), len(names))
     texts: dict[str, int] = {}
-    fillings: dict[tuple[str, str, str | None], _Filling] = {}
+    tables: dict[tuple[str, str, str | None], Table] = {}
+    filled: dict[tuple[str, str, str | None], Flags] = {}
+    with_uint8 = set()
     for answer in answers:
         key = (answer.model, answer.condition, answer.crafted_on)
-        if key not in fillings:
-            fillings[key] = _Filling(_empty(*key, len(studies), len(names)), _Columns(names, texts), len(studies))
-        if answer.study not in place:
+        if key not in tables:
+            trace = {name: np.full(len(studies), np.nan) for name in TRACED}
+            condition = parse_condition(answer.condition)
+            empty = Outputs.empty(*size), Outputs.empty(*size)
+            tables[key] = Table(answer.model, condition, answer.crafted_on, *empty, trace)
+            filled[key] = np.zeros(len(studies), dtype=bool)
+        if answer.study not in rows:
             raise DataError(
                 f"{ANSWERS} line '{answer.id}': the study '{answer.study}' is not in {TRUTH}; add it there."
             )
-        fillings[key].put(place[answer.study], answer)
-    tables = {key: filling.table(studies) for key, filling in fillings.items()}
-    found = Evidence(studies, names, truth.reshape(len(studies), len(names)), tuple(texts), tables)
-    for model in found.models:
-        if (model, CLEAN, None) not in tables:
-            raise DataError(
-                f"{ANSWERS} holds no clean images of the model '{model}'; there is nothing to compare with."
-            )
-    if not tables:
-        raise DataError(f"{ANSWERS} holds no line; run the sweep first.")
-    return found
-
-
-def _empty(model: str, condition: str, crafted_on: str | None, studies: int, labels: int) -> Table:
-    nothing = (Said.nothing(studies, labels) for _ in range(2))
-    trace = {name: np.full(studies, np.nan) for name in TRACED}
-    return Table(model, parse_condition(condition), crafted_on, next(nothing), next(nothing), trace)
-
-
-class _Columns:
-    """Where a label and a text stand."""
-
-    def __init__(self, labels: Iterable[str], texts: dict[str, int]) -> None:
-        self._column = {name: number for number, name in enumerate(labels)}
-        self._texts = texts
-
-    def put(self, said: Said, row: int, answer: ImageAnswer) -> None:
-        """Write one answer into its row; labels whose truth is known of no study have no column."""
-        if answer.report is not None:
-            said.reports[row] = self._texts.setdefault(answer.report, len(self._texts))
-        said.logprob[row] = np.nan if answer.mean_logprob is None else answer.mean_logprob
-        said.loss[row] = np.nan if answer.loss is None else answer.loss
-        for column, value in self._placed(answer.label_probs):
-            said.probs[row, column] = value
-        for column, value in self._placed(answer.labels):
-            said.labels[row, column] = value
-
-    def _placed(self, values: Mapping[str, float]) -> Iterator[tuple[int, float]]:
-        return ((self._column[name], value) for name, value in values.items() if name in self._column)
-
-
-class _Filling:
-    """A table that is being filled."""
-
-    def __init__(self, table: Table, columns: _Columns, studies: int) -> None:
-        self._table, self._columns = table, columns
-        self._seen = np.zeros(studies, dtype=bool)
-        self._rounded = False
-
-    def put(self, row: int, answer: Answer) -> None:
-        """One line; a second one for the same image is refused."""
-        if self._seen[row]:
-            raise DataError(f"{ANSWERS} holds the image '{answer.id}' twice; delete one of the two lines.")
-        self._seen[row] = True
-        self._columns.put(self._table.image, row, answer.image)
-        if answer.uint8 is not None and self._table.uint8 is not None:
-            self._rounded = True
-            self._columns.put(self._table.uint8, row, answer.uint8)
+        row, table = rows[answer.study], tables[key]
+        if filled[key][row]:
+            raise DataError(f"{ANSWERS} has the image '{answer.id}' twice; delete one of the two lines.")
+        filled[key][row] = True
+        table.image.put(row, answer.image, columns, texts)
+        if answer.uint8 is not None and table.uint8 is not None:
+            with_uint8.add(key)
+            table.uint8.put(row, answer.uint8, columns, texts)
         if answer.attack is not None:
             for name in TRACED:
-                self._table.trace[name][row] = getattr(answer.attack, name)
-            if answer.attack.start == answer.attack.end == 0:  # a wish that makes no sense on this image (`WhereAble`)
-                self._table.trace["broken"][row] = np.nan
-
-    def table(self, studies: tuple[StudyTruth, ...]) -> Table:
-        """The full table; a study that is missing is named."""
-        if not self._seen.all():
-            gaps = np.flatnonzero(~self._seen)
-            where = f"{self._table.condition.text} of model '{self._table.model}'"
+                table.trace[name][row] = getattr(answer.attack, name)
+            if answer.attack.start == answer.attack.end == 0:  # the aim does not apply here, see `WhereApplicable`
+                table.trace["broken"][row] = np.nan
+    for key, table in tables.items():
+        if not filled[key].all():
+            gaps = np.flatnonzero(~filled[key])
             raise DataError(
-                f"{ANSWERS}: {where} lacks {len(gaps)} of {len(studies)} studies, such as '{studies[gaps[0]].id}'; "
-                "resume the run, since conditions are compared on the same studies."
+                f"{ANSWERS}: {table.condition.text} of model '{table.model}' lacks {len(gaps)} of {len(studies)} "
+                f"studies, such as '{studies[gaps[0]].id}'; resume the run, since conditions are compared on the same "
+                "studies."
             )
-        traced = any(not np.isnan(column).all() for column in self._table.trace.values())
-        uint8 = self._table.uint8 if self._rounded else None
-        return replace(self._table, uint8=uint8, trace=self._table.trace if traced else {})
+        traced = any(not np.isnan(column).all() for column in table.trace.values())
+        uint8 = table.uint8 if key in with_uint8 else None
+        tables[key] = replace(table, uint8=uint8, trace=table.trace if traced else {})
+    evidence = Evidence(studies, names, truth.reshape(size), tuple(texts), tables)
+    for model in evidence.models:
+        if (model, CLEAN, None) not in tables:
+            raise DataError(f"{ANSWERS} has no clean images of the model '{model}'; there is nothing to compare with.")
+    if not tables:
+        raise DataError(f"{ANSWERS} has no line; run the sweep first.")
+    return evidence

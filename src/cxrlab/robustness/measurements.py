@@ -1,12 +1,15 @@
-"""What is measured of what a model said: each quantity with its value, its resampled values and its denominator.
+"""Quantities of an audit: accuracy, confidence, report metrics and flips, with intervals by patient.
 
-All quantities of an audit are drawn on the same resamples of patients, so that the difference of two quantities'
-draws is a paired one, whatever the two are.
+All quantities are computed on the same resamples of patients, so that the difference of any two is a paired one.
+
+A flip is counted against what the same model returned for the clean image, right or wrong. Two reports agree when they
+state the same observations as present. A report is normal when it describes the image and names nothing but devices and
+incidental findings; one that states nothing about an image (empty or unintelligible) is neither normal nor abnormal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.records import Finding, chexpert_labels
+from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.findings.merge import merged
 from cxrlab.metrics.classification import brier, expected_calibration_error
@@ -23,27 +26,26 @@ from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import BLOCK, Resamples
 from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
-from cxrlab.robustness.evidence import Evidence, Flags, Said
+from cxrlab.robustness.evidence import Evidence, Flags, Outputs
 
 if TYPE_CHECKING:
     from cxrlab.findings.reader import Reading
 
-
 Direction = Literal["higher", "lower", "neither"]
 
-# Tested when two models are compared; few, since every test more makes each of them harder to pass.
-HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", "errors.significant", "report.confidence", "flip_rate")
-AUROC = "asked.auroc"
-ECE = "asked.ece"
+AUROC, ECE, FLIP_RATE, ERRORS = "asked.auroc", "asked.ece", "flip_rate", "errors.significant"
+REPORT_METRICS = ("findings.f1", "findings.f1.side", "chexpert14.micro.f1:uncertain-positive", ERRORS)
+# Tested when two models are compared; few, since every further test makes each of them harder to pass.
+HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", ERRORS, "report.confidence", FLIP_RATE)
 LEVEL = 0.95
 
-_LOWER = frozenset({"asked.brier", ECE, "report.loss", "errors.significant", "errors.added"})
-# All others are shares and probabilities.
-_SPANS = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}
+_LOWER = frozenset({"asked.brier", ECE, "report.loss", ERRORS, "errors.added"})
 _NEITHER = frozenset({"asked.confidence", "report.confidence"})
+_RANGES = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}  # all others lie in [0, 1]
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-_ASKED = "studies whose known labels were not asked about"
+_NOT_ASKED = "studies whose known labels were not asked about"
 _NO_REPORT = "studies without a report"
+_NO_TWO_REPORTS = "studies without a report on either image"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +53,10 @@ class Quantity:
     """One number of one model under one condition.
 
     Args:
-        name: Such as asked.accuracy.
-        resampled: Its value over all studies, not-a-number where nothing defines it, and in every resample.
-        n: What it is a mean over: pairs of study and label, or studies.
+        resampled: Its value over all studies, not-a-number where undefined, and in every resample.
+        n: Its denominator: pairs of study and label, or studies.
         direction: Which way is better; neither for a confidence.
-        tally: Its counts, kept of the quantities that are tested.
+        tally: Its counts, kept for the quantities that are tested.
     """
 
     name: str
@@ -84,7 +85,7 @@ def ends(found: Quantity | ResampledValue) -> dict[str, float]:
 
 
 def change(after: Quantity, before: Quantity) -> ResampledValue:
-    """What `after` has more than `before`, paired by resample."""
+    """`after` minus `before`, paired by resample."""
     return after.resampled.minus(before.resampled)
 
 
@@ -95,15 +96,15 @@ def direction_of(name: str) -> Direction:
     return "lower" if name in _LOWER or "flip" in name else "higher"
 
 
-def card(name: str, undefined: str = "") -> Metric:
-    """The card of a tally of this room; a metric that has no better side is filed under higher."""
+def metric_of(name: str, undefined: str = "") -> Metric:
+    """The metric behind a quantity; one without a better direction counts as higher."""
     direction = direction_of(name)
-    span = _SPANS.get(name, (0.0, 1.0))
+    span = _RANGES.get(name, (0.0, 1.0))
     return Metric(name, "higher" if direction == "neither" else direction, span, None, undefined)
 
 
-class KeptResamples(Resamples):
-    """Resamples that are asked hundreds of times: their draws are kept as long as they fit into one block."""
+class CachedResamples(Resamples):
+    """Resamples that are used hundreds of times: their draws are kept if they fit into one block."""
 
     _kept: tuple[tuple[int, Matrix], ...] | None = None
 
@@ -117,39 +118,32 @@ class KeptResamples(Resamples):
 
 
 def quantities(tallies: Mapping[str, Tally], resamples: Resamples) -> dict[str, Quantity]:
-    """Tallies by name into quantities of these names."""
+    """Tallies by name into quantities of the same names."""
     estimates = resamples.resample(list(tallies.values()))
-    return {
-        name: Quantity(
-            name,
-            estimate,
-            counted(tally),
-            direction_of(name),
-            replace(tally, metric=card(name)) if name in HEADLINE else None,
-        )
-        for (name, tally), estimate in zip(tallies.items(), estimates, strict=True)
-    }
-
-
-def counted(tally: Tally) -> int:
-    """The denominator of a mean, or of an error by bins; else the studies that entered."""
-    if tally.value_of is mean_of:
-        return int(tally.rows[:, 1].sum())
-    return int(tally.rows[:, tally.rows.shape[1] // 2 :].sum()) if tally.metric.name == "ece" else tally.n
+    found = {}
+    for (name, tally), estimate in zip(tallies.items(), estimates, strict=True):
+        n = tally.n  # studies
+        if tally.value_of is mean_of:
+            n = int(tally.rows[:, 1].sum())
+        elif tally.metric.name == "ece":
+            n = int(tally.rows[:, tally.rows.shape[1] // 2 :].sum())
+        tested = replace(tally, metric=metric_of(name)) if name in HEADLINE else None
+        found[name] = Quantity(name, estimate, n, direction_of(name), tested)
+    return found
 
 
 def mean_of_cells(name: str, cells: Matrix) -> Tally:
-    """The mean over all cells [N, L] that are numbers, a row a study."""
+    """The mean over all cells [N, L] that are numbers, one row per study."""
     known = ~np.isnan(cells)
     rows = np.stack([np.where(known, cells, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64)], axis=1)
-    return Tally(card(name, _ASKED), rows, rows[:, 1] > 0, mean_of)
+    return Tally(metric_of(name, _NOT_ASKED), rows, rows[:, 1] > 0, mean_of)
 
 
-def asked_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
-    """Everything that is counted from probabilities, over all pairs of a study and a label that is known of it."""
-    probs = np.where(np.isnan(truth), np.nan, said.probs)
+def answer_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
+    """Quantities of probabilities, over all pairs of a study and a label that is known of it."""
+    probs = np.where(np.isnan(truth), np.nan, outputs.probs)
     return {
-        "asked.accuracy": mean_of_cells("asked.accuracy", right(probs, truth)),
+        "asked.accuracy": mean_of_cells("asked.accuracy", correct_answers(probs, truth)),
         "asked.confidence": mean_of_cells("asked.confidence", confidence(probs)),
         "asked.truth": mean_of_cells("asked.truth", np.where(truth == 1, probs, 1 - probs)),
         "asked.brier": brier(probs, truth),
@@ -157,18 +151,18 @@ def asked_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
     }
 
 
-def written_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
-    """What is counted from reports without reading them again."""
-    wrote = np.where(np.isnan(truth) | ~said.written[:, None], np.nan, said.labels)
-    sure = np.where(said.written, np.exp(said.logprob), np.nan)
+def report_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
+    """Quantities of reports that need no reading of their text."""
+    labels = np.where(np.isnan(truth) | ~outputs.written[:, None], np.nan, outputs.labels)
+    mean_probability = np.where(outputs.written, np.exp(outputs.logprob), np.nan)
     return {
-        "written.accuracy": mean_of_cells("written.accuracy", agreement(wrote, truth)),
-        "report.confidence": mean_tally(card("report.confidence", _NO_REPORT), sure),
-        "report.loss": mean_tally(card("report.loss", _NO_REPORT), said.loss),
+        "written.accuracy": mean_of_cells("written.accuracy", agreement(labels, truth)),
+        "report.confidence": mean_tally(metric_of("report.confidence", _NO_REPORT), mean_probability),
+        "report.loss": mean_tally(metric_of("report.loss", _NO_REPORT), outputs.loss),
     }
 
 
-def right(probs: Matrix, truth: Matrix) -> Matrix:
+def correct_answers(probs: Matrix, truth: Matrix) -> Matrix:
     """1 where the answer (present above 0.5) is the truth, 0 where not, not-a-number where either is unknown."""
     return agreement(np.where(np.isnan(probs), np.nan, probs > 0.5), truth)
 
@@ -184,35 +178,32 @@ def confidence(probs: Matrix) -> Matrix:
 
 
 def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
-    """The area under the curve, the mean over the labels of which both kinds are known.
+    """The area under the ROC curve, the mean over the labels that are present in some studies and absent in others.
 
-    A resample that holds only one kind of a label leaves that label out of its mean.
+    A resample with only one of the two leaves that label out of its mean.
 
     Args:
         probs: Of being present, [N, L].
         truth: 1 or 0, [N, L]; not-a-number where unknown.
-        resamples: Patients of the N studies.
     """
-    labels = list(_usable(probs, truth))
+    labels = [
+        label for label in range(truth.shape[1]) if {0, 1} <= set(truth[~np.isnan(probs[:, label]), label].tolist())
+    ]
     known = ~np.isnan(truth[:, labels]) & ~np.isnan(probs[:, labels])
 
     def mean_area(weights: Matrix) -> Matrix:
         times = weights.T.astype(np.float32)[resamples.clusters.codes]
-        return _mean([_areas(probs[:, label], truth[:, label], times) for label in labels], len(weights))
+        if not labels:
+            return np.full(len(weights), np.nan)
+        areas = np.stack([_areas(probs[:, label], truth[:, label], times) for label in labels])
+        return ratio(np.nansum(areas, axis=0), (~np.isnan(areas)).sum(axis=0))
 
     patients = resamples.clusters.count_with(known.sum(axis=1) > 0)
     return Quantity(AUROC, resamples.resample_value(mean_area, patients, (0.0, 1.0)), int(known.sum()), "higher")
 
 
-def _usable(probs: Matrix, truth: Matrix) -> Iterator[int]:
-    for label in range(truth.shape[1]):
-        kinds = truth[~np.isnan(probs[:, label]), label]
-        if (kinds == 1).any() and (kinds == 0).any():
-            yield label
-
-
 def _areas(scores: Matrix, truth: Matrix, times: NDArray[np.float32]) -> Matrix:
-    """As `metrics.auroc.auroc`, for draws that lie study by study [N, T]: a fifth of the time for hundreds of areas."""
+    """As `metrics.auroc.auroc`, for draws laid out by study [N, T]: a fifth of the time for hundreds of areas."""
     ill = np.flatnonzero((truth == 1) & ~np.isnan(scores))
     well = np.flatnonzero((truth == 0) & ~np.isnan(scores))
     well, ill = well[np.argsort(scores[well])], ill[np.argsort(scores[ill])]
@@ -230,106 +221,72 @@ def _areas(scores: Matrix, truth: Matrix, times: NDArray[np.float32]) -> Matrix:
     return ratio(ahead, drawn.sum(axis=0) * below[-1])
 
 
-def _mean(areas: Sequence[Matrix], trials: int) -> Matrix:
-    """Mean over the labels that have an area, [T]."""
-    table = np.stack(areas) if areas else np.full((1, trials), np.nan)
-    count = (~np.isnan(table)).sum(axis=0)
-    return ratio(np.nansum(table, axis=0), count)
-
-
-FLIP_RATE = "flip_rate"
-_UNDEFINED = "studies without a report on either image"
-
-
-def flip_tallies(said: Said, clean: Said, truth: Matrix, scores: ScoredReports) -> dict[str, Tally]:
+def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: ScoredReports) -> dict[str, Tally]:
     """Every kind of flip, and the significant errors that were added.
 
-    Args:
-        said: Of the changed images.
-        clean: Of the clean ones.
-        truth: [N, L]; flips of answers are counted where the truth is known.
-        scores: What the reports say.
+    Flips of answers are counted where the truth is known.
     """
-    added = scores.errors(said) - scores.errors(clean)
-    return {
-        **_report_flips(said, clean, scores),
-        **_answer_flips(said, clean, truth),
-        "errors.added": mean_tally(card("errors.added", _UNDEFINED), added),
-    }
-
-
-def changed_findings(said: Said, clean: Said, scores: ScoredReports) -> Matrix:
-    """Observations that only one of the two reports has, not-a-number without two reports, [N]."""
-    both, contents = said.written & clean.written, scores.contents
-    now, before = np.where(both, said.reports, 0), np.where(both, clean.reports, 0)
-    if not both.any():
-        return np.full(len(both), np.nan)
-    return np.where(both, (contents.present[now] != contents.present[before]).sum(axis=1), np.nan)
-
-
-def flipped_reports(said: Said, clean: Said, scores: ScoredReports) -> Matrix:
-    """1 where the present observations differ, 0 where not, not-a-number without two reports, [N]."""
-    changed = changed_findings(said, clean, scores)
-    return np.where(np.isnan(changed), np.nan, changed > 0)
-
-
-def flipped_answers(said: Said, clean: Said, truth: Matrix) -> Matrix:
-    """1 where an answer of yes or no turns, 0 where not, not-a-number where it was not asked or is unknown, [N, L]."""
-    asked = ~(np.isnan(said.probs) | np.isnan(clean.probs) | np.isnan(truth))
-    return np.where(asked, (said.probs > 0.5) != (clean.probs > 0.5), np.nan)
-
-
-def _report_flips(said: Said, clean: Said, scores: ScoredReports) -> dict[str, Tally]:
-    both, contents = said.written & clean.written, scores.contents
+    both, contents = outputs.written & clean.written, scores.contents
+    columns = {FLIP_RATE: flipped_reports(outputs, clean, scores)}
     names = ("flips.normal_to_abnormal", "flips.abnormal_to_normal", "flips.side_swapped", "flips.to_silence")
-    flipped = {FLIP_RATE: flipped_reports(said, clean, scores)}
-    if not both.any():
-        return {name: mean_tally(card(name, _UNDEFINED), np.full(len(both), np.nan)) for name in (FLIP_RATE, *names)}
-    now, before = np.where(both, said.reports, 0), np.where(both, clean.reports, 0)
-    normal, silent = contents.normal, contents.silent
-    abnormal = ~normal & ~silent
-    swapped = (contents.left[now] & contents.right[before]) | (contents.right[now] & contents.left[before])
-    values = (
-        _share(abnormal[now], both & normal[before]),
-        _share(normal[now], both & abnormal[before]),
-        _share(swapped.sum(axis=1) > 0, both),
-        _share(silent[now], both & ~silent[before]),
-    )
-    flipped.update(zip(names, values, strict=True))
-    return {name: mean_tally(card(name, _UNDEFINED), column) for name, column in flipped.items()}
-
-
-def _answer_flips(said: Said, clean: Said, truth: Matrix) -> dict[str, Tally]:
-    flipped, yes = flipped_answers(said, clean, truth), clean.probs > 0.5
+    columns |= dict.fromkeys(names, np.full(len(both), np.nan))
+    if both.any():
+        now, before = np.where(both, outputs.reports, 0), np.where(both, clean.reports, 0)
+        normal, silent = contents.normal, contents.silent
+        abnormal = ~normal & ~silent
+        swapped = (contents.left[now] & contents.right[before]) | (contents.right[now] & contents.left[before])
+        values = (
+            np.where(both & normal[before], abnormal[now], np.nan),
+            np.where(both & abnormal[before], normal[now], np.nan),
+            np.where(both, swapped.sum(axis=1) > 0, np.nan),
+            np.where(both & ~silent[before], silent[now], np.nan),
+        )
+        columns |= zip(names, values, strict=True)
+    columns["errors.added"] = scores.errors(outputs) - scores.errors(clean)
+    flipped, yes = flipped_answers(outputs, clean, truth), clean.probs > 0.5
     return {
+        **{name: mean_tally(metric_of(name, _NO_TWO_REPORTS), column) for name, column in columns.items()},
         "asked.flips": mean_of_cells("asked.flips", flipped),
         "asked.flips.yes_to_no": mean_of_cells("asked.flips.yes_to_no", np.where(yes, flipped, np.nan)),
         "asked.flips.no_to_yes": mean_of_cells("asked.flips.no_to_yes", np.where(yes, np.nan, flipped)),
     }
 
 
-def _share(happened: Flags, among: Flags) -> Matrix:
-    return np.where(among, happened, np.nan)
+def changed_findings(outputs: Outputs, clean: Outputs, scores: ScoredReports) -> Matrix:
+    """Observations that only one of the two reports has, not-a-number without two reports, [N]."""
+    both, contents = outputs.written & clean.written, scores.contents
+    now, before = np.where(both, outputs.reports, 0), np.where(both, clean.reports, 0)
+    if not both.any():
+        return np.full(len(both), np.nan)
+    return np.where(both, (contents.present[now] != contents.present[before]).sum(axis=1), np.nan)
 
 
-REPORT_METRICS = ("findings.f1", "findings.f1.side", "chexpert14.micro.f1:uncertain-positive", "errors.significant")
-ERRORS = "errors.significant"
+def flipped_reports(outputs: Outputs, clean: Outputs, scores: ScoredReports) -> Matrix:
+    """1 where the present observations differ, 0 where not, not-a-number without two reports, [N]."""
+    changed = changed_findings(outputs, clean, scores)
+    return np.where(np.isnan(changed), np.nan, changed > 0)
 
-# Pairs that are scored at once; what is read of them is dropped afterwards, so that memory stays flat.
-_AT_ONCE = 2048
+
+def flipped_answers(outputs: Outputs, clean: Outputs, truth: Matrix) -> Matrix:
+    """1 where an answer of yes or no flips, 0 where not, not-a-number where it was not asked or is unknown, [N, L]."""
+    asked = ~(np.isnan(outputs.probs) | np.isnan(clean.probs) | np.isnan(truth))
+    return np.where(asked, (outputs.probs > 0.5) != (clean.probs > 0.5), np.nan)
+
+
+_PAIRS_PER_BATCH = 2048  # readings are dropped after each batch, so that memory does not grow
 _COLUMN = {name: number for number, name in enumerate(OBSERVATIONS)}
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
-    """What each of T texts says.
+class ReportContents:
+    """What each of T reports states.
 
     Args:
-        present: Whether an observation is said to be there, [T, O].
-        left: Whether it is said to be on the left and nowhere else, [T, O].
-        right: The same for the right.
-        normal: Whether the text speaks of the image and names nothing but devices and the incidental, [T].
-        silent: Whether it says nothing of an image, [T].
+        present: Whether an observation is present, [T, O].
+        left: Whether it is on the left only, [T, O].
+        right: Whether it is on the right only, [T, O].
+        normal: Whether the report describes the image and names nothing but devices and incidental findings, [T].
+        silent: Whether it states nothing about an image, [T].
     """
 
     present: Flags
@@ -339,102 +296,89 @@ class Contents:
     silent: Flags
 
     @classmethod
-    def unread(cls, texts: int) -> Contents:
-        """Room for that many texts."""
-        wide = (np.zeros((texts, len(_COLUMN)), dtype=bool) for _ in range(3))
-        return cls(next(wide), next(wide), next(wide), np.zeros(texts, dtype=bool), np.zeros(texts, dtype=bool))
+    def empty(cls, texts: int) -> ReportContents:
+        """Space for that many reports."""
+        return cls(
+            *(np.zeros((texts, len(_COLUMN)), dtype=bool) for _ in range(3)),
+            *(np.zeros(texts, dtype=bool) for _ in range(2)),
+        )
 
     def put(self, row: int, reading: Reading) -> None:
-        """Note what one text says."""
-        things = [thing for thing in merged(reading.findings) if thing.present]
+        """Fill the row of one report."""
+        present = [finding for finding in merged(reading.findings) if finding.present]
         sides: dict[str, set[Side | None]] = {}
-        for thing in things:
-            sides.setdefault(thing.observation, set()).add(thing.side)
+        for finding in present:
+            sides.setdefault(finding.observation, set()).add(finding.side)
         for name, named in sides.items():
             column = _COLUMN[name]
             self.present[row, column] = True
             self.left[row, column] = named == {Side.LEFT}
             self.right[row, column] = named == {Side.RIGHT}
         self.silent[row] = not reading.has_statements
-        self.normal[row] = reading.has_statements and _nothing_found(things)
-
-
-def _nothing_found(things: Sequence[Finding]) -> bool:
-    return chexpert_labels(things, complete=False).get("No Finding") == 1
+        no_finding = chexpert_labels(present, complete=False).get("No Finding") == 1
+        self.normal[row] = reading.has_statements and no_finding
 
 
 class ScoredReports:
-    """Counts of the report metrics for every different pair of study and text.
+    """Report metrics of every different pair of study and text, each scored once.
 
-    Args:
-        evidence: Whose reports are scored.
+    Most changed images do not change the report, so that the same text of the same study occurs again and again.
     """
 
     def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        self.contents = Contents.unread(len(evidence.texts))
-        self._codes = _different(evidence)
-        self._tallies = self._scored()
-
-    def tally(self, name: str, said: Said) -> Tally:
-        """One metric of what a model wrote, a row a study; undefined where there is no report or no reference."""
-        if name not in self._tallies:
-            return mean_tally(cards()[name], np.full(len(said.reports), np.nan))
-        whole, written = self._tallies[name], said.written
-        index = np.searchsorted(self._codes, np.where(written, self._code(said), self._codes[0]))
-        defined = whole.defined[index] & written
-        return Tally(whole.metric, whole.rows[index] * defined[:, None], defined, whole.value_of)
-
-    def errors(self, said: Said) -> Matrix:
-        """Significant errors of each report, [N]; not-a-number where undefined."""
-        return self.tally(ERRORS, said).by_pair
-
-    def _code(self, said: Said) -> NDArray[np.int64]:
-        return np.arange(len(said.reports)) * len(self._evidence.texts) + said.reports
-
-    def _scored(self) -> dict[str, Tally]:
+        self._texts = evidence.texts
+        self.contents = ReportContents.empty(len(self._texts))
+        # Each different pair of study and text as one number, in order of the studies.
+        rows = np.arange(len(evidence.studies)) * len(self._texts)
+        codes = [np.zeros(0, np.int64)]
+        for table in evidence.tables.values():
+            for outputs in (table.image, table.uint8):
+                if outputs is not None:
+                    codes.append((rows + outputs.reports)[outputs.written])
+        self._codes = np.unique(np.concatenate(codes))
         parts: list[dict[str, Tally]] = []
-        for batch, numbers in self._batches():
+        for batch, numbers in self._batches(evidence):
             found = {tally.metric.name: tally for family in families(REPORT_METRICS) for tally in family.tallies(batch)}
             parts.append({name: found[name] for name in REPORT_METRICS})
             for number in numbers:
-                self.contents.put(number, batch.read(self._evidence.texts[number]))
-        return {name: _joined([part[name] for part in parts]) for name in REPORT_METRICS} if parts else {}
+                self.contents.put(number, batch.read(self._texts[number]))
+        self._tallies: dict[str, Tally] = {}
+        for name in REPORT_METRICS if parts else ():
+            scored = [part[name] for part in parts]
+            rows_of = np.concatenate([one.rows for one in scored])
+            defined = np.concatenate([one.defined for one in scored])
+            self._tallies[name] = Tally(scored[0].metric, rows_of, defined, scored[0].value_of)
 
-    def _batches(self) -> Iterator[tuple[Batch, list[int]]]:
+    def tally(self, name: str, outputs: Outputs) -> Tally:
+        """One metric of the reports of a model, one row per study; undefined without a report or a reference."""
+        if name not in self._tallies:
+            return mean_tally(cards()[name], np.full(len(outputs.reports), np.nan))
+        whole, written = self._tallies[name], outputs.written
+        codes = np.arange(len(outputs.reports)) * len(self._texts) + outputs.reports
+        index = np.searchsorted(self._codes, np.where(written, codes, self._codes[0]))
+        defined = whole.defined[index] & written
+        return Tally(whole.metric, whole.rows[index] * defined[:, None], defined, whole.value_of)
+
+    def errors(self, outputs: Outputs) -> Matrix:
+        """Significant errors of each report, [N]; not-a-number where undefined."""
+        return self.tally(ERRORS, outputs).by_pair
+
+    def _batches(self, evidence: Evidence) -> Iterator[tuple[Batch, list[int]]]:
         """Pairs study by study, so that a reference is read once, and the numbers of the texts that are new."""
-        texts, studies = self._evidence.texts, self._evidence.studies
-        count = max(1, len(texts))
-        # A text of several studies, such as the normal report, is kept; the others are not needed again.
+        count = max(1, len(self._texts))
+        # The reading of a text of several studies, such as the normal report, is kept; the others are dropped.
         times = np.bincount(self._codes % count, minlength=count)
-        shared = {texts[number] for number in np.flatnonzero(times > 1)}
+        shared = {self._texts[number] for number in np.flatnonzero(times > 1)}
         readings: dict[str, Reading] = {}
         noted: set[int] = set()
-        for start in range(0, len(self._codes), _AT_ONCE):
+        for start in range(0, len(self._codes), _PAIRS_PER_BATCH):
             pairs, numbers = [], []
-            for code in self._codes[start : start + _AT_ONCE].tolist():
-                study, number = studies[code // count], code % count
-                pairs.append(Pair(f"{study.id}|{number}", study.reference, texts[number], "", study.findings))
+            for code in self._codes[start : start + _PAIRS_PER_BATCH].tolist():
+                study, number = evidence.studies[code // count], code % count
+                pairs.append(Pair(f"{study.id}|{number}", study.reference, self._texts[number], "", study.findings))
                 if number not in noted:
                     noted.add(number)
                     numbers.append(number)
             yield Batch(pairs, readings), numbers
             for text in [text for text in readings if text not in shared]:
                 del readings[text]
-
-
-def _different(evidence: Evidence) -> NDArray[np.int64]:
-    """Each different pair of study and text as one number, in order of the studies."""
-    rows = np.arange(len(evidence.studies)) * len(evidence.texts)
-    found = [np.zeros(0, np.int64)]
-    for table in evidence.tables.values():
-        for said in (table.image, table.uint8):
-            if said is not None:
-                found.append((rows + said.reports)[said.written])
-    return np.unique(np.concatenate(found))
-
-
-def _joined(parts: Sequence[Tally]) -> Tally:
-    first = parts[0]
-    rows = np.concatenate([part.rows for part in parts])
-    return Tally(first.metric, rows, np.concatenate([part.defined for part in parts]), first.value_of)

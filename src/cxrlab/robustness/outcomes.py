@@ -1,4 +1,4 @@
-"""What becomes of each model under each condition, everything on one set of resampled patients."""
+"""Results of each model under each condition: quantities, the worst case of all attacks, labels and curves."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix, Tally, mean_tally, ratio
-from cxrlab.robustness.evidence import CLEAN, WORST, Evidence, Said, Table, parse_condition
+from cxrlab.robustness.evidence import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
 from cxrlab.robustness.measurements import (
     AUROC,
     REPORT_METRICS,
-    KeptResamples,
+    CachedResamples,
     Quantity,
     ScoredReports,
     agreement,
-    asked_tallies,
-    card,
+    answer_tallies,
     change,
     changed_findings,
     confidence,
+    correct_answers,
     ends,
     flip_tallies,
     mean_auroc,
     mean_of_cells,
+    metric_of,
     quantities,
-    right,
-    written_tallies,
+    report_tallies,
 )
 
+ALL = "all"
 TRIALS = 1000
+_SAME = 1e-6  # radii that differ by less are one radius written in two ways, such as 2/255 and 0.00784314
 
 Quantities = Mapping[str, Quantity]
+Curves = dict[str, dict[str, list[list[float]]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +47,8 @@ class Outcome:
     """One model under one condition.
 
     Args:
-        table: What it said.
-        image: Quantity by name, of the images as floating-point numbers.
-        uint8: The same of the images rounded to 8 bits; None where they were not shown.
+        image: Quantity by name.
+        uint8: The same for the images rounded to 8 bits; None where these were not examined.
     """
 
     table: Table
@@ -54,11 +56,10 @@ class Outcome:
     uint8: Quantities | None
 
 
-class Audit:
-    """Evidence with the resamples and scored reports that every number of it shares.
+class Outcomes:
+    """Every outcome of an audit, on one set of resampled patients; each is computed once.
 
     Args:
-        evidence: Of all models.
         trials: Resamples of patients.
         seed: Decides them.
     """
@@ -67,113 +68,105 @@ class Audit:
         self.evidence = evidence
         self.seed = seed
         patients = [study.patient for study in evidence.studies]
-        self.resamples = KeptResamples(patients, trials=trials, rng=generator(seed, "robustness", "intervals"))
+        self.resamples = CachedResamples(patients, trials=trials, rng=generator(seed, "robustness", "intervals"))
         self.scores = ScoredReports(evidence)
         self._worst: dict[str, dict[str, Table]] = {}
         self._outcomes: dict[tuple[str, str, str | None], Outcome] = {}
 
     def worst(self, model: str) -> dict[str, Table]:
-        """`worst@EPS` → table, from the smallest size."""
+        """`worst@EPS` → table, from the smallest radius."""
         if model not in self._worst:
             self._worst[model] = worst_tables(self.evidence, self.scores, model)
         return self._worst[model]
 
     def tables(self, model: str) -> dict[str, Table]:
-        """Condition → table of every change made for this model or for none, the worst cases last."""
+        """Condition → table, without images perturbed for another model; the worst cases come last."""
         return {**self.evidence.own(model), **self.worst(model)}
 
     def clean(self, model: str) -> Outcome:
-        """The images as they are."""
+        """The clean images."""
         return self.outcome(self.evidence.clean(model))
 
     def outcome(self, table: Table) -> Outcome:
-        """One condition against the clean images of the same model; computed once."""
+        """One condition, compared with the clean images of the same model."""
         key = (table.model, table.condition.text, table.crafted_on)
         if key not in self._outcomes:
-            self._outcomes[key] = self._computed(table)
+            clean = self.evidence.clean(table.model)
+            unchanged = table.condition.kind == CLEAN
+            image = self.measure(table.image, None if unchanged else clean.image)
+            uint8 = None
+            if table.uint8 is not None:
+                uint8 = self.measure(table.uint8, None if unchanged else clean.uint8 or clean.image)
+            self._outcomes[key] = Outcome(table, image, uint8)
         return self._outcomes[key]
 
-    def measured(self, said: Said, clean: Said | None, names: Collection[str] | None = None) -> dict[str, Quantity]:
-        """Quantities of what a model said, by name.
+    def measure(
+        self, outputs: Outputs, clean: Outputs | None, names: Collection[str] | None = None
+    ) -> dict[str, Quantity]:
+        """Quantities by name.
 
         Args:
-            said: Of the images in question.
-            clean: Of the clean images, against which flips are counted; None for the clean images themselves.
+            clean: Outputs for the clean images, against which flips are counted; None for the clean images themselves.
             names: Which ones; all when None.
         """
         truth = self.evidence.truth
         tallies: dict[str, Tally] = {
-            **asked_tallies(said, truth),
-            **written_tallies(said, truth),
-            **{name: self.scores.tally(name, said) for name in REPORT_METRICS},
+            **answer_tallies(outputs, truth),
+            **report_tallies(outputs, truth),
+            **{name: self.scores.tally(name, outputs) for name in REPORT_METRICS},
         }
         if clean is not None:
-            tallies |= flip_tallies(said, clean, truth, self.scores)
-        wanted = {name: tally for name, tally in tallies.items() if names is None or name in names}
-        found = quantities(wanted, self.resamples)
+            tallies |= flip_tallies(outputs, clean, truth, self.scores)
+        found = quantities(
+            {name: tally for name, tally in tallies.items() if names is None or name in names}, self.resamples
+        )
         if names is None or AUROC in names:
-            found[AUROC] = mean_auroc(said.probs, truth, self.resamples)
+            found[AUROC] = mean_auroc(outputs.probs, truth, self.resamples)
         return found
 
-    def _computed(self, table: Table) -> Outcome:
-        clean = self.evidence.clean(table.model)
-        unchanged = table.condition.kind == CLEAN
-        image = self.measured(table.image, None if unchanged else clean.image)
-        uint8 = None
-        if table.uint8 is not None:
-            before = clean.image if clean.uint8 is None else clean.uint8
-            uint8 = self.measured(table.uint8, None if unchanged else before)
-        return Outcome(table, image, uint8)
 
-
-def described(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
-    """Quantities as they are written down: each with its interval and n, and its difference from clean."""
-    told: dict[str, Any] = {}
+def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
+    """Quantities for robustness.json: each with its interval and n, and its difference from clean."""
+    rows: dict[str, Any] = {}
     for name, quantity in found.items():
-        told[name] = quantity.to_json()
+        rows[name] = quantity.to_json()
         if clean is not None and name in clean:
-            told[name]["difference"] = ends(change(quantity, clean[name]))
+            rows[name]["difference"] = ends(change(quantity, clean[name]))
     if clean is not None:
-        told["confidence"] = told["asked.confidence" if found["asked.confidence"].n else "report.confidence"]
-    return told
+        rows["confidence"] = rows["asked.confidence" if found["asked.confidence"].n else "report.confidence"]
+    return rows
 
 
-ALL = "all"
-
-
-def by_label(evidence: Evidence, said: Said, clean: Said, resamples: Resamples) -> dict[str, Any]:
+def by_label(evidence: Evidence, outputs: Outputs, clean: Outputs, resamples: Resamples) -> dict[str, Any]:
     """Label → n, positives, and accuracy and confidence, original against perturbed; `all` is every label together.
 
     Original and perturbed are taken over the same answers: those known, and given on both images. `n` and `positives`
     count the studies whose truth is known; `n` beside a measure counts the answers that entered it.
-
-    Args:
-        evidence: Whose truth it is.
-        said: Of the changed images.
-        clean: Of the clean ones.
-        resamples: Patients.
     """
     truth = evidence.truth
     columns = [(name, slice(number, number + 1)) for number, name in enumerate(evidence.labels)]
     columns.append((ALL, slice(None)))
-    measures = {
-        ("asked", "accuracy"): _both(right(clean.probs, truth), right(said.probs, truth)),
-        ("asked", "confidence"): _both(_sure(clean, truth), _sure(said, truth)),
-        ("written", "accuracy"): _both(_wrote(clean, truth), _wrote(said, truth)),
+    measures: dict[tuple[str, str], list[Matrix]] = {
+        ("asked", "accuracy"): [correct_answers(one.probs, truth) for one in (clean, outputs)],
+        ("asked", "confidence"): [np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)],
+        ("written", "accuracy"): [
+            agreement(np.where(one.written[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
+        ],
     }
     tallies: dict[str, Tally] = {}
-    for (kind, measure), cells in measures.items():
+    for (kind, measure), tables in measures.items():
+        known = ~np.isnan(tables[0] + tables[1])
         for name, place in columns:
-            for when, table in zip(("original", "perturbed"), cells, strict=True):
-                tallies[f"{name}|{kind}.{measure}|{when}"] = mean_of_cells(measure, table[:, place])
+            for when, table in zip(("original", "perturbed"), tables, strict=True):
+                cells = np.where(known, table, np.nan)[:, place]
+                tallies[f"{name}|{kind}.{measure}|{when}"] = mean_of_cells(measure, cells)
     found = quantities(tallies, resamples)
     rows: dict[str, Any] = {}
     for name, place in columns:
-        known = truth[:, place]
-        rows[name] = {"n": int((~np.isnan(known)).sum()), "positives": int((known == 1).sum())}
+        labels = truth[:, place]
+        rows[name] = {"n": int((~np.isnan(labels)).sum()), "positives": int((labels == 1).sum())}
         for kind, measure in measures:
-            key = f"{name}|{kind}.{measure}"
-            before, after = found[f"{key}|original"], found[f"{key}|perturbed"]
+            before, after = (found[f"{name}|{kind}.{measure}|{when}"] for when in ("original", "perturbed"))
             row = rows[name].setdefault(kind, {"n": before.n})
             row[measure] = {
                 "original": ends(before),
@@ -183,32 +176,11 @@ def by_label(evidence: Evidence, said: Said, clean: Said, resamples: Resamples) 
     return rows
 
 
-def _both(before: Matrix, after: Matrix) -> Iterable[Matrix]:
-    """Two tables, each only where the other has a value too."""
-    known = ~(np.isnan(before) | np.isnan(after))
-    return [np.where(known, table, np.nan) for table in (before, after)]
-
-
-def _sure(said: Said, truth: Matrix) -> Matrix:
-    return np.where(np.isnan(truth), np.nan, confidence(said.probs))
-
-
-def _wrote(said: Said, truth: Matrix) -> Matrix:
-    return agreement(np.where(said.written[:, None], said.labels, np.nan), truth)
-
-
-Curves = dict[str, dict[str, list[list[float]]]]
-
-
 def curves(clean: Quantities, outcomes: Iterable[Outcome]) -> Curves:
-    """Quantity → attack → [[eps, value, low, high], …] from the smallest size.
+    """Quantity → attack → [[eps, value, low, high], …] from the smallest radius.
 
-    A quantity that clean images have begins with them at size 0; flips, which are counted against clean, do not.
-    A quantity that the model does not have (reports of an encoder) has no curves.
-
-    Args:
-        clean: Quantities of the clean images.
-        outcomes: Of any conditions; those that are no attacks are passed over.
+    A quantity that clean images have begins with them at radius 0; flips, which are counted against clean, do not. A
+    quantity that the model does not have (reports of an encoder) has no curves.
     """
     attacks = [one for one in outcomes if one.table.condition.kind == "attack"]
     attacks.sort(key=lambda one: (one.table.condition.attack, one.table.condition.eps or 0))
@@ -218,27 +190,86 @@ def curves(clean: Quantities, outcomes: Iterable[Outcome]) -> Curves:
         for name, quantity in one.image.items():
             if not quantity.n:
                 continue
-            start = [_point(0.0, clean[name])] if name in clean else []
+            start = [[0.0, *ends(clean[name]).values()]] if name in clean else []
             curve = found.setdefault(name, {}).setdefault(condition.attack, start)
-            curve.append(_point(condition.eps or 0.0, quantity))
+            curve.append([condition.eps or 0.0, *ends(quantity).values()])
     return found
 
 
-def _point(eps: float, quantity: Quantity) -> list[float]:
-    return [eps, *ends(quantity).values()]
+def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[str, Table]:
+    """`worst@2/255` → the most harmful outputs of each study, for each radius that was tried.
+
+    An attacker tries everything and keeps what works: for each study and radius the most harmful image is taken among
+    all attacks of at most that radius, without those made for another model; corruptions are not attacks.
+    """
+    # From the smallest radius, so that the first of equally harmful images is the least changed one.
+    attacks = sorted(
+        (table for table in evidence.own(model).values() if table.condition.kind == "attack"),
+        key=lambda table: (_radius(table), table.condition.text),
+    )
+    radii: list[tuple[float, str]] = []
+    for table in attacks:
+        if not radii or _radius(table) > radii[-1][0] + _SAME:
+            radii.append((_radius(table), str(table.condition.eps_text)))
+    clean = evidence.clean(model)
+    found = {}
+    for eps, text in radii:
+        # The clean image lies in every ball: an attacker who finds nothing worse leaves it as it is.
+        candidates = [clean, *(table for table in attacks if _radius(table) <= eps + _SAME)]
+        image = worst([table.image for table in candidates], clean.image, evidence.truth, scores)
+        rounded = [table.uint8 for table in candidates if table.uint8 is not None]
+        before = clean.uint8 or clean.image
+        uint8 = worst(rounded, before, evidence.truth, scores) if len(rounded) == len(candidates) else None
+        key = f"{WORST}@{text}"
+        found[key] = Table(model, parse_condition(key), model, image, uint8)
+    return found
+
+
+def _radius(table: Table) -> float:
+    return table.condition.eps or 0.0
+
+
+def worst(candidates: Sequence[Outputs], clean: Outputs, truth: Matrix, scores: ScoredReports) -> Outputs:
+    """For each study the most harmful report and, separately, the most harmful answers; the first of equals.
+
+    Reports are ranked by significant errors (without a reference, by observations that differ from the report of the
+    clean image), then by loss; answers by the number that is wrong, then by the probability given to the truth.
+    """
+    harm = [np.where(np.isnan(e := scores.errors(one)), changed_findings(one, clean, scores), e) for one in candidates]
+    report = _most(harm, [one.loss for one in candidates])
+    doubt = []  # minus the mean probability that a study's answers give to the truth
+    for one in candidates:
+        given = np.where(truth == 1, one.probs, np.where(truth == 0, 1 - one.probs, np.nan))
+        doubt.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
+    asked = _most([wrong_answers(one, truth) for one in candidates], doubt)
+    return candidates[0].select(candidates[1:], report, asked)
+
+
+def wrong_answers(outputs: Outputs, truth: Matrix) -> Matrix:
+    """Number of wrong answers per study, [N]; not-a-number where none was asked."""
+    cells = correct_answers(outputs.probs, truth)
+    return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 0).sum(axis=1))
+
+
+def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
+    """For each study the index of the largest value, ties decided by `then`; unknown values rank last."""
+    one, two = (np.where(np.isnan(columns), -np.inf, columns) for columns in (np.stack(first), np.stack(then)))
+    tied = one == one.max(axis=0)
+    top = np.where(tied, two, -np.inf)
+    found: NDArray[np.intp] = np.argmax(tied & (top == top.max(axis=0)), axis=0)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class SmallestEps:
-    """From which size on an attack does harm.
+    """The radius from which attacks do harm.
 
     Args:
-        grid: Sizes as written, from the smallest.
+        grid: Radii as written, from the smallest.
         sizes: The same as numbers.
-        by_study: Smallest harmful size of each study, [N]; infinite where none did harm, not-a-number where harm
-            cannot be told.
-        shares: Of each size the share of studies that are harmed by then.
-        median: The size by which half of the studies are harmed; None where that is never reached.
+        by_study: Smallest harmful radius of each study, [N]; infinite where none did harm, not-a-number where unknown.
+        shares: For each radius the share of studies harmed by then.
+        median: Radius by which half of the studies are harmed; None where that is never reached.
     """
 
     grid: tuple[str, ...]
@@ -248,55 +279,15 @@ class SmallestEps:
     median: str | None
 
 
-def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[str, Table]:
-    """`worst@2/255` → the most harmful answers of each study, for each size that was tried."""
-    ranked, clean = _attacks(evidence, model), evidence.clean(model)
-    found = {}
-    for eps, text in _grid(ranked):
-        # The clean image lies in every ball: an attacker who finds nothing worse leaves it as it is.
-        among = [clean, *(table for table in ranked if _size(table) <= eps + _SAME)]
-        image = worst([table.image for table in among], clean.image, evidence.truth, scores)
-        rounded = [table.uint8 for table in among if table.uint8 is not None]
-        before = clean.uint8 or clean.image
-        uint8 = worst(rounded, before, evidence.truth, scores) if len(rounded) == len(among) else None
-        key = f"{WORST}@{text}"
-        found[key] = Table(model, parse_condition(key), model, image, uint8)
-    return found
-
-
-def worst(among: Sequence[Said], clean: Said, truth: Matrix, scores: ScoredReports) -> Said:
-    """Of each study the most harmful report and, apart from it, the most harmful answers; the first of equals.
-
-    Reports are ranked by significant errors (where no reference tells them, by observations that differ from the clean
-    image's report), then by loss; answers by how many are wrong, then by how little probability the truth is given.
-    """
-    harm = [np.where(np.isnan(e := scores.errors(said)), changed_findings(said, clean, scores), e) for said in among]
-    report = _most(harm, [said.loss for said in among])
-    asked = _most([wrong_answers(said, truth) for said in among], [-_truth_given(said, truth) for said in among])
-    return among[0].chosen(among[1:], report, asked)
-
-
-def wrong_answers(said: Said, truth: Matrix) -> Matrix:
-    """Answers of each study that are not the truth, [N]; not-a-number where none was asked."""
-    cells = right(said.probs, truth)
-    return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 0).sum(axis=1))
-
-
 def smallest_harmful(
-    clean: Table,
-    worst_of: dict[str, Table],
-    harm: Callable[[Said], Matrix],
-    name: str,
-    resamples: Resamples,
+    clean: Table, worst_of: dict[str, Table], harm: Callable[[Outputs], Matrix], name: str, resamples: Resamples
 ) -> SmallestEps:
-    """The smallest size at which the worst case has more harm than the clean image.
+    """The smallest radius at which the worst case has more harm than the clean image.
 
     Args:
-        clean: Of the model.
-        worst_of: See `worst_tables`; from the smallest size.
-        harm: A count of each study [N]: significant errors of its report, or wrong answers.
+        worst_of: See `worst_tables`; from the smallest radius.
+        harm: A count for each study [N]: significant errors of its report, or wrong answers.
         name: Of the shares.
-        resamples: Patients.
     """
     before = harm(clean.image)
     by_study = np.where(np.isnan(before), np.nan, np.inf)
@@ -307,7 +298,7 @@ def smallest_harmful(
         by_study = np.where(np.isnan(after), np.nan, by_study)
         by_study = np.where((after > before) & np.isinf(by_study), condition.eps or 0.0, by_study)
         harmed = np.where(np.isnan(by_study), np.nan, np.isfinite(by_study))
-        shares[condition.text] = mean_tally(card(name), harmed)
+        shares[condition.text] = mean_tally(metric_of(name), harmed)
     found = tuple(quantities(shares, resamples).values())
     reached = [condition for condition, share in zip(conditions, found, strict=True) if share.value >= 0.5]
     return SmallestEps(
@@ -317,41 +308,3 @@ def smallest_harmful(
         found,
         reached[0].eps_text if reached else None,
     )
-
-
-# Sizes that differ by less are one size written in two ways, such as 2/255 and 0.00784314.
-_SAME = 1e-6
-
-
-def _size(table: Table) -> float:
-    return table.condition.eps or 0.0
-
-
-def _attacks(evidence: Evidence, model: str) -> list[Table]:
-    """From the smallest size, so that the first of equally harmful images is the least changed one."""
-    tables = [table for table in evidence.own(model).values() if table.condition.kind == "attack"]
-    return sorted(tables, key=lambda table: (_size(table), table.condition.text))
-
-
-def _grid(ranked: Sequence[Table]) -> list[tuple[float, str]]:
-    grid: list[tuple[float, str]] = []
-    for table in ranked:
-        if not grid or _size(table) > grid[-1][0] + _SAME:
-            grid.append((_size(table), str(table.condition.eps_text)))
-    return grid
-
-
-def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
-    """For each study which one has the most, equals told apart by `then`; what is unknown ranks last."""
-    one, two = (np.where(np.isnan(columns), -np.inf, columns) for columns in (np.stack(first), np.stack(then)))
-    tied = one == one.max(axis=0)
-    top = np.where(tied, two, -np.inf)
-    found: NDArray[np.intp] = np.argmax(tied & (top == top.max(axis=0)), axis=0)
-    return found
-
-
-def _truth_given(said: Said, truth: Matrix) -> Matrix:
-    """Mean probability that a study's answers give to the truth, [N]; not-a-number where none was asked."""
-    given = np.where(truth == 1, said.probs, np.where(truth == 0, 1 - said.probs, np.nan))
-    count = (~np.isnan(given)).sum(axis=1)
-    return ratio(np.nansum(given, axis=1), count)

@@ -1,4 +1,4 @@
-"""What an attacker may want, by name, and what he wishes a report to say."""
+"""Settings of `cxrlab robustness` and `cxrlab harden`: each field is a flag and a key of a YAML file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,26 @@ from cxrlab.models.load_settings import LoadSettings
 
 REPORT, ANSWERS, EMBEDDING = "report", "answers", "embedding"
 TARGET, REMOVE, INVENT = "target", "remove", "invent"
-BY_WISH = (TARGET, REMOVE, INVENT)
-AIMS = (REPORT, ANSWERS, EMBEDDING, *BY_WISH)
+TARGETED_AIMS = (TARGET, REMOVE, INVENT)
+AIMS = (REPORT, ANSWERS, EMBEDDING, *TARGETED_AIMS)
+ALL = "all"
+
+# Settings that may differ when a run is continued: they change memory, speed and what is kept, not the results.
+OPERATIONAL = ("batch_size", "smoothing.batch_size", *connection_operational_fields("loading.connection"))
+HARDEN_OPERATIONAL = ("save_every", "cache", *connection_operational_fields("loading.connection"))
+
+SMOOTHED = "smoothed"
+_EXAMPLE = f"write it like {SMOOTHED}:0.1:builtin:reporter"
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the aims target, remove and invent want.
+class AttackGoals:
+    """Target report and findings of the aims target, remove and invent.
 
     Args:
-        report: For target: the report that should be written.
-        remove: For remove: the observation that should disappear; the first finding of each clean report when left out.
-        invent: For invent: the observation that should appear.
+        report: Target report of the aim target.
+        remove: Finding to remove from the report; the first finding of each clean report when left out.
+        invent: Finding to put into the report.
     """
 
     report: str = REPORTS["normal"]
@@ -41,19 +49,10 @@ class Wishes:
 
     def __post_init__(self) -> None:
         if not self.report.strip():
-            raise ConfigError("wishes.report is empty; give the report that the attacker wishes for.")
+            raise ConfigError("goals.report is empty; give the target report with --goals.report.")
         for name in (self.remove, self.invent):
             if name is not None:
-                observation(name)  # refuses what the vocabulary does not hold
-
-
-def least_copies(alpha: float) -> int:
-    """The fewest copies whose full agreement tells a majority: (alpha / 2)^(1 / n) must exceed one half."""
-    return math.floor(1 - math.log2(alpha)) + 1
-
-
-SMOOTHED = "smoothed"
-_EXAMPLE = f"write it like {SMOOTHED}:0.1:builtin:reporter"
+                observation(name)  # raises for a name that the vocabulary does not have
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ class SmoothingSettings:
 
     Args:
         copies: Noisy copies of an image that vote on each closed answer.
-        attack_copies: The first of them, along whose mean an attack goes.
+        attack_copies: Number of copies whose mean answer an attack follows.
         alpha: Probability with which a certified answer may be wrong.
-        batch_size: Noisy copies that are shown at once.
+        batch_size: Noisy copies per batch.
     """
 
     copies: int = 100
@@ -77,10 +76,10 @@ class SmoothingSettings:
             raise ConfigError(f"alpha={self.alpha} is not usable; give a probability between 0 and 1, such as 0.001.")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size={self.batch_size} is not usable; give a whole number of at least 1.")
-        if self.copies < least_copies(self.alpha):
+        least = math.floor(1 - math.log2(self.alpha)) + 1  # (alpha / 2)^(1 / copies) must exceed one half
+        if self.copies < least:
             raise ConfigError(
-                f"copies={self.copies} cannot tell a majority at alpha={self.alpha:g} even if all agree; use copies >= "
-                f"{least_copies(self.alpha)}."
+                f"copies={self.copies} give no majority at alpha={self.alpha:g} even if all agree; use copies >= {least}."
             )
         if not 1 <= self.attack_copies <= self.copies:
             raise ConfigError(
@@ -89,7 +88,7 @@ class SmoothingSettings:
 
 
 def parse_smoothed(name: str) -> tuple[float, str] | None:
-    """SIGMA and MODEL of a name; None for a model that is not smoothed, a `ConfigError` where either is missing."""
+    """SIGMA and MODEL of smoothed:SIGMA:MODEL; None for other names, a `ConfigError` where either is missing."""
     kind, _, rest = name.partition(":")
     if kind != SMOOTHED:
         return None
@@ -99,7 +98,7 @@ def parse_smoothed(name: str) -> tuple[float, str] | None:
     except ValueError:
         sigma = math.nan
     if not (math.isfinite(sigma) and sigma > 0):
-        raise ConfigError(f"'{name}' has the noise '{text}', which is no number above 0; {_EXAMPLE}.")
+        raise ConfigError(f"'{name}' has the noise '{text}', which is not a number above 0; {_EXAMPLE}.")
     if not model:
         raise ConfigError(f"'{name}' names no model to smooth; {_EXAMPLE}.")
     if model.partition(":")[0] == SMOOTHED:
@@ -107,55 +106,53 @@ def parse_smoothed(name: str) -> tuple[float, str] | None:
     return sigma, model
 
 
-ALL = "all"
-
-
 @dataclass(frozen=True)
 class RobustnessConfig:
     """How reports, answers and confidence of a model change when its images are perturbed.
 
-    For models that you own or may test. White-box attacks need open weights; a model that gives words alone gets
-    black-box attacks only.
+    Audit only models that you own or may test. White-box attacks need open weights; a model that returns only text is
+    tested with black-box attacks.
 
     Args:
-        model: The model under audit: a report model, or a contrastive encoder; smoothed:SIGMA:MODEL lets the closed
-            answers of a report model be votes over noisy copies of the image.
+        model: The model under audit: a report model or a contrastive encoder; smoothed:SIGMA:MODEL answers the closed
+            questions of a report model by a vote over noisy copies of the image.
         data: Folder of the corpus.
-        versus: Further models that are held against the first one on the same images and budgets.
+        versus: Further models, compared with the first on the same images and radii.
         split: train, val or test.
         n: Studies drawn from the split with the seed; all when left out.
-        attacks: Any of fgsm, pgd, mi-fgsm, apgd, ensemble (with gradients), square, random (by score), square-report,
-            random-report (by the words alone), universal (one change for all images), noise (the control).
+        attacks: Any of fgsm, pgd, mi-fgsm, apgd, ensemble (need gradients), square, random (need scores),
+            square-report, random-report (need only the text), universal (one change for all images), noise (control).
         eps: Radii, written as 2/255 or 0.01; pixels run from 0 to 1.
         norm: linf bounds the change of each pixel, l2 the length of the whole change.
-        aims: What attacks want, in the order in which they are tried: report makes the true report unlikely, answers
-            makes closed answers (of an encoder its zero-shot classes) wrong, embedding moves an encoder's vector;
-            target makes a chosen report likely, remove takes a finding out of the report, invent puts one in.
-        against: The report that becomes unlikely: reference, or own for what the model wrote for the clean image, where
-            a corpus has no reports.
-        region: Where pixels may be changed: all, off-lungs, off-findings, border:0.1, patch:LEFT,TOP,RIGHT,BOTTOM.
-        corruptions: Natural corruptions that images get too, or all.
-        severities: Of the corruptions, 1 to 5.
-        labels: observations, chexpert or nih; read takes them from the reference reports by rule; auto looks at what
-            the corpus knows.
-        questions: own asks about labels by their names; drawn in the words that built-in models have learnt; none
-            asks nothing, for a model that has not learnt to answer.
-        only_labels: Ask about these alone; without, about each that some studies have and others have not.
-        section: Of the reference report.
-        image_size: Images are fitted into a square of this side before they are attacked; as stored when left out.
-        batch_size: Images attacked at once; halved where they do not fit in memory.
-        uint8: Show each perturbed image also after rounding to 8 bits, as a file would hold it.
-        transfer: Show each model also the images that were made for the others.
-        controls: Wrong images that tell whether a model looks at all: noise, blank, swapped.
-        control_studies: Studies that are shown with wrong images, at most.
+        aims: Attack goals, in order: report makes the true report unlikely, answers makes closed answers (or the
+            zero-shot classes of an encoder) wrong, embedding moves an encoder's image vector; target makes a chosen
+            report likely, remove removes a finding from the report, invent puts one in.
+        against: Report that becomes unlikely: reference, or own for the report that the model generated for the clean
+            image, where a corpus has no reports.
+        region: Where pixels may change: all, off-lungs, off-findings, border:0.1, patch:LEFT,TOP,RIGHT,BOTTOM.
+        corruptions: Natural corruptions to apply as well, or all.
+        severities: Severities of the corruptions, 1 to 5.
+        labels: observations, chexpert or nih; read labels the reference reports by rule; auto takes what the corpus
+            has.
+        questions: own asks about each label by its name; drawn uses the words that the built-in models were trained
+            on; none asks nothing, for a model that cannot answer questions.
+        only_labels: Ask about these labels only; by default about each that is present in some studies and absent in
+            others.
+        section: Section of the reference report.
+        image_size: Fit images into a square of this side before the attack; as stored when left out.
+        batch_size: Images per batch; halved where they do not fit in memory.
+        uint8: Also examine each perturbed image rounded to 8 bits, as a file would hold it.
+        transfer: Also examine with each model the images that were perturbed for the others.
+        controls: Control images that show whether a model uses the image: noise, blank, swapped.
+        control_studies: At most this many studies get control images.
         triptychs: Studies whose images are kept for the page.
         trials: Bootstrap resamples behind each interval.
         seed: Decides studies, starts, noise and resamples.
-        i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
-        wishes: What the aims target, remove and invent want.
-        attack: How hard attacks try.
+        i_am_authorised: Who permits this test and why; required for a model that runs elsewhere, kept and shown.
+        goals: Target report and findings of the aims target, remove and invent.
+        attack: Effort of the attacks.
         smoothing: How smoothed models vote.
-        decoding: How words are chosen.
+        decoding: How reports are generated.
         loading: How models are loaded.
     """
 
@@ -186,15 +183,36 @@ class RobustnessConfig:
     trials: int = 1000
     seed: int = 7
     i_am_authorised: str | None = None
-    wishes: Wishes = Wishes()
+    goals: AttackGoals = AttackGoals()
     attack: AttackSettings = AttackSettings()
     smoothing: SmoothingSettings = SmoothingSettings()
     decoding: Decoding = Decoding()
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        self._check_names()
-        self.budgets  # noqa: B018 - refuses a radius that is none
+        for setting, given, known in (
+            ("attacks", self.attacks, ATTACKS.names()),
+            ("aims", self.aims, AIMS),
+            ("corruptions", self.corruptions, (ALL, *CORRUPTIONS.names())),
+            ("controls", self.controls, CONTROL_IMAGES),
+            ("split", (self.split,), SPLITS),
+            ("section", (self.section,), SECTIONS),
+            ("only_labels", self.only_labels, self.only_labels),
+            ("severities", tuple(map(str, self.severities)), tuple(map(str, SEVERITIES))),
+        ):
+            for name in given:
+                if name not in known:
+                    raise ConfigError(f"{setting} has the unknown name '{name}'.{did_you_mean(name, known)} "
+                                      f"Known: {', '.join(known)}.")  # fmt: skip
+            if len(set(given)) < len(given):
+                raise ConfigError(f"{setting} names something twice ({', '.join(given)}); name each once.")
+        if not self.attacks and not self.corruptions:
+            raise ConfigError("There is neither an attack nor a corruption; name one with --attacks or --corruptions.")
+        if self.attacks and not self.eps:
+            raise ConfigError("Attacks need a radius; give --eps, such as --eps 1/255,2/255,4/255.")
+        if not self.aims:
+            raise ConfigError(f"aims is empty; name at least one of {', '.join(AIMS)}.")
+        self.budgets  # noqa: B018 - raises for an invalid radius
         parse_region(self.region)
         least = {"n": 1, "batch_size": 1, "image_size": 8, "control_studies": 0, "triptychs": 0, "trials": 1, "seed": 0}
         for name, low in least.items():
@@ -203,13 +221,13 @@ class RobustnessConfig:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
         if self.decoding.strategy == "sample":
             raise ConfigError(
-                "decoding.strategy=sample draws another report for every changed pixel, and an audit would take that "
-                "for the attack's doing; use greedy or beam."
+                "decoding.strategy=sample generates another report for every changed pixel, which an audit would count "
+                "as an effect of the attack; use greedy or beam."
             )
         if len({self.model, *self.versus}) <= len(self.versus):
-            raise ConfigError("a model is named twice; name each model of --model and --versus once.")
+            raise ConfigError("A model is named twice; name each model of --model and --versus once.")
         for name in (self.model, *self.versus):
-            parse_smoothed(name)  # refuses a noise that is none before anything is loaded
+            parse_smoothed(name)  # raises for an invalid noise before anything is loaded
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -224,62 +242,32 @@ class RobustnessConfig:
         """Corruptions by name."""
         return tuple(CORRUPTIONS.names()) if ALL in self.corruptions else self.corruptions
 
-    def _check_names(self) -> None:
-        for setting, given, known in (
-            ("attacks", self.attacks, ATTACKS.names()),
-            ("aims", self.aims, AIMS),
-            ("corruptions", self.corruptions, (ALL, *CORRUPTIONS.names())),
-            ("controls", self.controls, CONTROL_IMAGES),
-            ("split", (self.split,), SPLITS),
-            ("section", (self.section,), SECTIONS),
-            ("only_labels", self.only_labels, self.only_labels),
-            ("severities", tuple(map(str, self.severities)), tuple(map(str, SEVERITIES))),
-        ):
-            for name in given:
-                if name not in known:
-                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{did_you_mean(name, known)} "
-                                      f"There are: {', '.join(known)}.")  # fmt: skip
-            if len(set(given)) < len(given):
-                raise ConfigError(f"{setting} names something twice; name each once.")
-        if not self.attacks and not self.corruptions:
-            raise ConfigError(
-                "there is neither an attack nor a corruption; name at least one with --attacks or --corruptions."
-            )
-        if self.attacks and not self.eps:
-            raise ConfigError("attacks need a radius; give --eps, such as 1/255,2/255,4/255.")
-        if not self.aims:
-            raise ConfigError(f"aims is empty; name at least one of {', '.join(AIMS)}.")
-
-
-# Settings that may differ when a run is continued: they change what is kept on the way, not the result.
-HARDEN_OPERATIONAL = ("save_every", "cache", *connection_operational_fields("loading.connection"))
-
 
 @dataclass(frozen=True)
 class HardenConfig:
-    """Adversarial fine-tuning of a vision encoder: attacked images should look to it as clean ones did.
+    """Adversarial fine-tuning of a vision encoder: features of attacked images should stay those of the clean ones.
 
     Args:
         model: A report model or contrastive encoder with weights: hf:FOLDER (an adapter is merged) or builtin:NAME.
-        data: Corpus folder; images alone are learnt from, no report is read.
-        split: Whose images are learnt from.
+        data: Corpus folder; only images are used, no reports.
+        split: Split to train on.
         n: Number of images, drawn with the seed; all when left out.
         eps: Largest change of a pixel of the image at the size that the vision encoder takes, such as 4/255.
-        attack_steps: Gradient steps of the attack inside each step of learning.
-        learning_rate: The highest one: it rises over the first twentieth of the steps and falls to 0 along a cosine.
-            A vision encoder of hundreds of millions of weights wants less, about 1e-5.
+        attack_steps: Gradient steps of the attack within each training step.
+        learning_rate: Peak learning rate: it rises over the first twentieth of the steps and falls to 0 along a cosine.
+            A vision encoder with hundreds of millions of weights needs less, about 1e-5.
         epochs: Passes over the images.
-        steps: Steps of learning in place of epochs.
-        batch_size: Images at once.
-        clean_weight: What the features of clean images count beside those of attacked ones: how firmly they must stay.
-        measure_n: Images of the val split on which the vision encoder is measured before and after; 0 measures nothing.
+        steps: Training steps in place of epochs.
+        batch_size: Images per batch.
+        clean_weight: Weight of the loss on clean images beside that on attacked ones.
+        measure_n: Images of the val split on which the vision encoder is measured before and after; 0 for none.
         measure_steps: Gradient steps of the attack that measures.
         log_every: Steps between lines of history.jsonl.
-        save_every: Steps between checkpoints that a stopped run goes on from.
+        save_every: Steps between checkpoints from which a stopped run continues.
         seed: Decides images, their order and every start of the attack.
         cache: Folder for decoded images, may be shared between runs; RUN/cache when left out.
-        loading: Where the encoder runs, and in dtype the precision of the written weights, float32 for auto; they are
-            learnt in float32 whatever it says.
+        loading: Device of the encoder, and in dtype the precision of the written weights, float32 for auto; training
+            is always in float32.
     """
 
     model: str
@@ -313,7 +301,7 @@ class HardenConfig:
         if not (math.isfinite(self.clean_weight) and self.clean_weight >= 0):
             raise ConfigError(f"clean_weight={self.clean_weight} is not usable; give a number of at least 0.")
         if self.budget.eps == 0:
-            raise ConfigError("eps=0 leaves nothing to harden against; give a radius such as 4/255.")
+            raise ConfigError("eps=0 perturbs nothing; give a radius such as 4/255.")
 
     @property
     def budget(self) -> Budget:

@@ -1,4 +1,4 @@
-"""Wishes image by image: what makes no sense on an image leaves it alone."""
+"""Targeted aims, image by image: one that does not apply to an image leaves it alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cxrlab.robustness.settings import Wishes
-from cxrlab.robustness.targets import wished
+from cxrlab.robustness.settings import AttackGoals
+from cxrlab.robustness.targets import targeted_objective
 
 TWO = "There is a small left pleural effusion. There is cardiomegaly."
 AIR, CLEAR = "There is pneumothorax.", "The lungs are clear."
@@ -22,10 +22,10 @@ class Lengths:
 
 
 def aim(
-    name: str, before: Sequence[str], after: Sequence[str], wishes: Wishes | None = None
+    name: str, before: Sequence[str], after: Sequence[str], goals: AttackGoals | None = None
 ) -> tuple[list[float], list[bool]]:
-    found = wished(
-        wishes or Wishes(),
+    found = targeted_objective(
+        goals or AttackGoals(),
         name,
         Lengths(),
         before,
@@ -46,7 +46,7 @@ def test_the_first_finding_of_a_report_is_removed_and_a_normal_one_has_none() ->
 
 
 def test_a_named_finding_is_removed_where_it_is() -> None:
-    losses, broken = aim("remove", [TWO, AIR], [CLEAR, CLEAR], Wishes(remove="cardiomegaly"))
+    losses, broken = aim("remove", [TWO, AIR], [CLEAR, CLEAR], AttackGoals(remove="cardiomegaly"))
     assert losses[0] != 0 and losses[1] == 0 and broken == [True, False]
 
 
@@ -56,5 +56,5 @@ def test_what_is_there_cannot_be_invented() -> None:
 
 
 def test_a_target_is_one_report_for_all() -> None:
-    losses, broken = aim("target", [TWO, CLEAR], [AIR, TWO], Wishes(report=AIR))
+    losses, broken = aim("target", [TWO, CLEAR], [AIR, TWO], AttackGoals(report=AIR))
     assert losses == [-float(len(AIR))] * 2 and broken == [True, False]
