@@ -122,7 +122,7 @@ def test_a_defence_that_changes_a_finding_stops_the_run_before_anything_is_attac
 ) -> None:
     monkeypatch.setattr(DEFENCES, "load", lambda name: Blind)
     attack = FakeAttack()
-    with pytest.raises(DefenceRejected, match="'blind' is rejected and was not used: on benign report 1 of 1"):
+    with pytest.raises(DefenceRejected, match="'blind' was rejected on benign report 1 of 1"):
         defend(dataclasses.replace(config, defences=("coarse",)), tmp_path / "run", attack)
     assert attack.plans == [] and not (tmp_path / "run").exists()
 
@@ -133,7 +133,7 @@ def test_settings_that_contradict_are_refused(config: DefendConfig, tmp_path: Pa
     settings = dataclasses.replace(config.settings, benign_split="test")
     with pytest.raises(ConfigError, match="benign_split=test"):
         defend(dataclasses.replace(config, settings=settings), tmp_path / "run", FakeAttack())
-    with pytest.raises(ConfigError, match="checked on benign images before it is used"):
+    with pytest.raises(ConfigError, match="benign=CORPUS"):
         room.open_defence("coarse", DefenceSettings(), 7)
 
 

@@ -33,22 +33,22 @@ class MayDrop(Planted):
 @every_row(
     ("old", "new", "fault"),
     [
-        ("left", "right", "it no longer says 'pleural effusion, present, left, mild'"),
-        ("No pneumothorax. ", "", "it no longer says 'pneumothorax, absent'"),
-        ("No pneumothorax", "Pneumothorax", "it no longer says 'pneumothorax, absent'"),
-        ("There is a", "Possible", "it no longer says 'pleural effusion, present, left, mild'"),
-        ("small ", "large ", "it no longer says 'pleural effusion, present, left, mild'"),
-        ("small ", "", "it no longer says 'pleural effusion, present, left, mild'"),
+        ("left", "right", "it no longer states 'pleural effusion, present, left, mild'"),
+        ("No pneumothorax. ", "", "it no longer states 'pneumothorax, absent'"),
+        ("No pneumothorax", "Pneumothorax", "it no longer states 'pneumothorax, absent'"),
+        ("There is a", "Possible", "it no longer states 'pleural effusion, present, left, mild'"),
+        ("small ", "large ", "it no longer states 'pleural effusion, present, left, mild'"),
+        ("small ", "", "it no longer states 'pleural effusion, present, left, mild'"),
         ("No pneumothorax.", "No pneumothorax. Cardiomegaly.", "it adds 'cardiomegaly, present'"),
-        (" The lungs are clear.", "", "it no longer says that something is normal"),
+        (" The lungs are clear.", "", "it no longer states that something is normal"),
     ],
 )
 def test_a_planted_bad_defence_hands_out_nothing_and_is_rejected(old: str, new: str, fault: str) -> None:
     bad = Planted(old, new)
-    with pytest.raises(FindingChanged, match="Nothing was handed out") as caught:
+    with pytest.raises(FindingChanged, match="changed a finding") as caught:
         bad.answer(IMAGE, REPORT, "someone", 0)
     assert fault in str(caught.value)
-    with pytest.raises(DefenceRejected, match="rejected and was not used: on benign report 2 of 3") as rejected:
+    with pytest.raises(DefenceRejected, match="was rejected on benign report 2 of 3") as rejected:
         check_on_benign(bad, ["No edema.", REPORT, REPORT])
     assert fault in str(rejected.value)
 
@@ -79,7 +79,7 @@ def test_nothing_may_become_normal() -> None:
 def test_a_class_that_wants_to_drop_a_side_or_to_refuse_with_a_finding_cannot_be_written() -> None:
     with pytest.raises(TypeError, match="may not drop side"):
         type("Sideless", (Defence,), {"name": "x", "drops": ("side",)})
-    with pytest.raises(TypeError, match="says something of an image"):
+    with pytest.raises(TypeError, match="The lungs are clear"):
         type("Reassuring", (Defence,), {"name": "x", "refusal": "The lungs are clear."})
 
 

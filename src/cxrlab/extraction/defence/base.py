@@ -1,4 +1,7 @@
-"""The table of defences, and how one of them is opened: built, checked on benign reports, only then handed over."""
+"""Base class and table of defences, and the defended model; every defence is checked on benign reports before use.
+
+A new defence is one subclass of `Defence` (in `defences`, or a module of its own) and one row of `DEFENCES`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from cxrlab.extraction.config import DefenceSettings
     from cxrlab.extraction.records import Picture, Pixels
 
-# Each row is a `Defence` class.
 DEFENCES = Table(
     "defence",
     {
@@ -41,22 +43,15 @@ DEFENCES = Table(
 
 @dataclass(frozen=True)
 class Benign:
-    """Images and reports of people who mean no harm; opened when they are first needed.
-
-    Args:
-        settings: Which.
-        seed: Decides which of them.
-    """
+    """Benign images and reports, drawn with the seed and loaded when they are first needed."""
 
     settings: DefenceSettings
     seed: int
 
     @cached_property
     def pictures(self) -> list[Picture]:
-        """Frontal images as they are stored, drawn with the seed; those that cannot be read are passed over."""
-        from cxrlab.core.image_codec import to_uint8
+        """Frontal images as they are stored; unreadable ones are left out."""
         from cxrlab.data.corpus import load_corpus
-        from cxrlab.data.images import grey_image
         from cxrlab.evaluation.generate import Images, select_studies
         from cxrlab.extraction.records import Picture
 
@@ -76,26 +71,21 @@ class Benign:
         texts = (study.sections.findings for study in studies if study.sections)
         found = list(dict.fromkeys(text for text in texts if text and text.strip()))
         if not found:
-            raise DataError(f"{self._folder} has no report in its {self.settings.benign_split} split to check with.")
+            raise DataError(f"{self._folder} has no report in its {self.settings.benign_split} split.")
         return found[: self.settings.benign_images]
 
     @property
     def _folder(self) -> str:
         if self.settings.benign is None:
-            raise ConfigError("a defence is set and checked on benign images before it is used; give benign=CORPUS.")
+            raise ConfigError("Defences are calibrated and checked on benign images before use; give benign=CORPUS.")
         return str(self.settings.benign)
 
 
 def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defence, SafetyReport]:
-    """A defence that was checked on benign reports, and what that check came to.
-
-    Args:
-        name: A row of the table.
-        settings: How strict it is, and the benign corpus.
-        seed: Decides which benign images it is set on.
+    """A defence and the result of its check on benign reports.
 
     Raises:
-        DefenceRejected: Where it changes a finding of a benign report.
+        DefenceRejected: If it changes a finding of a benign report.
     """
     kind: type[Defence] = DEFENCES.load(name)
     benign = Benign(settings, seed)
@@ -104,36 +94,31 @@ def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defen
 
 
 class FindingChanged(CxrlabError):
-    """A defence would have handed out a report that claims something else than the model's."""
+    """A defence changed the findings of a report; it was not given out."""
 
 
 class DefenceRejected(CxrlabError):
-    """A defence that may not be used, with the first example that shows why."""
+    """A defence that may not be used, with the first report whose findings it changes."""
 
 
 @dataclass(frozen=True)
 class DefendedResponse:
-    """What is handed out.
-
-    Args:
-        text: The report, perhaps in other words; of a refusal the sentence that says so.
-        refused: Whether there is no report.
-    """
+    """The answer to a client: the report, perhaps reworded, or the text of a refusal."""
 
     text: str
     refused: bool = False
 
 
 class Defence(ABC):
-    """Stands between a report model and who asks it.
+    """Base class of defences between a report model and its clients.
 
-    A subclass says which pictures are answered (`admits`) and in which words (`reword`). Whatever it does, no finding
-    is changed, dropped or added: the base class reads both texts and raises before a changed one is handed out.
+    Subclasses implement which images are answered (`admits`) and in which words (`reword`). No finding may be changed,
+    dropped or added: this class reads both texts and raises before a changed one is given out.
     """
 
     name: ClassVar[str]
     refusal: ClassVar[str] = "This request is not answered."
-    # Details of present findings that the idea leaves out on purpose; names of `claims.DROPPABLE`.
+    # Details of present findings that are left out on purpose; names of `claims.DROPPABLE`.
     drops: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -141,21 +126,15 @@ class Defence(ABC):
         if unknown := set(cls.drops) - set(DROPPABLE):
             raise TypeError(f"{cls.__name__} may not drop {', '.join(sorted(unknown))}; only {', '.join(DROPPABLE)}")
         if read(cls.refusal).has_statements:
-            raise TypeError(f"the refusal of {cls.__name__} says something of an image: {cls.refusal!r}")
+            raise TypeError(f"the refusal of {cls.__name__} states something about an image: {cls.refusal!r}")
 
     @classmethod
     def from_settings(cls, settings: DefenceSettings, benign: Benign) -> Defence:
-        """A defence that is ready for use, calibrated on benign images where it needs them."""
+        """A defence, calibrated on benign images if it needs them."""
         return cls()
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:
-        """Whether this picture is answered.
-
-        Args:
-            asked: uint8 [H, W], 255 is white.
-            account: Who asks.
-            number: Queries that reached the defence before this one, by anybody: the clock.
-        """
+        """Whether this image (uint8 [H, W]) is answered; `number` counts earlier queries of all accounts: the clock."""
         return True
 
     def reword(self, report: str) -> str:
@@ -163,20 +142,14 @@ class Defence(ABC):
         return report
 
     def count(self, account: str, number: int) -> None:  # noqa: B027 - most defences remember nothing
-        """Take note of a query that was put before this process began; only a defence with a memory needs it."""
+        """Note a query from before this process began; only a defence with a memory needs it."""
 
     @final
     def answer(self, asked: Pixels, report: str | Callable[[], str], account: str, number: int) -> DefendedResponse:
-        """What is handed out for a picture.
-
-        Args:
-            asked: uint8 [H, W], 255 is white.
-            report: What the model wrote, or a function that lets it write.
-            account: Who asks.
-            number: Queries before this one.
+        """The answer to an image (uint8 [H, W]); `report` is the model's report, or a function that generates it.
 
         Raises:
-            FindingChanged: Where the words claim something else than the report.
+            FindingChanged: If the reworded report has other findings.
         """
         if not self.admits(asked, account, number):
             return DefendedResponse(self.refusal, refused=True)
@@ -184,26 +157,25 @@ class Defence(ABC):
 
     @final
     def worded(self, report: str) -> str:
-        """The report in the words of the defence, after both were read and found to claim the same."""
+        """The report in the words of the defence; both are read, and a `FindingChanged` is raised if they differ."""
         text = self.reword(report)
         if fault := difference(report, text, self.drops):
             raise FindingChanged(
-                f"the defence '{self.name}' changed a finding: {fault}. Report: {report!r}; instead: {text!r}. "
-                "Nothing was handed out."
+                f"The defence '{self.name}' changed a finding: {fault}. Report: {report!r}; instead: {text!r}. "
+                "No answer was given out."
             )
         return text
 
 
 @dataclass(frozen=True)
 class SafetyReport:
-    """A defence that changed no finding.
+    """The check of a defence that changed no finding.
 
     Args:
         defence: Its name.
-        n: Reports on which it was tried.
+        n: Reports that were checked.
         reworded: Reports whose words it changed.
-        most_unsafe: Upper end of the exact one-sided 95 % interval of the share of reports whose findings it changes,
-            given that none of n was.
+        most_unsafe: Upper end of the exact one-sided 95 % interval of the share of reports whose findings it changes.
     """
 
     defence: str
@@ -213,44 +185,36 @@ class SafetyReport:
 
 
 def check_on_benign(defence: Defence, reports: Sequence[str]) -> SafetyReport:
-    """Try a defence on reports of benign images.
-
-    Args:
-        defence: To be tried; its refusals are no matter here, since a refusal says nothing of an image.
-        reports: What the model wrote for benign images, or reference reports; at least one.
+    """Check a defence on generated or reference reports of benign images.
 
     Raises:
         DefenceRejected: At the first report whose findings it changes, drops or adds to.
     """
     if not reports:
-        raise DataError(f"the defence '{defence.name}' cannot be checked without a report; give benign images.")
+        raise DataError(f"The defence '{defence.name}' cannot be checked without a report; give benign images.")
     reworded = 0
     for place, report in enumerate(reports):
         try:
             reworded += defence.worded(report) != report
         except FindingChanged as error:
             raise DefenceRejected(
-                f"the defence '{defence.name}' is rejected and was not used: on benign report {place + 1} of "
-                f"{len(reports)} {error}"
+                f"The defence '{defence.name}' was rejected on benign report {place + 1} of {len(reports)}: {error}"
             ) from None
     return SafetyReport(defence.name, len(reports), reworded, most_unsafe=1 - 0.05 ** (1 / len(reports)))
 
 
-ANYBODY = "anybody"  # who asks where no accounts are told
+ANYBODY = "anybody"  # account of queries without one
 Generate = Callable[[list["Image"], list[str | None] | None], list[list[Generated]]]
 
 
 class Defended:
-    """Answers as the defence allows; a refusal carries `refused: True` in its extra values.
+    """A model behind a defence; a refusal carries `refused: True` in its extra values.
 
     Args:
-        model: What is defended; it is not asked where the defence refuses.
-        defence: What stands before it.
-        earlier: Who asked the queries that were put before this process began, in their order; a defence with a memory
-            is told of them.
-        batch_size: Images that the model answers at once; None takes those of a call together.
-
-    Whoever keeps the books says who asks (`for_accounts`); what is asked without that is asked by `ANYBODY`.
+        model: It gets no image that the defence refuses.
+        defence: In front of the model.
+        earlier: Accounts of the queries before this process began, in order.
+        batch_size: Images that the model answers at once; None for all of a call.
     """
 
     def __init__(
@@ -263,12 +227,12 @@ class Defended:
     ) -> None:
         self._model, self._defence, self._batch_size = model, defence, batch_size
         self._accounts: tuple[str, ...] | None = None
-        self._clock = count(len(earlier))  # queries that came before, answered or refused
+        self._clock = count(len(earlier))  # earlier queries, answered or refused
         for number, account in enumerate(earlier):
             defence.count(account, number)
 
     def for_accounts(self, accounts: Sequence[str]) -> Self:
-        """The same model, with the same clock and memory, for images of which each is asked by one of these accounts."""
+        """The same model, clock and memory for images of these accounts, one account per image."""
         same = copy.copy(self)
         same._accounts = tuple(accounts)
         return same
@@ -285,46 +249,45 @@ class Defended:
         return Capabilities(batch=inner.batch, black_box=inner.black_box)
 
     def generate(self, all_images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer an image, in order."""
+        """One answer per image, in order."""
 
-        def ask(images: list[Image], why: list[str | None] | None) -> list[list[Generated]]:
+        def generate(images: list[Image], why: list[str | None] | None) -> list[list[Generated]]:
             return [[answer] for answer in self._model.generate(images, why)]
 
-        return [answers[0] for answers in self._answered(all_images, indications, ask)]
+        return [answers[0] for answers in self._answered(all_images, indications, generate)]
 
     def _answered(
-        self, images: Sequence[Image], indications: Sequence[str | None] | None, ask: Generate
+        self, images: Sequence[Image], indications: Sequence[str | None] | None, generate: Generate
     ) -> list[list[Generated]]:
-        """Refusals in their places, and around them what the model says of the rest in the words of the defence."""
+        """The answers of the model in the words of the defence, with refusals in the places of refused images."""
         accounts = self._accounts or (ANYBODY,) * len(images)
-        admitted = [self._admits(image, account) for image, account in zip(images, accounts, strict=True)]
-        radiographs = [image for image, passes in zip(images, admitted, strict=True) if passes]
-        reasons = None
-        if indications is not None:
-            reasons = [reason for reason, passes in zip(indications, admitted, strict=True) if passes]
-        told = iter(self._told(radiographs, reasons, ask) if radiographs else [])
-        refusal = Generated(self._defence.refusal, extra={REFUSED: True})
-        return [[self._worded(one) for one in next(told)] if passes else [refusal] for passes in admitted]
-
-    def _told(self, images: list[Image], reasons: list[str | None] | None, ask: Generate) -> list[list[Generated]]:
-        if self._batch_size is None:
-            return ask(images, reasons)
+        admitted = [
+            self._defence.admits(to_uint8(grey_image(image)), account, next(self._clock))
+            for image, account in zip(images, accounts, strict=True)
+        ]
+        passed = [place for place, passes in enumerate(admitted) if passes]
 
         def some(places: Sequence[int]) -> list[list[Generated]]:
-            return ask([images[at] for at in places], None if reasons is None else [reasons[at] for at in places])
+            return generate(
+                [images[at] for at in places], None if indications is None else [indications[at] for at in places]
+            )
 
-        return self._batch_size.map(range(len(images)), some)
-
-    def _admits(self, image: Image, account: str) -> bool:
-        return self._defence.admits(to_uint8(grey_image(image)), account, next(self._clock))
-
-    def _worded(self, answer: Generated) -> Generated:
-        """The answer in the words of the defence; the probability was that of other words, and is not handed out."""
-        return replace(answer, text=self._defence.worded(answer.text), mean_logprob=None)
+        if passed and self._batch_size is not None:
+            answers = iter(self._batch_size.map(passed, some))
+        else:
+            answers = iter(some(passed) if passed else [])
+        refusal = Generated(self._defence.refusal, extra={REFUSED: True})
+        # The probability of the answer is dropped: it was that of other words.
+        return [
+            [replace(one, text=self._defence.worded(one.text), mean_logprob=None) for one in next(answers)]
+            if passes
+            else [refusal]
+            for passes in admitted
+        ]
 
 
 class DefendedWriter(Defended):
-    """The same for a model that can be told how to choose its words."""
+    """The same for a model with decoding settings."""
 
     def answers(
         self,

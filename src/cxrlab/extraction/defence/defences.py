@@ -1,4 +1,4 @@
-"""Pictures that are no chest radiographs get a polite refusal instead of a report."""
+"""The defences without a key: a gate for chest radiographs, a quota per account, and fixed sentences."""
 
 from __future__ import annotations
 
@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 
 
 class Gate(Defence):
-    """Answers what looks like a chest radiograph.
-
-    A report on a cat would be untrue whatever it says, so a refusal harms nobody but the sender of a real image that
-    is taken for none; that share is the benign cost.
-
-    Args:
-        is_chest_image: uint8 [H, W] → whether it is one; any callable.
-    """
+    """Answers only images that look like a chest radiograph; the share of refused real ones is its benign cost."""
 
     name = "gate"
     refusal = "This picture was not recognised as a frontal radiograph; please check the upload and send it again."
@@ -48,20 +41,17 @@ class Gate(Defence):
         return cls(ChestImages(benign.pictures, bound=settings.gate_bound, seed=benign.seed))
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:
-        """Whether the callable takes it for a chest radiograph."""
+        """Whether it looks like a chest radiograph."""
         return bool(self.is_chest_image(asked))
 
 
-_NONE = np.zeros(0)  # no encoder: a gate has to answer before any model is asked
+_NONE = np.zeros(0)  # no encoder: the gate answers without any model
 
 
 class ChestImages:
-    """Says yes to what lies no farther from benign images than all but a stated share of them.
+    """Accepts an image that is no farther from benign images than all but a share `bound` of them.
 
-    Args:
-        benign: Images that the detector is set on; too few for the bound are a `DataError` that gives the number.
-        bound: Share of benign images that may get a no.
-        seed: Decides which of them fit the detector and which set its threshold.
+    Too few benign images for the bound are a `DataError` that gives the number.
     """
 
     def __init__(self, benign: Sequence[Picture], *, bound: float, seed: int) -> None:
@@ -70,25 +60,24 @@ class ChestImages:
         keys = tuple(picture.key for picture in benign)
         try:
             detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
-        except DataError as error:  # the bound of a gate has a name of its own
+        except DataError as error:  # here the setting has another name
             raise DataError(str(error).replace("image_bound", "gate_bound")) from None
         self.detector, self.bound = detector, bound
 
     def __call__(self, pixels: Pixels) -> bool:
-        """Whether uint8 [H, W] passes."""
-        # An image is judged for itself, so that a new watch for each keeps no memory.
+        """Whether an image, uint8 [H, W], passes."""
+        # Every image is judged separately: a new watch for each keeps no state.
         return not self.detector.begin().see(QueryFeatures(_NONE, image_statistics(pixels))).flagged
 
 
 class Quota(Defence):
-    """Answers the first Q queries of an account in each window.
+    """Answers the first queries of an account in each window.
 
-    The clock counts queries, not seconds, so that an audit comes out alike on a fast and on a slow machine. Refused
-    queries move the clock too.
+    The clock counts queries, refused ones too, rather than seconds, so that an audit does not depend on the machine.
 
     Args:
-        answers: Q, at least 1.
-        window: Queries, of all accounts together, after which every account may ask again; None for never.
+        answers: Per account and window, at least 1.
+        window: Queries of all accounts together after which the quota is reset; None for never.
     """
 
     name = "quota"
@@ -96,7 +85,7 @@ class Quota(Defence):
 
     def __init__(self, answers: int, window: int | None = None) -> None:
         if answers < 1 or (window is not None and window < 1):
-            raise ConfigError(f"a quota of {answers} answers in a window of {window} is not usable; give at least 1.")
+            raise ConfigError(f"quota={answers} window={window} is not usable; give at least 1.")
         self.answers, self.window = answers, window
         self._given: Counter[tuple[str, int]] = Counter()
 
@@ -106,7 +95,7 @@ class Quota(Defence):
         return cls(settings.quota, settings.window)
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:
-        """Whether the account has an answer left in the window of this query; if so it is used."""
+        """Whether the account has an answer left in the window of this query; if so, use it."""
         place = (account, number // self.window if self.window else 0)
         if self._given[place] >= self.answers:
             return False
@@ -114,19 +103,13 @@ class Quota(Defence):
         return True
 
     def count(self, account: str, number: int) -> None:
-        """An earlier query takes its share as it did then."""
+        """Count an earlier query."""
         place = (account, number // self.window if self.window else 0)
         self._given[place] = min(self.answers, self._given[place] + 1)
 
 
 def benign_share_refused(images_per_window: float, answers: int) -> float:
-    """Share of a benign account's requests that a quota refuses, 0 to 1.
-
-    Args:
-        images_per_window: How many images the account sends on average in one window, above 0. They come one by one
-            and independently, so their number has the Poisson distribution.
-        answers: The quota.
-    """
+    """Share of a benign account's requests that a quota refuses; the images per window have a Poisson distribution."""
     rate = images_per_window
     if not rate > 0 or answers < 0:
         raise ConfigError(f"images_per_window={rate} and answers={answers} are not usable; give numbers above 0.")
@@ -139,7 +122,7 @@ def benign_share_refused(images_per_window: float, answers: int) -> float:
 
 
 def accounts_needed(queries: int, answers: int, window: int | None = None) -> int:
-    """Accounts from which an attacker has every one of so many queries answered; with them a quota takes nothing."""
+    """Accounts with which an attacker gets an answer to every query, so that the quota has no effect."""
     return math.ceil(min(queries, window or queries) / answers)
 
 
@@ -148,37 +131,37 @@ _ORDER = {name: place for place, name in enumerate(OBSERVATIONS)}
 
 
 class Coarse(Defence):
-    """Says each finding in one fixed sentence, in the order of the vocabulary.
+    """States each finding in one fixed sentence, in the order of the vocabulary.
 
-    Kept are observation, presence, certainty, side and where a device ends; dropped are degree, size, place, change
-    and every turn of phrase. Two of a kind on one side keep their places, or they would be taken for one. A sentence
-    that has no fixed form, or that was not understood, is kept word for word: it leaks, and a finding that was lost
-    with it would be worse. So is a whole report where the fixed sentences together would be read otherwise than it.
+    Kept are observation, presence, certainty, side and the tip of a device; dropped are degree, size, place, change and
+    style. Two findings of a kind on one side keep their places, or they would be read as one. A sentence without a
+    fixed form, or that was not understood, is kept word for word: it leaks style, but a lost finding would be worse. So
+    is a whole report whose fixed sentences together would be read differently.
     """
 
     name = "coarse"
     drops: ClassVar[tuple[str, ...]] = ("location", "severity", "size_mm", "change", "tip_mm")
 
     def reword(self, report: str) -> str:
-        """The report in fixed sentences; doing it twice changes nothing more."""
-        said = [piece for piece in report_sentences(read(report)) if piece.findings or piece.normal or piece.unread]
-        told = Counter(_kind(finding) for piece in said for finding in piece.findings if finding.present)
-        several = frozenset(kind for kind, count in told.items() if count > 1)
+        """The report in fixed sentences; idempotent."""
+        pieces = [piece for piece in report_sentences(read(report)) if piece.findings or piece.normal or piece.unread]
+        kinds = Counter(_kind(finding) for piece in pieces for finding in piece.findings if finding.present)
+        several = frozenset(kind for kind, count in kinds.items() if count > 1)
         fixed: dict[tuple[int, int, str], int] = {}
         kept: list[str] = []
-        for piece in said:
+        for piece in pieces:
             sentences = self._fixed(piece, several)
             if sentences is None:
                 kept.append(piece.text)
                 continue
             for place, sentence, present in sentences:
-                # Told twice is kept twice for what is present, since it may be two things.
+                # A present finding that is stated twice is kept twice, since it may be two findings.
                 fixed[(not present, place, sentence)] = fixed.get((not present, place, sentence), 0) * present + 1
         text = " ".join([*(key[2] for key in sorted(fixed) for _ in range(fixed[key])), *dict.fromkeys(kept)])
         return report if difference(report, text, self.drops) else text
 
     def _fixed(self, piece: ReportSentence, several: Collection[Kind]) -> list[tuple[int, str, bool]] | None:
-        """(place in the order, sentence, present) for everything a sentence says; None where something has no form."""
+        """(place in the order, fixed sentence, present) per finding of a sentence; None if one has no fixed form."""
         if piece.unread:
             return None
         rows = []
@@ -202,10 +185,7 @@ def _kind(finding: Finding) -> Kind:
 
 
 class Plain(Coarse):
-    """The same with every detail kept: degree, size, place and change in fixed words.
-
-    Less is hidden than by `Coarse`, and nobody loses anything but turns of phrase.
-    """
+    """As `Coarse`, but with every detail kept: degree, size, place and change in fixed words."""
 
     name = "plain"
     drops = ()

@@ -1,4 +1,4 @@
-"""The summary for a security reviewer: how bad, which technique, what a copy costs, what to do about it."""
+"""The summary for a security reviewer: severity, technique, cost of a copy, and the recommended control."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 METRIC = "findings.f1"
 LEVELS = ("low", "medium", "high", "critical")
-# Share of the victim's score that the copy reaches → how bad that is.
+# Share of the victim's score that the copy reaches → severity.
 STEPS = ((0.9, "critical"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
-DEAR = 10_000.0  # money above which copying is called dear
-# A copy from fewer queries, or measured on fewer studies, does not show how well the victim can be copied.
+DEAR = 10_000.0  # cost above which the severity is one step lower
+# Fewer queries, or a measurement on fewer studies, do not show how well the victim can be copied.
 MINIMUM_QUERIES, MINIMUM_STUDIES = 500, 100
 NOT_ESTABLISHED = "not established"
 RULE = (
@@ -35,17 +35,34 @@ def security_summary(found: Mapping[str, Any]) -> dict[str, Any]:
     """Severity, technique, cost to copy and the recommended control.
 
     Args:
-        found: The measured table: `undefended`, `defences`, `price` and `minimum` of defence.json; the usual minimum
-            where the file has none.
+        found: `undefended`, `defences`, `price` and `minimum` of defence.json; the default minimum if it has none.
     """
-    copied = _copied(found["undefended"])
-    cost = _cost(found["undefended"], found["price"])
+    undefended = found["undefended"]
+    copied = _copied(undefended)
+    cost = _cost(undefended, found["price"])
     least = {"queries": MINIMUM_QUERIES, "studies": MINIMUM_STUDIES, **(found.get("minimum") or {})}
-    missing = _missing(cost["queries"], copied["n"], least)
-    level = _level(copied["ratio"], cost["money"])
+    missing = []  # what would establish the severity
+    if cost["queries"] < least["queries"]:
+        missing.append(
+            f"the attack spent {cost['queries']:,} queries: give --budget {least['queries']} or more, or accept fewer "
+            f"with --minimum-queries {cost['queries']}"
+        )
+    studies = copied["n"]
+    if studies is None or studies < least["studies"]:
+        known = "an unknown number of" if studies is None else f"{studies:,}"
+        missing.append(
+            f"the copy was measured on {known} studies: give at least {least['studies']:,} (the test split of --data, "
+            f"and n in the file of --attack), or accept fewer with --minimum-studies {studies or 1}"
+        )
+    level = None
+    if copied["ratio"] is not None:
+        # 0.6 of 0.8 is 0.75, also where rounding makes the quotient slightly smaller.
+        level = next(name for step, name in STEPS if copied["ratio"] >= step - 1e-9)
+        if cost["money"] is not None and cost["money"] > DEAR:
+            level = LEVELS[max(0, LEVELS.index(level) - 1)]
     return {
         "severity": NOT_ESTABLISHED if level and missing else level,
-        "missing": missing if level else None,
+        "missing": "; ".join(missing) if level and missing else None,
         "minimum": least,
         "rule": f"{RULE}; {NOT_ESTABLISHED} below {least['queries']:,} queries or {least['studies']:,} studies",
         "copied": copied,
@@ -56,18 +73,21 @@ def security_summary(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copied(attack: Mapping[str, Any]) -> dict[str, Any]:
-    """How much of the victim the copy has: ratio of the metric with its interval where the audit gives one."""
-    told = (attack.get("ratio") or {}).get(METRIC)
-    if told and told.get("value") is not None:
-        return {"metric": METRIC, "ratio": told["value"], **{key: told.get(key) for key in ("low", "high", "n")}}
-    copy, victim = ((attack.get(who) or {}).get(METRIC) or {} for who in ("surrogate", "victim"))
+    """How much of the victim's score the copy reaches, with the interval of the audit if it has one."""
+    ratio = (attack.get("ratio") or {}).get(METRIC)
+    if ratio and ratio.get("value") is not None:
+        return {"metric": METRIC, "ratio": ratio["value"], **{key: ratio.get(key) for key in ("low", "high", "n")}}
+    copy, victim = ((attack.get(name) or {}).get(METRIC) or {} for name in ("surrogate", "victim"))
     known = copy.get("value") is not None and victim.get("value")
-    ratio = copy["value"] / victim["value"] if known else None
-    return {"metric": METRIC, "ratio": ratio, "low": None, "high": None, "n": copy.get("n")}
+    value = copy["value"] / victim["value"] if known else None
+    return {"metric": METRIC, "ratio": value, "low": None, "high": None, "n": copy.get("n")}
 
 
 def _cost(attack: Mapping[str, Any], price: Mapping[str, Any]) -> dict[str, Any]:
-    """Queries and money of the copy; money is None where no price was given or tokens are charged and not counted."""
+    """Queries and money of the copy; money is None without a price, or if tokens are charged but not counted.
+
+    `least_queries` are the fewest queries of the curve with which the copy is within 10 % of its final score.
+    """
     queries = attack["spent"]
     booked = attack.get("cost") or {}
     money: float | None = None
@@ -75,50 +95,14 @@ def _cost(attack: Mapping[str, Any], price: Mapping[str, Any]) -> dict[str, Any]
         money = float(booked["amount"])
     elif price["per_query"] and not price["per_1k_tokens"]:
         money = queries * price["per_query"]
-    return {"queries": queries, "money": money, "currency": price["currency"], "least_queries": _least_queries(attack)}
-
-
-def _least_queries(attack: Mapping[str, Any]) -> int | None:
-    """Fewest queries of the curve with which the copy is within 10 % of its final score; None without a curve."""
-    curve = attack.get("curve") or {}
-    values = {int(budget): (row.get(METRIC) or {}).get("value") for budget, row in curve.items()}
-    known = {budget: value for budget, value in values.items() if value is not None}
-    if not known:
-        return None
-    final = known[max(known)]
-    return min(budget for budget, value in known.items() if value >= 0.9 * final)
-
-
-def _missing(queries: int, studies: int | None, least: Mapping[str, int]) -> str | None:
-    """What would establish the severity; None where the attack was large enough."""
-    needs = []
-    if queries < least["queries"]:
-        needs.append(
-            f"the attack spent {queries:,} queries: give --budget {least['queries']} or more, or accept fewer with "
-            f"--minimum-queries {queries}"
-        )
-    if studies is None or studies < least["studies"]:
-        known = "an unknown number of" if studies is None else f"{studies:,}"
-        needs.append(
-            f"the copy was measured on {known} studies: give at least {least['studies']:,} (the test split of --data, "
-            f"and n in the file of --attack), or accept fewer with --minimum-studies {studies or 1}"
-        )
-    return "; ".join(needs) or None
-
-
-def _level(ratio: float | None, money: float | None) -> str | None:
-    """None where nothing was measured."""
-    if ratio is None:
-        return None
-    # 0.6 of 0.8 is 0.75, also where the quotient falls short of it in the last bit.
-    level = next(name for least, name in STEPS if ratio >= least - 1e-9)
-    if money is not None and money > DEAR:
-        return LEVELS[max(0, LEVELS.index(level) - 1)]
-    return level
+    curve = {int(budget): (row.get(METRIC) or {}).get("value") for budget, row in (attack.get("curve") or {}).items()}
+    known = {budget: value for budget, value in curve.items() if value is not None}
+    least = min((budget for budget, value in known.items() if value >= 0.9 * known[max(known)]), default=None)
+    return {"queries": queries, "money": money, "currency": price["currency"], "least_queries": least}
 
 
 def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
-    """The defence that takes most from an attacker who knows it, of those that were not measured to harm anybody."""
+    """The defence that weakens the copy of an attacker who knows it most, of those without measured harm."""
     losses = {name: worst_loss(row) for name, row in defences.items() if not row["harms"]}
     known = {name: one for name, one in losses.items() if one["difference"] is not None}
     harmful = {name: row["harms"] for name, row in defences.items() if row["harms"]}
@@ -129,21 +113,21 @@ def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
     one = known[name]
     ends = "" if one["high"] is None else f" [{one['low']:+.3f}, {one['high']:+.3f}]"
     most = f"most of the {len(known)} defences" if len(known) > 1 else "the only defence"
-    told = (
+    reason = (
         f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
         f"that does best against it, {most} without measured harm to benign images (refusals, findings, errors)."
     )
     if accounts := ((defences[name].get("benign") or {}).get("quota") or {}).get("accounts_needed"):
-        told += f" Whoever has {accounts:,} accounts has every answer: tie accounts to people."
+        reason += f" An attacker with {accounts:,} accounts gets every answer: tie accounts to people."
     if one["difference"] >= 0 or one["high"] is None or one["high"] >= 0:
         knowing = " once the attacker knows it" if any(len(row["attacks"]) > 1 for row in defences.values()) else ""
-        told = f"no defence was shown to weaken the copy{knowing}; the nearest: {told}"
-        return {"control": None, "nearest": name, "reason": told + aside, "mitigation": None}
-    return {"control": name, "reason": told + aside, "mitigation": MITIGATIONS.get(name)}
+        reason = f"no defence was shown to weaken the copy{knowing}; the nearest: {reason}"
+        return {"control": None, "nearest": name, "reason": reason + aside, "mitigation": None}
+    return {"control": name, "reason": reason + aside, "mitigation": MITIGATIONS.get(name)}
 
 
 def worst_loss(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The loss under the attacker that does best against a defence: the least of plain and adaptive."""
+    """The loss with the attacker that does best against a defence: the smallest of plain and adaptive."""
     losses: list[Mapping[str, Any]] = [one["loss"] for one in row["attacks"].values()]
     known = [one for one in losses if one["difference"] is not None]
     nothing = {"difference": None, "low": None, "high": None}

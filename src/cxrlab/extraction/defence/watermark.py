@@ -1,4 +1,4 @@
-"""A mark in the choice of words: of forms that may stand for one another a secret key picks one for each content."""
+"""A watermark in the wording: of interchangeable forms of a sentence, a secret key picks one for each content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
-from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.extraction.defence.claims import ReportSentence, difference, report_sentences
@@ -28,19 +27,16 @@ if TYPE_CHECKING:
 
 
 def keyed_way(key: bytes, context: str) -> int:
-    """Which of the `WAYS` forms the key picks for a context; the same every time, and nobody can tell it without."""
+    """Which of the `WAYS` forms the key picks for a context (HMAC)."""
     digest = hmac.new(key, context.encode(), hashlib.sha256).digest()
-    return int.from_bytes(digest[:8], "big") % WAYS  # WAYS divides 2^64, so that every form is as likely
+    return int.from_bytes(digest[:8], "big") % WAYS  # WAYS divides 2^64: all forms are equally likely
 
 
 class Watermark(Defence):
-    """Writes each sentence in the form that the key picks for what it is about.
+    """Writes each sentence in the form that the key picks for its content.
 
-    The same content gets the same form in every report, so that a copy that learns to write like the model learns the
-    mark with it. Nothing that was read of a sentence may change: one that would is left as it was, and so is a report.
-
-    Args:
-        key: The secret; see `keys.load_key`.
+    The same content gets the same form in every report, so that a copy learns the mark with the style. A sentence, or a
+    report, whose findings would change is left as it was.
     """
 
     name = "watermark"
@@ -54,7 +50,7 @@ class Watermark(Defence):
         return cls(load_key(settings.key_file))
 
     def reword(self, report: str) -> str:
-        """The marked report; doing it twice changes nothing more."""
+        """The marked report; idempotent."""
         text, shift = report, 0
         for piece in report_sentences(read(report)):
             choice = slot(piece)
@@ -74,11 +70,7 @@ LEAST = 16  # bytes
 
 
 def load_key(file: Path | None) -> bytes:
-    """The key: the content of a file without white space at its ends, else the environment variable.
-
-    Args:
-        file: The file; None takes `VARIABLE`.
-    """
+    """The key: the content of a file without white space at its ends; None takes the environment variable."""
     if file is not None:
         key, place = read_bytes(file).strip(), str(file)
     else:
@@ -86,19 +78,19 @@ def load_key(file: Path | None) -> bytes:
     if not key:
         raise ConfigError(f"{place} holds no key; give key_file=FILE with at least {LEAST} random bytes.")
     if len(key) < LEAST:
-        raise ConfigError(f"the key in {place} has {len(key)} bytes, which can be guessed; give at least {LEAST}.")
+        raise ConfigError(f"the key in {place} has only {len(key)} bytes; give at least {LEAST}.")
     return key
 
 
 def fingerprint_of(key: bytes) -> str:
-    """The sha256 of a key as hexadecimal digits: tells whether two runs had the same one."""
+    """The sha256 of a key as hexadecimal digits, to see whether two runs had the same one."""
     return hashlib.sha256(b"watermark key:" + key).hexdigest()
 
 
 WAYS = 4
 STATED = ("seen", "noted", "present", "identified")
 DENIED = ("No {}.", "No {} seen.", "No evidence of {}.", "Negative for {}.")
-# Normal statements: the four ways to say one, all of them read alike.
+# Normal statements: four forms each, all with the same reading.
 NORMAL: Mapping[str, tuple[str, str, str, str]] = {
     "heart": (
         "The heart is normal in size.",
@@ -162,8 +154,8 @@ class Slot:
     """A sentence as a choice between interchangeable forms.
 
     Args:
-        context: What the sentence is about, apart from its form; the mark depends on it.
-        way: Which of the forms it uses now, 0 to `WAYS` - 1; None for another one that may be replaced.
+        context: The content of the sentence, apart from its form; the mark depends on it.
+        way: Which of the forms it has, 0 to `WAYS` - 1; None for another one that may be replaced.
         forms: The sentence in each of the forms.
     """
 
@@ -173,7 +165,7 @@ class Slot:
 
 
 def slot(piece: ReportSentence) -> Slot | None:
-    """The choice that a sentence offers; None where its form is not one of ours."""
+    """The choice that a sentence offers; None if it has none of the known forms."""
     words = piece.text.strip().rstrip(".")
     if piece.unread or not piece.text.rstrip().endswith("."):
         return None
@@ -182,45 +174,32 @@ def slot(piece: ReportSentence) -> Slot | None:
         return Slot(f"normal|{kind}", way, NORMAL[kind])
     if piece.normal or not piece.findings:
         return None
-    if all(f.present and f.certainty is Certainty.CERTAIN for f in piece.findings):
-        return _stated(words, piece.findings[0])
-    if not any(f.present or f.change for f in piece.findings):
-        return _denied(words, piece.findings[0])
+    first = piece.findings[0]
+    # The first finding of a sentence is its context: the same for the same content, whatever else the report states.
+    context = f"{first.presence.value}|{first.observation}|{first.side.value if first.side else ''}"
+    if all(finding.present and finding.certainty is Certainty.CERTAIN for finding in piece.findings):
+        for frame in _STATEMENTS:
+            if match := frame.fullmatch(words):
+                parts = match.groupdict()
+                noun, rest, verb = parts["noun"].strip(), parts["rest"] or "", (parts.get("verb") or "").lower()
+                number = (parts.get("number") or "").lower()
+                # "There is X and Y" would need another verb after the noun; the short form fits any number.
+                copula = f" {number}" if number and " and " not in noun else ""
+                forms = tuple(f"{noun[:1].upper()}{noun[1:]}{copula} {way}{rest}." for way in STATED)
+                return Slot(context, STATED.index(verb) if verb in STATED else None, forms)
+    elif not any(finding.present or finding.change for finding in piece.findings):
+        for frame, denied in _DENIALS:
+            if match := frame.fullmatch(words):
+                return Slot(context, denied, tuple(form.format(match["noun"]) for form in DENIED))
     return None
-
-
-def _stated(words: str, first: Finding) -> Slot | None:
-    for frame in _STATEMENTS:
-        if match := frame.fullmatch(words):
-            parts = match.groupdict()
-            noun, rest, verb = parts["noun"].strip(), parts["rest"] or "", (parts.get("verb") or "").lower()
-            number = (parts.get("number") or "").lower()
-            # "There is X and Y" would need another verb after the noun; the short form fits any number.
-            copula = f" {number}" if number and " and " not in noun else ""
-            forms = tuple(f"{noun[:1].upper()}{noun[1:]}{copula} {way}{rest}." for way in STATED)
-            return Slot(_context(first), STATED.index(verb) if verb in STATED else None, forms)
-    return None
-
-
-def _denied(words: str, first: Finding) -> Slot | None:
-    for frame, way in _DENIALS:
-        if match := frame.fullmatch(words):
-            noun = match["noun"]
-            return Slot(_context(first), way, tuple(form.format(noun) for form in DENIED))
-    return None
-
-
-def _context(finding: Finding) -> str:
-    """The first thing that a sentence names: the same for the same content, whatever else the report says."""
-    return f"{finding.presence.value}|{finding.observation}|{finding.side.value if finding.side else ''}"
 
 
 GAMMA = 1 / WAYS
-_MOST = 100_000  # contexts that are tried before a rate is called too near to chance
+_MOST = 100_000  # contexts up to which a rate is distinguished from chance
 
 
 def chosen_forms(reports: Iterable[str]) -> dict[str, Counter[int]]:
-    """Context → how often each form was used in it; sentences in none of our forms do not count."""
+    """Context → how often each form was used in it; sentences in other forms do not count."""
     found: dict[str, Counter[int]] = {}
     for report in reports:
         for piece in report_sentences(read(report)):
@@ -231,23 +210,21 @@ def chosen_forms(reports: Iterable[str]) -> dict[str, Counter[int]]:
 
 
 def watermark_test(reports: Sequence[str], key: bytes) -> dict[str, Any]:
-    """One-sided exact binomial test that a suspect uses the keyed forms more often than by chance.
-
-    Args:
-        reports: What the suspect wrote.
-        key: Our secret.
+    """One-sided exact binomial test that the reports of a suspect use the keyed forms more often than by chance.
 
     Returns:
-        z, p, n_choices (contexts), green (contexts in which the keyed form leads), gamma, rate, reports and sentences.
-        Without a context z is None and p is 1.
+        z, p, n_choices (contexts), green (contexts in which the keyed form is the most frequent), gamma, rate, reports
+        and sentences. Without a context z is None and p is 1.
     """
     return evidence_in(chosen_forms(reports), key, len(reports))
 
 
 def evidence_in(forms: dict[str, Counter[int]], key: bytes, reports: int) -> dict[str, Any]:
-    """The test on forms that were counted before, so that many keys can be tried on one text."""
+    """The test on counted forms, so that many keys can be tried on one text."""
     n = len(forms)
-    green = sum(_leading(counts) == keyed_way(key, context) for context, counts in forms.items())
+    # Of equally frequent forms the first in the table counts, on which the key has no influence.
+    leading = {context: min(counts, key=lambda way: (-counts[way], way)) for context, counts in forms.items()}
+    green = sum(way == keyed_way(key, context) for context, way in leading.items())
     z = (green - GAMMA * n) / math.sqrt(n * GAMMA * (1 - GAMMA)) if n else None
     return {
         "z": z,
@@ -262,11 +239,6 @@ def evidence_in(forms: dict[str, Counter[int]], key: bytes, reports: int) -> dic
     }
 
 
-def _leading(counts: Counter[int]) -> int:
-    """The most frequent form; of equal ones the first in the table, which the key has no part in."""
-    return min(counts, key=lambda way: (-counts[way], way))
-
-
 def binomial_tail(successes: int, n: int, chance: float) -> float:
     """P(X >= successes) for n independent trials of this chance, 0 < chance < 1."""
     if successes <= 0:
@@ -275,16 +247,10 @@ def binomial_tail(successes: int, n: int, chance: float) -> float:
 
 
 def queries_needed(rate: float, gamma: float = GAMMA, alpha: float = 0.01, power: float = 0.9) -> int | None:
-    """Contexts that a test needs; `reports_for` tells how many queries to the suspect give that many.
+    """The fewest contexts with which a test (largest p `alpha`) detects a copy with probability `power`.
 
-    Args:
-        rate: Share of contexts in which the suspect writes the keyed form.
-        gamma: The same by chance.
-        alpha: Largest p at which the suspect is called a copy.
-        power: Wanted probability that a copy of this rate is called one.
-
-    Returns:
-        The least number; None where the rate is not above chance, or too near to it.
+    `rate` is the share of contexts in which the suspect writes the keyed form, `gamma` the same by chance. None if the
+    rate is not above chance, or too near to it.
     """
     if rate <= gamma:
         return None
@@ -299,7 +265,7 @@ def queries_needed(rate: float, gamma: float = GAMMA, alpha: float = 0.01, power
 
 
 def reports_for(reports: Sequence[str], contexts: int) -> int | None:
-    """Reports of a suspect, in order, until they hold so many contexts; None where all of them hold fewer."""
+    """How many reports of a suspect, in order, hold so many contexts; None if all of them hold fewer."""
     seen: set[str] = set()
     for number, report in enumerate(reports, start=1):
         seen.update(chosen_forms([report]))
@@ -309,7 +275,7 @@ def reports_for(reports: Sequence[str], contexts: int) -> int | None:
 
 
 def with_needs(reports: Sequence[str], key: bytes) -> dict[str, Any]:
-    """The test with the contexts and reports that a decision at p < 0.01 would take at this rate with power 0.9."""
+    """The test with the contexts and reports needed for a decision at p < 0.01 with power 0.9 at this rate."""
     found = watermark_test(reports, key)
     needed = queries_needed(found["rate"]) if found["rate"] is not None else None
     asked = reports_for(reports, needed) if needed is not None else None
