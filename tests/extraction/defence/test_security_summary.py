@@ -110,7 +110,7 @@ def test_recommended_is_what_holds_against_who_knows_it_and_harms_nobody() -> No
 
 def test_a_quota_is_not_recommended_without_the_accounts_that_undo_it() -> None:
     told = row(0.3, 0.35) | {"benign": {"quota": {"accounts_needed": 15}}}
-    assert "Whoever has 15 accounts has every answer" in summary(quota=told)["recommended"]["reason"]
+    assert "15 accounts gets every answer" in summary(quota=told)["recommended"]["reason"]
     assert "accounts" not in summary(coarse=row(0.3, 0.35))["recommended"]["reason"]
 
 
