@@ -14,7 +14,7 @@ from cxrlab.findings.significance import (
     MISPLACED,
     QUESTIONS,
     Urgency,
-    asked_for,
+    looked_for,
     urgency,
     urgency_of,
 )
@@ -118,7 +118,7 @@ def test_an_unknown_observation_is_named():
 )
 def test_the_reason_for_the_image_asks_by_whole_words(name, indication, asked):
     """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither asks after a catheter."""
-    assert asked_for(name, indication) is asked
+    assert looked_for(name, indication) is asked
 
 
 def test_what_is_asked_for_rises_by_one_class_and_never_above_urgent():

@@ -1,4 +1,4 @@
-"""Plausible cases from a seed: patients, their visits, and what is on each radiograph.
+"""Draws plausible cases from a seed: patients, their visits, and what is on each radiograph.
 
 A patient's visits are drawn in order. Whether a radiograph is normal comes first, so that the share of
 normal studies is what the settings ask for; then the clinical context and the days since the radiograph
@@ -9,7 +9,6 @@ on by its course and new ones join it by the chances of the context.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ VISITS = (0.50, 0.76, 0.91, 1.00)
 STEADY = 0.6
 # Chance that a visit has the context of the one before.
 SAME_CONTEXT = 0.8
-# Whoever carries one of these is filmed in bed.
+# A patient with one of these is imaged in bed.
 BEDSIDE = frozenset({"endotracheal tube"})
 
 
@@ -79,7 +78,9 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
     """One patient's visits; the same for the same arguments, whatever else was drawn."""
     config = config or CaseConfig()
     rng = generator(seed, "case", patient)
-    normal = list(_normal_flags(rng, visit_count(seed, patient), config.normal))
+    normal = [rng.random() < config.normal]  # a chain whose every link is normal with this probability
+    for _ in range(visit_count(seed, patient) - 1):
+        normal.append(rng.random() < config.normal if rng.random() >= STEADY else normal[-1])
     sex = "F" if rng.random() < 0.5 else "M"
     lean = Side.LEFT if rng.random() < 0.5 else Side.RIGHT
     visits: list[Visit] = []
@@ -106,7 +107,7 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
         findings = (image.normal if is_normal else image.abnormal)(before.present if before else ())
         first_day = {lesion(f): first_day.get(lesion(f), day) for f in findings if f.present}
         prior = days if before else None
-        # AP by the share of the context, and always for who cannot be brought to the stand.
+        # AP by the share of the context, and always for patients who cannot be brought to the stand.
         bedside = rng.random() < CONTEXTS[context].ap
         visits.append(
             Visit(
@@ -122,15 +123,6 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
     return PatientCase(patient, tuple(visits))
 
 
-def _normal_flags(rng: np.random.Generator, count: int, share: float) -> Iterator[bool]:
-    """A chain whose every link is normal with probability `share`."""
-    flag = rng.random() < share
-    for index in range(count):
-        if index and rng.random() >= STEADY:
-            flag = rng.random() < share
-        yield flag
-
-
 def _occasion(rng: np.random.Generator, before: Visit | None, is_normal: bool, *, recovers: bool) -> tuple[str, int]:
     """The clinical context of this visit and the days since the one before.
 
@@ -144,7 +136,8 @@ def _occasion(rng: np.random.Generator, before: Visit | None, is_normal: bool, *
     stays = rng.random() < SAME_CONTEXT and clear <= row.days[1] and (row.acute or not recovers)
     context = before.context if stays else _context(rng, before, is_normal, recovers)
     low, high = (max(limits) for limits in zip(row.days, CONTEXTS[context].days, strict=True))
-    days = _interval(rng, (low, high))
+    # Even on a logarithmic scale: follow-up radiographs crowd near the first.
+    days = round(math.exp(math.log(low) + (math.log(high) - math.log(low)) * rng.random()))
     return context, days if days >= clear else round(clear * (1 + rng.random() / 2))
 
 
@@ -156,12 +149,6 @@ def _context(rng: np.random.Generator, before: Visit | None, is_normal: bool, re
     else:
         weights = {name: row.weight for name, row in rows.items() if row.acute or not recovers}
     return pick(rng, weights) if weights or before is None else before.context
-
-
-def _interval(rng: np.random.Generator, limits: tuple[int, int]) -> int:
-    """Days, even on a logarithmic scale: follow-up radiographs crowd near the first."""
-    low, high = math.log(limits[0]), math.log(limits[1])
-    return round(math.exp(low + (high - low) * rng.random()))
 
 
 @dataclass(frozen=True)

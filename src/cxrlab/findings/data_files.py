@@ -56,7 +56,19 @@ def converted(hint: Any, value: Any, place: str) -> Any:
             converted(of_key, k, f"{place}, '{k}'"): converted(of_value, v, f"{place}, '{k}'") for k, v in value.items()
         }
     if is_dataclass(hint) and isinstance(value, dict):
-        return _record(hint, value, place)
+        record: Any = hint
+        types, required = _fields(record)
+        for key in value:
+            if key not in types:
+                keys = ", ".join(types)
+                raise DataError(f"{place} has the unknown key '{key}'.{did_you_mean(key, types)} Keys: {keys}.")
+        if missing := [key for key in required if key not in value]:
+            raise DataError(f"{place} lacks {', '.join(missing)}.")
+        values = {key: converted(types[key], item, f"{place}, '{key}'") for key, item in value.items()}
+        try:
+            return record(**values)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:
             return hint(value)
@@ -68,20 +80,6 @@ def converted(hint: Any, value: Any, place: str) -> Any:
     if plain and (hint is bool or not isinstance(value, bool)):
         return value
     raise DataError(f"{place} is {short_repr(value)}, which is not of the type {getattr(hint, '__name__', hint)}.")
-
-
-def _record(cls: Any, data: Mapping[str, Any], place: str) -> Any:
-    hints, required = _fields(cls)
-    for key in data:
-        if key not in hints:
-            raise DataError(f"{place} has the unknown key '{key}'.{did_you_mean(key, hints)} Keys: {', '.join(hints)}.")
-    if missing := [key for key in required if key not in data]:
-        raise DataError(f"{place} lacks {', '.join(missing)}.")
-    values = {key: converted(hints[key], value, f"{place}, '{key}'") for key, value in data.items()}
-    try:
-        return cls(**values)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
 
 
 @cache

@@ -308,20 +308,6 @@ def sides_meet(first: Side | None, second: Side | None) -> bool:
     return first is second or Side.BILATERAL in (first, second)
 
 
-def _covers(effusion: Finding, other: Finding) -> bool:
-    if effusion.observation != "pleural effusion" or not sides_meet(effusion.side, other.side):
-        return False
-    if other.observation in COVERED:
-        return effusion.severity is not Severity.MILD
-    return effusion.severity is Severity.SEVERE and other.location == "lower zone"
-
-
-def _empties(air: Finding, other: Finding) -> bool:
-    if air.observation != "pneumothorax" or air.severity is Severity.MILD or other.location != "upper zone":
-        return False
-    return other.observation in COLLAPSED and (other.side is None or sides_meet(air.side, other.side))
-
-
 def clash(first: Finding, second: Finding) -> bool:
     """Whether the two cannot be on one radiograph, whichever comes first."""
     names = frozenset({first.observation, second.observation})
@@ -333,7 +319,16 @@ def clash(first: Finding, second: Finding) -> bool:
         return True
     if meet and first.location == second.location and (names <= OPAQUE or names <= LAYERED):
         return True
-    return any(_covers(*pair) or _empties(*pair) for pair in ((first, second), (second, first)))
+    for cause, other in ((first, second), (second, first)):
+        if cause.observation == "pleural effusion" and meet:
+            covered = other.observation in COVERED and cause.severity is not Severity.MILD
+            low = other.observation not in COVERED and other.location == "lower zone"
+            if covered or (low and cause.severity is Severity.SEVERE):
+                return True
+        if cause.observation == "pneumothorax" and cause.severity is not Severity.MILD:
+            if other.location == "upper zone" and other.observation in COLLAPSED and (other.side is None or meet):
+                return True
+    return False
 
 
 def fits(candidate: Finding, others: Iterable[Finding]) -> bool:

@@ -176,20 +176,15 @@ def _slip(narrated: NarratedVisit, wanted: Callable[[Finding, Finding], bool]) -
         for mistake in slips(finding) if _matters(narrated, finding) else ():
             changed = mistake.candidate
             if changed is not None and wanted(finding, changed) and significant(mistake, narrated.visit.age):
-                if pair := _parallel(narrated, finding, changed):
-                    return Edited(*(narrated.with_sentence(finding, sentence) for sentence in pair))
-    return None
-
-
-def _parallel(narrated: NarratedVisit, was: Finding, now: Finding) -> tuple[str, str] | None:
-    """Two sentences of equal length in words that differ only in the slip."""
-    for attempt in range(TRIES):
-        before, after = (_sentence(finding, narrated, attempt) for finding in (was, now))
-        pairs = list(zip(before.split(), after.split(), strict=False))
-        apart = [one for one, other in pairs if one != other]
-        # An article may change with the word after it: "a mild", "an extensive".
-        if len(before.split()) == len(after.split()) and 1 <= len([w for w in apart if w not in ("a", "an")]) <= 2:
-            return before, after
+                for attempt in range(
+                    TRIES
+                ):  # until both sentences have equally many words and differ in the slip alone
+                    pair = tuple(_sentence(one, narrated, attempt) for one in (finding, changed))
+                    before, after = (sentence.split() for sentence in pair)
+                    # An article may change with the word after it: "a mild", "an extensive".
+                    apart = [a for a, b in zip(before, after, strict=False) if a != b and a not in ("a", "an")]
+                    if len(before) == len(after) and 1 <= len(apart) <= 2:
+                        return Edited(*(narrated.with_sentence(finding, sentence) for sentence in pair))
     return None
 
 

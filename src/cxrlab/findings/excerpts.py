@@ -20,13 +20,12 @@ _END = re.compile(r"(?<=[.!?;])\s+(?=\S)")
 
 def listed(findings: Iterable[Finding]) -> str:
     """What is present in the terms of the vocabulary, without sentences: 'mild left pleural effusion; cardiomegaly'."""
-    return "; ".join(dict.fromkeys(_term(finding) for finding in findings if finding.present)) or NOTHING_PRESENT
-
-
-def _term(finding: Finding) -> str:
-    possible = finding.certainty if finding.certainty is Certainty.POSSIBLE else None
-    words = (possible, finding.severity, finding.side, finding.observation, finding.location, finding.tip)
-    return " ".join(str(word) for word in words if word)
+    terms = []
+    for one in (finding for finding in findings if finding.present):
+        possible = one.certainty if one.certainty is Certainty.POSSIBLE else None
+        words = (possible, one.severity, one.side, one.observation, one.location, one.tip)
+        terms.append(" ".join(str(word) for word in words if word))
+    return "; ".join(dict.fromkeys(terms)) or NOTHING_PRESENT
 
 
 def present_sentences(text: str) -> str:

@@ -56,23 +56,24 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         else:
             things.append(finding)
     present = [thing for thing in things if thing.present]
-    return tuple(thing for thing in things if thing.present or not _among(thing, present))
+    return tuple(
+        thing
+        for thing in things
+        if thing.present
+        or not any(one.observation == thing.observation and same_side(one.side, thing.side) for one in present)
+    )
 
 
 def _same(one: Finding, other: Finding) -> bool:
+    graded = ((one.severity, other.severity), (one.change, other.change))
+    agree = all(None in pair or pair[0] is pair[1] for pair in graded)
     return (
         one.observation == other.observation
         and one.presence is other.presence
         and same_side(one.side, other.side)
         and same_place(one.location, other.location)
-        and (one.side is other.side or Side.BILATERAL not in (one.side, other.side) or _agree(one, other))
+        and (one.side is other.side or Side.BILATERAL not in (one.side, other.side) or agree)
     )
-
-
-def _agree(one: Finding, other: Finding) -> bool:
-    """Whether neither degree nor change is given differently."""
-    pairs = ((one.severity, other.severity), (one.change, other.change))
-    return all(None in pair or pair[0] is pair[1] for pair in pairs)
 
 
 def _united(one: Finding, other: Finding) -> Finding:
@@ -92,10 +93,6 @@ def _united(one: Finding, other: Finding) -> Finding:
     )
 
 
-def _among(absent: Finding, present: Sequence[Finding]) -> bool:
-    return any(thing.observation == absent.observation and same_side(thing.side, absent.side) for thing in present)
-
-
 def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Finding, ...]:
     """Left and right of the same thing as one bilateral finding where the other report says it so.
 
@@ -108,14 +105,16 @@ def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Find
     both = {thing.observation for thing in beside if thing.present and thing.side is Side.BILATERAL}
     kept: list[Finding] = []
     for finding in findings:
-        twins = (k for k, thing in enumerate(kept) if finding.observation in both and _mirror(thing, finding))
-        twin = next(twins, None)
-        if twin is None:
-            kept.append(finding)
+        for k, thing in enumerate(kept if finding.observation in both and finding.present else ()):
+            mirrored = thing.present and {thing.side, finding.side} == {Side.LEFT, Side.RIGHT}
+            same = thing.observation == finding.observation and same_place(thing.location, finding.location)
+            if mirrored and same:
+                degrees = [one.severity for one in (thing, finding) if one.severity]
+                worst = max(degrees, key=lambda degree: degree.rank, default=None)
+                kept[k] = replace(_united(thing, finding), side=Side.BILATERAL, severity=worst)
+                break
         else:
-            degrees = [thing.severity for thing in (kept[twin], finding) if thing.severity]
-            worst = max(degrees, key=lambda degree: degree.rank, default=None)
-            kept[twin] = replace(_united(kept[twin], finding), side=Side.BILATERAL, severity=worst)
+            kept.append(finding)
     return tuple(kept)
 
 
@@ -123,14 +122,3 @@ def side_by_side(one: Sequence[Finding], other: Sequence[Finding]) -> tuple[tupl
     """Two lists of statements as two lists of things that can be compared."""
     left, right = merged(one), merged(other)
     return paired(left, right), paired(right, left)
-
-
-def _mirror(one: Finding, other: Finding) -> bool:
-    """Whether they are the left and the right of the same thing."""
-    return (
-        one.present
-        and other.present
-        and one.observation == other.observation
-        and {one.side, other.side} == {Side.LEFT, Side.RIGHT}
-        and same_place(one.location, other.location)
-    )

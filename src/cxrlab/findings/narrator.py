@@ -93,10 +93,14 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     examination = words.pick(words.lexicon.examinations[visit.view.value])
     person = {"F": "woman", "M": "man"}[visit.sex]
     template = words.pick(words.lexicon.indications[visit.context])
+    if visit.days_since_prior is None:
+        comparison = words.pick(words.lexicon.no_comparison)
+    else:
+        comparison = words.pick(words.lexicon.comparisons).replace("{ago}", interval(visit.days_since_prior))
     report = Report(
         examination=examination,
         indication=capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + ".",
-        comparison=_comparison(visit, words),
+        comparison=comparison + ".",
         findings=text,
         impression=impression(visit, words),
     )
@@ -169,12 +173,6 @@ def _written(sentences: Sequence[Statement], style: Style, words: Realiser) -> t
                 spans.denied.append((key, span))
         text += capital(sentence.text) + "."
     return text, spans
-
-
-def _comparison(visit: Visit, words: Realiser) -> str:
-    if visit.days_since_prior is None:
-        return words.pick(words.lexicon.no_comparison) + "."
-    return words.pick(words.lexicon.comparisons).replace("{ago}", interval(visit.days_since_prior)) + "."
 
 
 # Always stated, from this grade on where it has one.
@@ -251,11 +249,8 @@ def _line(findings: Sequence[Finding], words: Realiser) -> str:
     hedged = finding.certainty is Certainty.POSSIBLE
     if not hedged and words.chance(0.5):
         return without_article(noun) + words.change(finding)
-    frame = words.pick(words.lexicon.hedged if hedged else words.lexicon.impression[_importance(finding)])
-    return words.framed(frame, noun, plural) + words.change(finding)
-
-
-def _importance(finding: Finding) -> str:
+    kind = "incidental" if finding.observation in INCIDENTAL else "disease"
     if observation(finding.observation).group is Group.DEVICE:
-        return "device"
-    return "incidental" if finding.observation in INCIDENTAL else "disease"
+        kind = "device"
+    frame = words.pick(words.lexicon.hedged if hedged else words.lexicon.impression[kind])
+    return words.framed(frame, noun, plural) + words.change(finding)

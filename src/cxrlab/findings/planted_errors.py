@@ -72,7 +72,15 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
             gets fewer: of a normal radiograph there is little to get wrong but to invent.
     """
     wanted = int(rng.integers(0, MOST_MISTAKES + 1)) if count is None else count
-    options = [*_slips_of(visit), *_inventions(rng, visit)]
+    names = [finding.observation for finding in visit.findings]
+    # Of a thing that is there twice only omissions: a changed one could be either.
+    options = [
+        mistake
+        for finding in visit.findings
+        for mistake in slips(finding)
+        if names.count(finding.observation) == 1 or mistake.kind is ErrorKind.OMITTED_FINDING
+    ]
+    options += _inventions(rng, visit)
     chosen: list[PlantedError] = []
     for _ in range(wanted):
         options = [option for option in options if _joins(option, chosen, visit)]
@@ -137,15 +145,6 @@ def apply(plan: Plan, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def _spans(visit: Visit, narration: Narration) -> dict[Finding, tuple[int, int] | None]:
     """Where the narration states each finding of the visit."""
     return {finding: stated.span for finding, stated in zip(visit.findings, narration.findings, strict=False)}
-
-
-def _slips_of(visit: Visit) -> Iterable[PlantedError]:
-    """Mistakes about what is there; of a thing that is there twice only omissions: a changed one could be either."""
-    names = [finding.observation for finding in visit.findings]
-    for finding in visit.findings:
-        for mistake in slips(finding):
-            if names.count(finding.observation) == 1 or mistake.kind is ErrorKind.OMITTED_FINDING:
-                yield mistake
 
 
 def _inventions(rng: np.random.Generator, visit: Visit) -> Iterable[PlantedError]:
@@ -309,10 +308,25 @@ def slips(finding: Finding) -> Iterator[PlantedError]:
         yield PlantedError(ErrorKind.OMITTED_COMPARISON, finding, None)
         return
     yield PlantedError(ErrorKind.OMITTED_FINDING, finding, None)
-    for candidate in _elsewhere(finding):
-        yield PlantedError(ErrorKind.WRONG_LOCATION, finding, candidate)
-    for candidate in _other_degrees(finding):
-        yield PlantedError(ErrorKind.WRONG_SEVERITY, finding, candidate)
+    shape = SHAPES.get(finding.observation, Shape())
+    elsewhere: list[Finding] = []
+    if finding.side in OTHER_SIDE:
+        elsewhere.append(replace(finding, side=OTHER_SIDE[finding.side]))
+    elsewhere += [replace(finding, location=place) for place in shape.places or () if place != finding.location]
+    for tip in shape.tips or ():
+        if tip != finding.tip and {tip, finding.tip} != AGREEING_TIPS:
+            low, high = TUBE_HEIGHT_MM.get(tip, (0, 0)) if finding.observation == "endotracheal tube" else (0, 0)
+            elsewhere.append(replace(finding, tip=tip, tip_mm=float(round((low + high) / 2)) if high else None))
+    yield from (PlantedError(ErrorKind.WRONG_LOCATION, finding, candidate) for candidate in elsewhere)
+    degrees: list[Finding] = []
+    if finding.severity is not None:
+        degrees += [replace(finding, severity=grade) for grade in GRADES if grade is not finding.severity]
+    if finding.size_mm is not None and shape.size_mm is not None:
+        for size in (float(round(finding.size_mm * factor)) for factor in SIZE_FACTORS):
+            beyond = max(READERS_MM, READERS_SHARE * max(size, finding.size_mm))
+            if shape.size_mm[0] <= size <= shape.size_mm[1] and abs(size - finding.size_mm) > beyond:
+                degrees.append(replace(finding, size_mm=size))
+    yield from (PlantedError(ErrorKind.WRONG_SEVERITY, finding, candidate) for candidate in degrees)
     for change in changes_of(finding):
         if DIRECTIONS[change] != DIRECTIONS[finding.change]:
             yield PlantedError(ErrorKind.FALSE_COMPARISON, finding, replace(finding, change=change))
@@ -326,28 +340,3 @@ def changes_of(finding: Finding) -> tuple[Change, ...]:
     if kind_of(finding) in ("device", "bone") or not (course.worse or course.better):
         return Change.NEW, Change.UNCHANGED
     return Change.NEW, Change.INCREASED, Change.UNCHANGED, Change.DECREASED
-
-
-def _elsewhere(finding: Finding) -> Iterator[Finding]:
-    shape = SHAPES.get(finding.observation, Shape())
-    if finding.side in OTHER_SIDE:
-        yield replace(finding, side=OTHER_SIDE[finding.side])
-    for place in shape.places or ():
-        if place != finding.location:
-            yield replace(finding, location=place)
-    for tip in shape.tips or ():
-        if tip != finding.tip and {tip, finding.tip} != AGREEING_TIPS:
-            low, high = TUBE_HEIGHT_MM.get(tip, (0, 0)) if finding.observation == "endotracheal tube" else (0, 0)
-            yield replace(finding, tip=tip, tip_mm=float(round((low + high) / 2)) if high else None)
-
-
-def _other_degrees(finding: Finding) -> Iterator[Finding]:
-    if finding.severity is not None:
-        yield from (replace(finding, severity=grade) for grade in GRADES if grade is not finding.severity)
-    limits = SHAPES.get(finding.observation, Shape()).size_mm
-    if finding.size_mm is None or limits is None:
-        return
-    for size in (float(round(finding.size_mm * factor)) for factor in SIZE_FACTORS):
-        beyond = max(READERS_MM, READERS_SHARE * max(size, finding.size_mm))
-        if limits[0] <= size <= limits[1] and abs(size - finding.size_mm) > beyond:
-            yield replace(finding, size_mm=size)

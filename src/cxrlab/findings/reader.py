@@ -99,8 +99,7 @@ def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _Sent
     phrases = resolve_sides(sentence.phrases, earlier)
     statements = find_statements(phrases)
     assert_statements(phrases, statements, sentence.last)
-    _drop_headings(phrases, statements)
-    _drop_repeated_devices(phrases, statements, earlier)
+    _drop_headings_and_repeats(phrases, statements, earlier)
     attributes = find_attributes(phrases, statements)
     share_attributes(phrases, statements, attributes)
     explain_earlier(phrases, statements, attributes, earlier)
@@ -150,23 +149,17 @@ def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _Sent
     return result
 
 
-def _drop_headings(phrases: Sequence[Phrase], statements: Sequence[Statement]) -> None:
-    """A name before a colon is a heading where a statement follows: "Lines and tubes: …"."""
-    colon = next((index for index, phrase in enumerate(phrases) if phrase.kind is Kind.COLON), -1)
-    headed = any(statement.start > colon for statement in statements)
-    for statement in statements:
-        collective = phrases[statement.anchor].rule.label is Label.ALL_DEVICES
-        if statement.end < colon and (headed or collective):
-            statement.dropped = True
-
-
-def _drop_repeated_devices(
+def _drop_headings_and_repeats(
     phrases: Sequence[Phrase], statements: Sequence[Statement], earlier: Sequence[DraftFinding]
 ) -> None:
-    """The catheter that was named before is no second one: "… the course of the catheter is unremarkable"."""
+    """Drop names that are headings ("Lines and tubes: …") or repeat a device ("the course of the catheter is …")."""
+    colon = next((index for index, phrase in enumerate(phrases) if phrase.kind is Kind.COLON), -1)
+    headed = any(statement.start > colon for statement in statements)
     known = any(draft.name in TIPS and not draft.absent for draft in earlier)
     for statement in statements:
         phrase = phrases[statement.anchor]
+        if statement.end < colon and (headed or phrase.rule.label is Label.ALL_DEVICES):
+            statement.dropped = True
         bare = statement.observations == ("other device",) and phrase.last - phrase.first == 1 and not statement.absent
         introduced = statement.start > 0 and phrases[statement.start - 1].kind in (Kind.ARTICLE, Kind.SIDE)
         if known and bare and not introduced:

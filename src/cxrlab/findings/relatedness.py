@@ -7,9 +7,7 @@ listed) to 1 (the same observation). The shares are judgements, in steps of a te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Group
 from cxrlab.findings.significance import FLUID, INFECTION, indicates
@@ -127,18 +125,12 @@ IN_CONTEXT: tuple[tuple[frozenset[str], tuple[str, ...], float, str], ...] = (
 )
 
 
-def _table() -> Mapping[tuple[str, str], float]:
-    credit = {(name, name): 1.0 for name in OBSERVATIONS}
-    devices = [name for name, row in OBSERVATIONS.items() if row.group is Group.DEVICE and name != "monitoring leads"]
-    for name in devices:
-        if name != "other device":
-            credit[name, "other device"] = credit["other device", name] = UNNAMED_DEVICE
-    for row in RELATED:
-        credit[row.one, row.other] = credit[row.other, row.one] = row.credit
-    return MappingProxyType(credit)
-
-
-_CREDIT = _table()
+_CREDIT = {(name, name): 1.0 for name in OBSERVATIONS}
+for _name, _observation in OBSERVATIONS.items():
+    if _observation.group is Group.DEVICE and _name not in ("monitoring leads", "other device"):
+        _CREDIT[_name, "other device"] = _CREDIT["other device", _name] = UNNAMED_DEVICE
+for _row in RELATED:
+    _CREDIT[_row.one, _row.other] = _CREDIT[_row.other, _row.one] = _row.credit
 _APART = frozenset(frozenset({row.one, row.other}) for row in RELATED if row.apart)
 _IMPLIED = frozenset((row.one, row.other) for row in RELATED)
 

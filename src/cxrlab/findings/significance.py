@@ -257,8 +257,8 @@ EXPECTED: tuple[Question, ...] = (
 )
 
 
-def asked_for(name: str, indication: str | None) -> bool:
-    """Whether the reason for the radiograph asks after this observation."""
+def looked_for(name: str, indication: str | None) -> bool:
+    """Whether this observation is what the radiograph was taken to look for."""
     return _among(QUESTIONS, name, indication)
 
 
@@ -289,21 +289,18 @@ def urgency_of(finding: Finding, age: float | None = None, indication: str | Non
         age: Years; None when unknown.
         indication: Why the radiograph was taken; None when unknown.
     """
-    plain = _urgency_of(finding, age)
-    if not indication:
-        return plain
-    steps = asked_for(finding.observation, indication) - expected(finding.observation, indication)
-    rank = min(max(plain.rank + steps, Urgency.BENIGN.rank), Urgency.URGENT.rank)
-    return next(level for level in Urgency if level.rank == rank)
-
-
-def _urgency_of(finding: Finding, age: float | None) -> Urgency:
     name = finding.observation
     if finding.tip is not None and (name, finding.tip) in MISPLACED:
-        return MISPLACED[name, finding.tip][0]
-    if finding.severity is not None and (name, finding.severity) in DEGREE_RULES:
-        return DEGREE_RULES[name, finding.severity][0]
-    return urgency(name, age)
+        plain = MISPLACED[name, finding.tip][0]
+    elif finding.severity is not None and (name, finding.severity) in DEGREE_RULES:
+        plain = DEGREE_RULES[name, finding.severity][0]
+    else:
+        plain = urgency(name, age)
+    if not indication:
+        return plain
+    steps = looked_for(name, indication) - expected(name, indication)
+    rank = min(max(plain.rank + steps, Urgency.BENIGN.rank), Urgency.URGENT.rank)
+    return next(level for level in Urgency if level.rank == rank)
 
 
 def indicates(words: tuple[str, ...], indication: str | None) -> bool:

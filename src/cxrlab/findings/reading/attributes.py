@@ -29,6 +29,7 @@ _BEFORE_GROUPS = _SEPARATORS - {
 _PARTING = frozenset({Kind.AND, Kind.COMMA, Kind.WITH, Kind.OR, Kind.PREPOSITION})
 _OPENING = PLACES | {Kind.CHANGE, Kind.AND, Kind.OR}
 _COURSE = frozenset({Change.INCREASED, Change.DECREASED})
+_COUNTED = frozenset({Kind.PREDICATE, Kind.ARTICLE, Kind.SIDE, Kind.VERB})
 
 
 class ModifierGroup:
@@ -94,19 +95,11 @@ class Attributes:
         self.first = self.last = 0  # tokens
 
 
+Indices = dict[int, list[int]]  # phrase that carries a statement → the phrases on one side that belong to it
+
+
 def find_attributes(phrases: Sequence[Phrase], statements: Sequence[Statement]) -> list[Attributes]:
-    """Attributes of each statement, from its modifiers."""
-    before, after = _assign_modifiers(phrases, statements)
-    return [_attributes(phrases, statement, before, after) for statement in statements]
-
-
-# ── which modifiers belong to which statement ─────────────────────────────────────────────────────
-
-Indices = dict[int, list[int]]
-
-
-def _assign_modifiers(phrases: Sequence[Phrase], statements: Sequence[Statement]) -> tuple[Indices, Indices]:
-    """For each phrase that carries a statement the indices of the phrases before and after it that are its own."""
+    """Attributes of each statement, from the modifiers around the phrases that carry it."""
     carriers = sorted({index for one in statements for index in (one.anchor, one.part) if index >= 0})
     before: Indices = {}
     after: Indices = {}
@@ -124,7 +117,10 @@ def _assign_modifiers(phrases: Sequence[Phrase], statements: Sequence[Statement]
         previous = carrier
     if carriers:
         after[previous] = _own_after(phrases, previous + 1, len(phrases))
-    return before, after
+    return [_attributes(phrases, statement, before, after) for statement in statements]
+
+
+# ── which modifiers belong to which statement ─────────────────────────────────────────────────────
 
 
 def _own_after(phrases: Sequence[Phrase], begin: int, end: int) -> list[int]:
@@ -204,7 +200,8 @@ def _attributes(phrases: Sequence[Phrase], statement: Statement, before: Indices
     own.seen_before = bool(labels & {Label.PREVIOUSLY, Label.PREVIOUSLY_SEEN})
     # What the verb says is the news: "the previously seen effusion has decreased", "smaller nodules are unchanged".
     after_verb = _change_after_verb(phrases, statement, right)
-    own.change_after_verb, own.change = after_verb is not None, after_verb or _first_change(phrases, order)
+    changes = (phrases[i].rule.change for i in order if phrases[i].kind is Kind.CHANGE and _compares(phrases, i))
+    own.change_after_verb, own.change = after_verb is not None, after_verb or next(changes, None)
     later = _later_severity(phrases, right) if len(severities) > 1 and not placed_right else None
     if later is not None and own.severity is not None:
         if own.change is None and later is not own.severity:
@@ -295,12 +292,6 @@ def _change_after_verb(phrases: Sequence[Phrase], statement: Statement, after: S
     return None
 
 
-def _first_change(phrases: Sequence[Phrase], indices: Sequence[int]) -> Change | None:
-    changes = (index for index in indices if phrases[index].kind is Kind.CHANGE and _compares(phrases, index))
-    index = next(changes, None)
-    return None if index is None else phrases[index].rule.change
-
-
 def _compares(phrases: Sequence[Phrase], index: int) -> bool:
     """Whether a change compares two images; "previously" beside a size only says when."""
     if phrases[index].rule.label is not Label.PREVIOUSLY:
@@ -337,7 +328,9 @@ def _groups(phrases: Sequence[Phrase], indices: Sequence[int]) -> list[ModifierG
             continue
         if kind is Kind.PREDICATE and phrase.rule.name == "enlarged" and current.severity is None:
             current.severity = Severity.SEVERE  # "a wide pneumothorax"
-        if kind not in MODIFIERS or (phrase.rule.label is Label.BOTH and _counts(phrases, index)):
+        # Before an adjective or article "both" counts two statements and is no side.
+        counts = phrase.rule.label is Label.BOTH and index + 1 < len(phrases) and phrases[index + 1].kind in _COUNTED
+        if kind not in MODIFIERS or counts:
             continue
         another_side = kind is Kind.SIDE and current.side not in (None, phrase.rule.side)
         another_rib = kind is Kind.ORDINAL and bool(current.locations)
@@ -351,12 +344,6 @@ def _groups(phrases: Sequence[Phrase], indices: Sequence[int]) -> list[ModifierG
     if current.placed or current.severity is not None:
         groups.append(current)
     return groups
-
-
-def _counts(phrases: Sequence[Phrase], index: int) -> bool:
-    """Whether "both" counts two statements and is no side, as before an adjective or article."""
-    counted = (Kind.PREDICATE, Kind.ARTICLE, Kind.SIDE, Kind.VERB)
-    return index + 1 < len(phrases) and phrases[index + 1].kind in counted
 
 
 def _completed(groups: list[ModifierGroup]) -> list[ModifierGroup]:
@@ -385,13 +372,8 @@ def _completed(groups: list[ModifierGroup]) -> list[ModifierGroup]:
         if group.side is not None and not group.locations and group.severity is None:
             group.locations = list(following)
         following = group.locations
-    return _with_ribs_between(groups)
-
-
-def _with_ribs_between(groups: list[ModifierGroup]) -> list[ModifierGroup]:
-    """Put in the ribs between the two ends of a series."""
     filled: list[ModifierGroup] = []
-    for group in groups:
+    for group in groups:  # the ribs between the two ends of a series
         if group.series and filled and group.rib and filled[-1].rib:
             for number in range(filled[-1].rib + 1, group.rib):
                 filled.append(ModifierGroup(group.side, [f"rib {number}"]))

@@ -177,7 +177,12 @@ def explain_earlier(
     """An explanation takes the place of the finding before it: "Opacity at the left base. This may be pneumonia."."""
     if not earlier or earlier[-1].absent or not statements or not statements[0].observations:
         return
-    if not _refers_back(phrases[: statements[0].start]):
+    # Whether the words before the first statement make it an explanation of something said before.
+    opening = phrases[: statements[0].start]
+    pointers = (k for k, one in enumerate(opening) if one.kind is Kind.PRONOUN or one.rule.label is Label.APPEARANCE)
+    pointer = next(pointers, len(opening))
+    explains = any(phrase.kind in _EXPLANATIONS for phrase in opening[pointer + 1 :])
+    if not explains and all(phrase.rule.label is not Label.DIFFERENTIAL for phrase in opening):
         return
     last = earlier[-1]
     if last.name in _MOVED or not OBSERVATIONS[last.name].sided:
@@ -195,19 +200,6 @@ def explain_earlier(
             return
         if not _lists_alternatives([phrase.kind for phrase in phrases[statement.end + 1 : following.start]]):
             return
-
-
-def _refers_back(opening: Sequence[Phrase]) -> bool:
-    """Whether the words before the first statement make it an explanation of something said before."""
-    if any(phrase.rule.label is Label.DIFFERENTIAL for phrase in opening):
-        return True
-    references = (
-        index
-        for index, phrase in enumerate(opening)
-        if phrase.kind is Kind.PRONOUN or phrase.rule.label is Label.APPEARANCE
-    )
-    first = next(references, len(opening))
-    return any(phrase.kind in _EXPLANATIONS for phrase in opening[first + 1 :])
 
 
 def refine_earlier(phrases: Sequence[Phrase], earlier: Sequence[DraftFinding]) -> None:

@@ -40,6 +40,20 @@ class DraftFinding:
         self.tip_mm: float | None = None
         self.first, self.last = own.first, own.last  # tokens
 
+    def reach(self, tip: str) -> None:
+        """Note a place that a device was said to pass or reach, and where it then ends."""
+        self.tips.append(tip)
+        if self.name == "other device":
+            self.name = "central venous catheter"  # a catheter that ends in a great vein is one
+        latest = self.tips[::-1]
+        if self.name != "pacemaker":
+            # A tube that leaves the image was seen to reach what was named before.
+            self.tip = next((place for place in latest if place != "beyond film"), tip)
+        elif {"right atrium", "right ventricle"} <= set(latest):
+            self.tip = "right atrium and right ventricle"
+        else:
+            self.tip = next((place for place in latest if place in TIPS["pacemaker"]), None)
+
     def finding(self, span: Span) -> Finding:
         """The finished record."""
         return Finding(
@@ -67,19 +81,11 @@ def place_tips(phrases: Sequence[Phrase], drafts: Sequence[DraftFinding], earlie
             devices = _devices_ending(phrase.rule.tip, index, drafts, earlier)
             if not devices and phrase.rule.side:
                 # Where no device ends, the place is that of the finding before it: "foreign body in the right main bronchus".
-                before = [draft for draft in drafts if draft.anchor < index]
-                if (
-                    before
-                    and before[-1].side is None
-                    and OBSERVATIONS[before[-1].name].sided
-                    and before[-1].name not in TIPS
-                ):
-                    before[-1].side = phrase.rule.side
+                last = next((draft for draft in reversed(drafts) if draft.anchor < index), None)
+                if last and last.side is None and OBSERVATIONS[last.name].sided and last.name not in TIPS:
+                    last.side = phrase.rule.side
             for draft in devices:
-                draft.tips.append(phrase.rule.tip)
-                if draft.name == "other device":
-                    draft.name = "central venous catheter"  # a catheter that ends in a great vein is one
-                draft.tip = _final_tip(draft.name, draft.tips)
+                draft.reach(phrase.rule.tip)
         elif phrase.kind is Kind.ABOVE_CARINA:
             sizes = (one.value for one in reversed(phrases[max(0, index - 3) : index]) if one.kind is Kind.UNIT)
             height = next(sizes, None)
@@ -105,13 +111,3 @@ def _devices_ending(
 def _possible_tips(name: str) -> tuple[str, ...]:
     tips = TIPS.get("central venous catheter" if name == "other device" else name, ())
     return (*tips, "right atrium") if name == "pacemaker" else tips
-
-
-def _final_tip(name: str, tips: Sequence[str]) -> str | None:
-    """Where a device ends that was said to pass or reach several places."""
-    if name == "pacemaker":
-        if {"right atrium", "right ventricle"} <= set(tips):
-            return "right atrium and right ventricle"
-        return next((tip for tip in reversed(tips) if tip in TIPS[name]), None)
-    # A tube that leaves the image was seen to reach what was named before.
-    return next((tip for tip in reversed(tips) if tip != "beyond film"), tips[-1])

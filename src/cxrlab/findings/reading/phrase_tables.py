@@ -250,13 +250,8 @@ class Meaning:
     location: str | None = None
 
 
-@dataclass(frozen=True)
-class _MeaningTable:
-    meanings: tuple[Meaning, ...]
-
-
 @cache
 def load_meanings() -> Mapping[tuple[str, str], Meaning]:
     """(body part, predicate) → meaning."""
-    rows = load_data(TABLES / "meanings.json", _MeaningTable).meanings
+    rows = converted(tuple[Meaning, ...], read_json(TABLES / "meanings.json")["meanings"], "meanings.json")
     return {(part, predicate): row for row in rows for part in row.body_parts for predicate in row.predicates}

@@ -106,15 +106,15 @@ class PhraseMatcher:
             if rule.kind is Kind.UNIT:
                 phrases.append(_measure(tokens, index, rule))
             elif rule.kind is Kind.ORDINAL:
-                phrases.append(_ordinal(tokens, index, rule))
+                # The number of a rib: "eighth", or "8th" with its number.
+                number = _number(tokens[index - 1].word) if index and rule.number is None else None
+                value = number if rule.number is None else rule.number
+                phrases.append(Phrase(rule, index - (number is not None), index + 1, value))
             elif rule.kind is Kind.QUESTION_MARK:
                 # Whether a mark is written to the word after it and not to the one before: "?infection".
-                joined = index + 1 < len(tokens) and tokens[index + 1].start == tokens[index].end
-                phrases.append(
-                    Phrase(
-                        rule, index, end, float(joined and not (index and tokens[index - 1].end == tokens[index].start))
-                    )
-                )
+                after = index + 1 < len(tokens) and tokens[index + 1].start == tokens[index].end
+                before = index > 0 and tokens[index - 1].end == tokens[index].start
+                phrases.append(Phrase(rule, index, end, float(after and not before)))
             else:
                 phrases.append(Phrase(rule, index, end))
                 if rule.label is Label.RIB:
@@ -135,14 +135,6 @@ def _measure(tokens: Sequence[Token], at: int, unit: PhraseRule) -> Phrase:
             break
         index -= 1
     return Phrase(unit, index + 1, at + 1, max(numbers) * (unit.number or 1) if numbers else None)
-
-
-def _ordinal(tokens: Sequence[Token], at: int, rule: PhraseRule) -> Phrase:
-    """The number of a rib: "eighth", or "8th" with its number."""
-    if rule.number is not None:
-        return Phrase(rule, at, at + 1, rule.number)
-    number = _number(tokens[at - 1].word) if at else None
-    return Phrase(rule, at - (number is not None), at + 1, number)
 
 
 def _numbers_after(tokens: Sequence[Token], at: int) -> dict[int, float]:

@@ -72,7 +72,13 @@ def split_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Itera
     """Sentences in order, without headings and without what stands under history, technique and the like."""
     part: list[Phrase] = []
     excluded = one_sentence = False  # under a heading whose text is left out; for one sentence only
-    first, last_restart = 0, _last_restart(tokens)
+    # The last token at which a line or a heading of the report begins; an indication after it is one sentence long.
+    restarts = (
+        index
+        for index in range(len(tokens) - 1, 0, -1)
+        if tokens[index].lines or (tokens[index].word == ":" and tokens[index - 1].word in _REPORT_HEADINGS)
+    )
+    first, last_restart = 0, next(restarts, -1)
     has_lines = any(token.lines for token in tokens)
     previous: Phrase | None = None
     for phrase in phrases:
@@ -123,11 +129,3 @@ def _heading(tokens: Sequence[Token], first: int, colon: int) -> _Heading | None
         if word in _EXCLUDED_HEADINGS and (short or left <= 2):
             return _Heading(first if short else colon - left, section=True, excluded=True)
     return _Heading(first, section=False, excluded=False) if short and colon > first else None
-
-
-def _last_restart(tokens: Sequence[Token]) -> int:
-    """The last token at which a line or a heading of the report begins; an indication after it is one sentence long."""
-    for index in range(len(tokens) - 1, 0, -1):
-        if tokens[index].lines or (tokens[index].word == ":" and tokens[index - 1].word in _REPORT_HEADINGS):
-            return index
-    return -1

@@ -83,9 +83,8 @@ def find_statements(phrases: Sequence[Phrase]) -> list[Statement]:
             statements.append(statement)
         elif phrase.kind is Kind.PREDICATE or (phrase.kind in _PREDICATE_KINDS and phrase.rule.predicate):
             new = _predications(phrases, index, covered)
-            for (
-                earlier
-            ) in statements:  # "vascular engorgement is within limits of normal" takes back what its noun says
+            # "vascular engorgement is within limits of normal" takes back what its noun says.
+            for earlier in statements:
                 if not earlier.predicative and any(one.normal and one.part == earlier.part >= 0 for one in new):
                     earlier.dropped = True
             statements += new
