@@ -64,19 +64,12 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What stands out of an image at one thickness of strokes, all [H, W].
+    """What stands out of an image at one thickness of strokes, all [H, W]."""
 
-    Args:
-        mask: Where something is brighter than what is behind it.
-        hat: By how much.
-        steps: How steep the image is there.
-        peak: How much the clearest pixel of a letter must stand out.
-    """
-
-    mask: NDArray[np.bool_]
-    hat: Grey
-    steps: Grey
-    peak: float
+    mask: NDArray[np.bool_]  # where something is brighter than what is behind it
+    hat: Grey  # by how much
+    steps: Grey  # how steep the image is there
+    peak: float  # how much the clearest pixel of a letter must stand out
 
     def turned(self) -> _Layer:
         """Rows and columns exchanged."""
@@ -236,11 +229,7 @@ def _connected(one: Ints, other: Ints, count: int) -> Ints:
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a mask, one entry each; right and bottom are exclusive.
-
-    Args:
-        edge: Mean over its outline of the steps given with the mask.
-    """
+    """Parts of a mask, one entry each; right and bottom are exclusive."""
 
     left: Ints
     top: Ints
@@ -248,7 +237,7 @@ class Parts:
     bottom: Ints
     area: Ints
     peak: Ints
-    edge: NDArray[np.float64]
+    edge: NDArray[np.float64]  # mean over its outline of the steps given with the mask
     strokes: NDArray[np.float64]
 
     def __len__(self) -> int:

@@ -40,12 +40,10 @@ class Card:
     """The contents of `card.yaml`, without times and paths of a machine, so that equal corpora have equal cards.
 
     Args:
-        settings: Settings of its maker that change the bytes.
         counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
         synthetic: Whether images and texts are generated. Any other corpus counts as patients' data, see `core.egress`.
         collections: Hospital collections of the images; a corpus of the same collection is not external.
         dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
-        remarks: Oddities of studies that were kept → how many; likewise.
         absent: What the source does not have → how many: `text` and `split` count studies, `view` counts images. None
             if the card does not state it; an importer gives an empty mapping, which is filled in likewise.
     """
@@ -54,12 +52,12 @@ class Card:
     source: str = ""
     licence: str = ""
     citation: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # settings of its maker that change the bytes
     counts: Mapping[str, int] = field(default_factory=dict)
     synthetic: bool = False
     collections: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
-    remarks: Mapping[str, int] = field(default_factory=dict)
+    remarks: Mapping[str, int] = field(default_factory=dict)  # oddities of studies that were kept → how many; likewise
     absent: Mapping[str, int] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 

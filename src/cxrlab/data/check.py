@@ -44,21 +44,18 @@ class CheckReport:
     """What a check found.
 
     Args:
-        splits: Studies by split; the key "none" counts those without one.
-        counts: Kind of problem → how often.
         stated: What studies lack without a problem → how often: the card states it, or the corpus has labels alone.
-        duplicates: Reports and images that are there more than once; None if not requested.
     """
 
     path: Path
     studies: int
     patients: int
     images: int
-    splits: Mapping[str, int]
-    counts: Mapping[str, int]
+    splits: Mapping[str, int]  # studies by split; the key "none" counts those without one
+    counts: Mapping[str, int]  # kind of problem → how often
     statistics: Statistics
     examples: tuple[Problem, ...] = ()
-    duplicates: Duplicates | None = None
+    duplicates: Duplicates | None = None  # reports and images that are there more than once; None if not requested
     stated: Mapping[str, int] = field(default_factory=dict)
 
     @property

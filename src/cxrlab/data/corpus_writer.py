@@ -43,21 +43,17 @@ class Recipe(Generic[Item]):
     """How items become studies.
 
     Args:
-        items: One for each unit of work (a patient, a picture), in the order of the file; read lazily.
         ids: The ids of the studies that an item gives or leaves out, known without drawing them.
         draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
-        total: Studies that all items give together, for the progress bar; None if unknown.
-        links: Folders that the corpus links to, by the name of the link.
-        batch: Items per task of a worker; several if one takes less time than passing it on.
     """
 
-    items: Iterable[Item]
+    items: Iterable[Item]  # one for each unit of work (a patient, a picture), in the order of the file; read lazily
     ids: Callable[[Item], Sequence[str]]
     draw: Callable[[Item], Sequence[NewStudy | Dropped]]
     label: str
-    total: int | None = None
-    links: Mapping[str, Path] = field(default_factory=dict)
-    batch: int = 1
+    total: int | None = None  # studies that all items give together, for the progress bar; None if unknown
+    links: Mapping[str, Path] = field(default_factory=dict)  # folders that the corpus links to, by the name of the link
+    batch: int = 1  # items per task of a worker; several if one takes less time than passing it on
 
 
 def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int = 0) -> Corpus:

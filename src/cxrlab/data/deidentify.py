@@ -53,18 +53,13 @@ class NotOneImage(DataError):
 
 @dataclass(frozen=True)
 class Examined:
-    """What in a file may name a patient, by name and place, never by value.
-
-    Args:
-        burned_in: What the header says of text in the pixels: YES, NO or None.
-        boxes: Burned-in text.
-    """
+    """What in a file may name a patient, by name and place, never by value."""
 
     kind: str
     tags: tuple[str, ...]
     private: int = 0
-    burned_in: str | None = None
-    boxes: tuple[TextBox, ...] = ()
+    burned_in: str | None = None  # what the header says of text in the pixels: YES, NO or None
+    boxes: tuple[TextBox, ...] = ()  # burned-in text
 
     @property
     def text(self) -> tuple[Corners, ...]:
@@ -77,14 +72,10 @@ class Examined:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A file without what may name a patient.
-
-    Args:
-        identifiers: Values of the old header that may stand in the file's name; never to be shown.
-    """
+    """A file without what may name a patient."""
 
     data: bytes
-    identifiers: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()  # values of the old header that may stand in the file's name; never to be shown
 
 
 def is_image(data: bytes) -> bool:

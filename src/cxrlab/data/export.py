@@ -51,16 +51,11 @@ class ImageCopy:
 
 @dataclass(frozen=True)
 class Layout:
-    """A corpus in the words of another data set.
-
-    Args:
-        texts: Small files by path: reports, lists.
-        tables: CSV files by path, header first; a path that ends in .gz is packed.
-    """
+    """A corpus in the words of another data set."""
 
     images: Sequence[ImageCopy]
-    texts: Mapping[str, str]
-    tables: Mapping[str, Iterable[Sequence[Any]]]
+    texts: Mapping[str, str]  # small files by path: reports, lists
+    tables: Mapping[str, Iterable[Sequence[Any]]]  # CSV files by path, header first; a path that ends in .gz is packed
 
 
 def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) -> Path:

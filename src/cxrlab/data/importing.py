@@ -147,13 +147,11 @@ class Imported:
     """One study of the source.
 
     Args:
-        study: Its images by their path in the source folder, with `/` between the parts.
-        remarks: What was odd about it: a few fixed sentences without names, since they are counted.
         files: Bytes of its images by path, where the source keeps them in another form than files.
     """
 
-    study: Study
-    remarks: tuple[str, ...] = ()
+    study: Study  # its images by their path in the source folder, with `/` between the parts
+    remarks: tuple[str, ...] = ()  # what was odd about it: a few fixed sentences without names, since they are counted
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -162,22 +160,20 @@ class ImportPlan(Generic[Item]):
     """A source whose tables were read, ready to be read study by study.
 
     Args:
-        study_id: The id of an item's study, unique in the source.
         read: The study of an item, or why it is left out; importable by name, since workers run it.
         remarks: Oddities of the source that belong to no study (a box for an unknown image) → how often.
-        used_settings: Which of the settings `reports` and `projections` the importer uses.
         label_style: How sentences are made from the labels (see `label_report`), where the source has no English report.
         writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
     """
 
     items: Iterable[Item]
-    study_id: Callable[[Item], str]
+    study_id: Callable[[Item], str]  # the id of an item's study, unique in the source
     read: Callable[[Item], Imported | Dropped]
     total: int | None
     layout: str
     collections: tuple[str, ...] = ()
     remarks: Mapping[str, int] = field(default_factory=dict)
-    used_settings: tuple[str, ...] = ()
+    used_settings: tuple[str, ...] = ()  # which of the settings `reports` and `projections` the importer uses
     label_style: str | None = None
     writes_images: bool = False
 

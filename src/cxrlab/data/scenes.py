@@ -31,16 +31,12 @@ DRAWING = 1
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture with its truth.
-
-    Args:
-        ground: Kind of the ground, a name of `scenery.ground.GROUNDS`.
-    """
+    """A picture with its truth."""
 
     image: NDArray[np.uint8]
     caption: str
     objects: tuple[SceneObject, ...]
-    ground: str
+    ground: str  # kind of the ground, a name of `GROUNDS`
 
 
 def draw_scene(seed: int, number: int, size: int) -> Scene:
@@ -118,24 +114,17 @@ _GAP = 0.05
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One thing in a scene; words are the truth that a caption tells, numbers say where it was painted.
-
-    Args:
-        side: left, centre or right, of the picture.
-        x: Middle, as a share of the width from the left.
-        y: Middle, as a share of the height from the top.
-        radius: Half the extent, as a share of the picture's side.
-    """
+    """One thing in a scene; words are the truth that a caption tells, numbers say where it was painted."""
 
     shape: str
-    side: str
+    side: str  # left, centre or right, of the picture
     height: str
     size: str
     brightness: str
     colour: str
-    x: float
-    y: float
-    radius: float
+    x: float  # middle, as a share of the width from the left
+    y: float  # middle, as a share of the height from the top
+    radius: float  # half the extent, as a share of the picture's side
     turn: float
 
     def to_json(self) -> dict[str, Any]:

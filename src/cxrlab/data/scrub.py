@@ -56,14 +56,10 @@ NO_IMAGE = "no image could be cleaned"
 
 @dataclass(frozen=True)
 class Line:
-    """One file: what was found and what was done.
-
-    Args:
-        state: flagged or nothing found; with blanking cleaned; left out (no image) or failed, with a reason.
-    """
+    """One file: what was found and what was done."""
 
     file: str
-    state: str
+    state: str  # flagged or nothing found; with blanking cleaned; left out (no image) or failed, with a reason
     found: Examined | None = None
     reason: str | None = None
     written: str | None = None
@@ -220,14 +216,10 @@ def _summary(lines: Path, cleaned: Path | None) -> ScrubReport:
 
 @dataclass(frozen=True)
 class Unit:
-    """Files that belong together.
-
-    Args:
-        masks: Those of them that are outlines of findings.
-    """
+    """Files that belong together."""
 
     files: tuple[str, ...]
-    masks: frozenset[str] = frozenset()
+    masks: frozenset[str] = frozenset()  # those of them that are outlines of findings
     study: Study | None = None
 
 

@@ -147,16 +147,11 @@ _LETTERS = re.compile(r"[A-Za-z][A-Za-z.\-]*")
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a header means.
-
-    Args:
-        whole: Whether the whole name is in the table, perhaps with a typing error; else it only holds a keyword.
-        image: Whether it names an image ("PA AND LATERAL CHEST"), under which the findings stand.
-    """
+    """What a header means."""
 
     row: Row
-    whole: bool
-    image: bool = False
+    whole: bool  # whether the whole name is in the table, perhaps with a typing error; else it only holds a keyword
+    image: bool = False  # whether it names an image ("PA AND LATERAL CHEST"), under which the findings stand
     name: str = ""
 
 

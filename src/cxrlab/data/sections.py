@@ -42,17 +42,14 @@ class ParsedReport:
     Args:
         other: The same for what belongs to none of the five: technique and film beside a named examination,
             recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
-        how: How findings and impression were found; counted by importers.
-        merged: Whether the impression holds the findings too ("FINDINGS AND IMPRESSION").
-        markup: Whether the text is HTML, of which the sections are freed.
     """
 
     text: str
     spans: Mapping[str, tuple[Span, ...]]
     other: Mapping[str, tuple[Span, ...]]
-    how: How
-    merged: bool = False
-    markup: bool = False
+    how: How  # how findings and impression were found; counted by importers
+    merged: bool = False  # whether the impression holds the findings too ("FINDINGS AND IMPRESSION")
+    markup: bool = False  # whether the text is HTML, of which the sections are freed
 
     @cached_property
     def report(self) -> Report:

@@ -42,15 +42,11 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often something stands in a corpus more than once.
-
-    Args:
-        across_splits: Groups with members in more than one split.
-    """
+    """How often something stands in a corpus more than once."""
 
     groups: int
     members: int
-    across_splits: int
+    across_splits: int  # groups with members in more than one split
 
 
 @dataclass(frozen=True)
@@ -72,32 +68,24 @@ class Statistics:
     """What `statistics.json` holds.
 
     Args:
-        views: View → split → images; "unknown" counts those whose view nobody stated.
-        usable: What training takes by default, or why it leaves a study out → split → studies.
-        sexes: Sex → split → studies.
         labels: CheXpert observation → split → value in words → studies; a study without the label counts as unknown.
-        own_labels: The same for the corpus's own labels.
-        texts: Kind of text → number of words in those studies that have one.
-        masked: Mark of a word taken out → studies with a text that holds it.
-        absent_images: Images that the source lists and does not hold; no defect of the corpus.
-        repeats: Exact repeats of source texts and images, near ones too where they were looked for.
     """
 
     splits: Counts
-    views: BySplit
-    usable: BySplit
-    sexes: BySplit
+    views: BySplit  # view → split → images; "unknown" counts those whose view nobody stated
+    usable: BySplit  # what training takes by default, or why it leaves a study out → split → studies
+    sexes: BySplit  # sex → split → studies
     ages: BySplit
     labels: Mapping[str, BySplit]
-    own_labels: Mapping[str, BySplit]
-    texts: Mapping[str, Quartiles]
-    masked: Counts
+    own_labels: Mapping[str, BySplit]  # the same for the corpus's own labels
+    texts: Mapping[str, Quartiles]  # kind of text → number of words in those studies that have one
+    masked: Counts  # mark of a word taken out → studies with a text that holds it
     with_text: int
     with_prior: int
     with_boxes: int
     images: Images
-    absent_images: int
-    repeats: Mapping[str, Repeats]
+    absent_images: int  # images that the source lists and does not hold; no defect of the corpus
+    repeats: Mapping[str, Repeats]  # exact repeats of source texts and images, near ones too where they were looked for
     dropped: Counts = field(default_factory=dict)
     remarks: Counts = field(default_factory=dict)
 
@@ -329,29 +317,19 @@ _THUMB = 32
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """Numbers of one image; grey values are of [0, 1].
-
-    Args:
-        depth: How grey values are stored: "8 bits", "16 bits", "1 bit", or "DICOM".
-        colour: Whether its channels differ.
-        low: Grey that 1 % of the pixels stay below.
-        high: Grey that 1 % of the pixels exceed.
-        inverted: It looks as if bone were dark; only a frontal image is asked.
-        digest: Mark of what it shows: the same image saved in another way has the same one.
-        perceptual_hash: Perceptual hash; None where nobody asked for one.
-    """
+    """Numbers of one image; grey values are of [0, 1]."""
 
     width: int
     height: int
-    depth: str
-    colour: bool
+    depth: str  # how grey values are stored: "8 bits", "16 bits", "1 bit", or "DICOM"
+    colour: bool  # whether its channels differ
     mean: float
     spread: float
-    low: float
-    high: float
-    inverted: bool
-    digest: bytes
-    perceptual_hash: int | None = None
+    low: float  # grey that 1 % of the pixels stay below
+    high: float  # grey that 1 % of the pixels exceed
+    inverted: bool  # it looks as if bone were dark; only a frontal image is asked
+    digest: bytes  # mark of what it shows: the same image saved in another way has the same one
+    perceptual_hash: int | None = None  # perceptual hash; None where nobody asked for one
 
 
 def image_facts(picture: Picture, view: View | None) -> ImageFacts:

@@ -20,67 +20,36 @@ from cxrlab.data.phantom.presets import Preset
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Millimetres unless said otherwise; see `frame.py` for the coordinates.
+    """Millimetres unless said otherwise; see `frame.py` for the coordinates."""
 
-    Args:
-        cage: Half width of the rib cage at its widest.
-        apex: y of the lung apices.
-        widest: y where the cage is widest.
-        dome_right: y of the top of the right diaphragm.
-        dome_left: y of the top of the left diaphragm.
-        flatness: 0 a round dome, 1 a flat one.
-        heart_ratio: Heart width over cage width (the cardiothoracic ratio).
-        heart_left: Share of the heart left of the spine.
-        heart_y: y of the middle of the heart.
-        heart_height: Half height of the heart.
-        pedicle_right: Half width of the upper mediastinum, right of the spine.
-        pedicle_left: The same on the left.
-        arch_y: y of the aortic arch.
-        arch_radius: Radius of the aortic knob.
-        aorta_bow: How far the descending aorta bows to the left.
-        carina_y: y where the trachea divides.
-        spine_curve: Sideways reach of the spine (positive: to the patient's left).
-        rib_gap: Distance of neighbouring ribs.
-        rib_half: Half height of a rib.
-        rib_drop: How far a back rib falls from spine to flank.
-        clavicle_y: y of the inner end of the clavicles.
-        clavicle_rise: How much higher the outer end lies.
-        breast: Strength of the breast shadows, 0 to 1.
-        bulk: Thickness of soft tissue, 1 for an average adult.
-        lucency: Air in the lungs, 1 for an average breath.
-        scapula: How far the shoulder blades lie over the lungs, 0 (PA) to 1 (AP).
-        neck: Half width of the neck.
-        shoulder_y: y of the top of the shoulders at the rim of the image.
-    """
-
-    cage: float = 128.0
-    apex: float = 50.0
-    widest: float = 218.0
-    dome_right: float = 252.0
-    dome_left: float = 264.0
-    flatness: float = 0.0
-    heart_ratio: float = 0.45
-    heart_left: float = 0.68
-    heart_y: float = 214.0
-    heart_height: float = 56.0
-    pedicle_right: float = 23.0
-    pedicle_left: float = 25.0
-    arch_y: float = 118.0
-    arch_radius: float = 14.0
-    aorta_bow: float = 0.0
-    carina_y: float = 138.0
-    spine_curve: float = 0.0
-    rib_gap: float = 21.0
-    rib_half: float = 4.3
-    rib_drop: float = 44.0
-    clavicle_y: float = 78.0
-    clavicle_rise: float = 26.0
-    breast: float = 0.0
-    bulk: float = 1.0
-    lucency: float = 1.0
-    scapula: float = 0.0
-    neck: float = 47.0
-    shoulder_y: float = 58.0
+    cage: float = 128.0  # half width of the rib cage at its widest
+    apex: float = 50.0  # y of the lung apices
+    widest: float = 218.0  # y where the cage is widest
+    dome_right: float = 252.0  # y of the top of the right diaphragm
+    dome_left: float = 264.0  # y of the top of the left diaphragm
+    flatness: float = 0.0  # 0 a round dome, 1 a flat one
+    heart_ratio: float = 0.45  # heart width over cage width (the cardiothoracic ratio)
+    heart_left: float = 0.68  # share of the heart left of the spine
+    heart_y: float = 214.0  # y of the middle of the heart
+    heart_height: float = 56.0  # half height of the heart
+    pedicle_right: float = 23.0  # half width of the upper mediastinum, right of the spine
+    pedicle_left: float = 25.0  # the same on the left
+    arch_y: float = 118.0  # y of the aortic arch
+    arch_radius: float = 14.0  # radius of the aortic knob
+    aorta_bow: float = 0.0  # how far the descending aorta bows to the left
+    carina_y: float = 138.0  # y where the trachea divides
+    spine_curve: float = 0.0  # sideways reach of the spine (positive: to the patient's left)
+    rib_gap: float = 21.0  # distance of neighbouring ribs
+    rib_half: float = 4.3  # half height of a rib
+    rib_drop: float = 44.0  # how far a back rib falls from spine to flank
+    clavicle_y: float = 78.0  # y of the inner end of the clavicles
+    clavicle_rise: float = 26.0  # how much higher the outer end lies
+    breast: float = 0.0  # strength of the breast shadows, 0 to 1
+    bulk: float = 1.0  # thickness of soft tissue, 1 for an average adult
+    lucency: float = 1.0  # air in the lungs, 1 for an average breath
+    scapula: float = 0.0  # how far the shoulder blades lie over the lungs, 0 (PA) to 1 (AP)
+    neck: float = 47.0  # half width of the neck
+    shoulder_y: float = 58.0  # y of the top of the shoulders at the rim of the image
 
     def dome(self, side: Side) -> float:
         """Height y of the top of one diaphragm."""

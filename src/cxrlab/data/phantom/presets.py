@@ -14,43 +14,24 @@ from cxrlab.core.errors import UnknownName, did_you_mean
 
 @dataclass(frozen=True)
 class Preset:
-    """Ranges are (low, high) of a uniform draw at each visit.
+    """Ranges are (low, high) of a uniform draw at each visit."""
 
-    Args:
-        build: Size of the bodies against the average.
-        depth: Length of the lungs against the average.
-        rib_gap: Distance of ribs against the average.
-        bulk: Soft tissue against the average.
-        heart_axis: Added share of the heart to the left.
-        exposure: Gain of the image; larger is whiter.
-        gamma: Shape of the tone curve; below 1 lifts the dark parts.
-        noise: Standard deviation of quantum noise at mid grey.
-        blur_mm: Standard deviation of the focal blur.
-        scatter: Share of each pixel that is spread widely.
-        turn: Degrees of rotation.
-        shift_mm: Sideways and vertical displacement.
-        zoom: Magnification.
-        collimation: Chance of a dark border.
-        grid: Strength of faint grid lines.
-        marker_corner: Where the side marker stands: "top" or "bottom".
-    """
-
-    build: float = 1.0
-    depth: float = 1.0
-    rib_gap: float = 1.0
-    bulk: float = 1.0
-    heart_axis: float = 0.0
-    exposure: tuple[float, float] = (0.9, 1.12)
-    gamma: tuple[float, float] = (0.92, 1.1)
-    noise: tuple[float, float] = (0.008, 0.016)
-    blur_mm: tuple[float, float] = (0.5, 1.1)
-    scatter: tuple[float, float] = (0.06, 0.14)
-    turn: tuple[float, float] = (-2.5, 2.5)
-    shift_mm: tuple[float, float] = (-7.0, 7.0)
-    zoom: tuple[float, float] = (0.97, 1.04)
-    collimation: float = 0.15
-    grid: float = 0.0
-    marker_corner: str = "top"
+    build: float = 1.0  # size of the bodies against the average
+    depth: float = 1.0  # length of the lungs against the average
+    rib_gap: float = 1.0  # distance of ribs against the average
+    bulk: float = 1.0  # soft tissue against the average
+    heart_axis: float = 0.0  # added share of the heart to the left
+    exposure: tuple[float, float] = (0.9, 1.12)  # gain of the image; larger is whiter
+    gamma: tuple[float, float] = (0.92, 1.1)  # shape of the tone curve; below 1 lifts the dark parts
+    noise: tuple[float, float] = (0.008, 0.016)  # standard deviation of quantum noise at mid grey
+    blur_mm: tuple[float, float] = (0.5, 1.1)  # standard deviation of the focal blur
+    scatter: tuple[float, float] = (0.06, 0.14)  # share of each pixel that is spread widely
+    turn: tuple[float, float] = (-2.5, 2.5)  # degrees of rotation
+    shift_mm: tuple[float, float] = (-7.0, 7.0)  # sideways and vertical displacement
+    zoom: tuple[float, float] = (0.97, 1.04)  # magnification
+    collimation: float = 0.15  # chance of a dark border
+    grid: float = 0.0  # strength of faint grid lines
+    marker_corner: str = "top"  # where the side marker stands: "top" or "bottom"
 
 
 PRESETS: MappingProxyType[str, Preset] = MappingProxyType(

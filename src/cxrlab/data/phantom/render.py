@@ -42,16 +42,11 @@ class PhantomPatient:
 
 @dataclass(frozen=True)
 class RenderedImage:
-    """A finished radiograph.
-
-    Args:
-        masks: Index of a present finding → bool [S, S].
-        contrast: Index → mean change of image density inside the mask, without noise and blur.
-    """
+    """A finished radiograph."""
 
     image: Array
-    masks: dict[int, NDArray[np.bool_]]
-    contrast: dict[int, float]
+    masks: dict[int, NDArray[np.bool_]]  # index of a present finding → bool [S, S]
+    contrast: dict[int, float]  # index → mean change of image density inside the mask, without noise and blur
 
 
 def render(

@@ -485,12 +485,11 @@ class Trees:
 
     Args:
         with_splits: Folders that hold train, valid or test, relative to the root with `/` behind; "" is the root.
-        without: Folders that hold patients themselves.
     """
 
     root: Path
     with_splits: tuple[str, ...]
-    without: tuple[str, ...]
+    without: tuple[str, ...]  # folders that hold patients themselves
 
     def place(self, path: ImagePath) -> str:
         """The path of an image, relative to the root; the expected one if the image is not there.

@@ -232,18 +232,13 @@ class JoinedStudy:
 
 @dataclass(frozen=True)
 class Archive:
-    """All tables of the source, joined.
+    """All tables of the source, joined."""
 
-    Args:
-        visits: Study → its images, in the order in which the table of images first names it.
-        patients: Subject → age and sex, where MIMIC-IV's table is there.
-    """
-
-    visits: Mapping[str, Visit]
+    visits: Mapping[str, Visit]  # study → its images, in the order in which the table of images first names it
     chexpert: Mapping[str, LabelVector]
     negbio: Mapping[str, LabelVector]
     radiologists: Mapping[str, LabelVector]
-    patients: Mapping[str, PatientRecord]
+    patients: Mapping[str, PatientRecord]  # subject → age and sex, where MIMIC-IV's table is there
     remarks: Mapping[str, int]
 
     def studies(self) -> Iterator[JoinedStudy]:
@@ -377,14 +372,10 @@ _viewed = lru_cache(maxsize=4096)(view_of)
 
 
 class Moment(NamedTuple):
-    """When a study was joined, in the shifted calendar of its patient.
-
-    Args:
-        time: Hours, minutes and seconds as one number (213014.531); -1 where unknown.
-    """
+    """When a study was joined, in the shifted calendar of its patient."""
 
     date: str
-    time: float
+    time: float  # hours, minutes and seconds as one number (213014.531); -1 where unknown
 
     @property
     def sortable(self) -> str:
@@ -530,14 +521,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Reports:
-    """Where the reports lie.
-
-    Args:
-        before: What stands before `p10/…` in the names of a zip file's members; None for a folder.
-    """
+    """Where the reports lie."""
 
     place: Path
-    before: str | None = None
+    before: str | None = None  # what stands before `p10/…` in the names of a zip file's members; None for a folder
 
     def read(self, patient: str, study: str) -> Text | None:
         """The report of a study ("p10000032", "s50414267"), or None where there is none or it is blank."""

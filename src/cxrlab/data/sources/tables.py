@@ -349,15 +349,11 @@ _DATE = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:\.0|[ T].*)?")
 
 
 class StudyDate(NamedTuple):
-    """The date of a study.
-
-    Args:
-        moment: A date or a number, written so that text sorts in time; empty when unknown.
-    """
+    """The date of a study."""
 
     study: str
     patient: str
-    moment: str
+    moment: str  # a date or a number, written so that text sorts in time; empty when unknown
 
 
 @dataclass(frozen=True, slots=True)

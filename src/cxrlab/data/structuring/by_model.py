@@ -42,16 +42,14 @@ class Source:
     """The text of a study as a structurer receives it.
 
     Args:
-        language: Code such as `en` or `es`.
         report: What rules and checks go by: its sections, without sentences that speak to a machine; empty where the
             text is not in English.
-        addressed: Whether there were such sentences.
     """
 
-    language: str
+    language: str  # code such as `en` or `es`
     report: Report
     text: str
-    addressed: bool = False
+    addressed: bool = False  # whether there were such sentences
 
     @property
     def english(self) -> bool:
@@ -131,13 +129,12 @@ class Outcome:
     """What became of one study.
 
     Args:
-        by: Under which name of `structured` the text stands; None when there is none.
         refused: Why each refused answer was refused, in order; kinds and observations, never words of a report.
     """
 
     id: str
     result: str
-    by: str | None = None
+    by: str | None = None  # under which name of `structured` the text stands; None when there is none
     attempts: int = 0
     refused: tuple[tuple[str, ...], ...] = ()
     prompt_tokens: int = 0
@@ -268,17 +265,11 @@ _LANGUAGES = {"en": "English", "es": "Spanish", "pt": "Portuguese", "fr": "Frenc
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt with its version.
+    """A prompt with its version."""
 
-    Args:
-        version: Name of the wording; with the digest it tells which answers belong to it.
-        text: With `{report}` once and, where wanted, `{language}`.
-        again: Added when an answer was refused, with `{problems}`.
-    """
-
-    version: str
-    text: str
-    again: str
+    version: str  # name of the wording; with the digest it tells which answers belong to it
+    text: str  # with `{report}` once and, where wanted, `{language}`
+    again: str  # added when an answer was refused, with `{problems}`
 
     @property
     def digest(self) -> str:

@@ -55,14 +55,12 @@ class Ruled:
     """A report by rule, and what the rules could not do.
 
     Args:
-        report: The four sections; `comparison` is always None.
         compares: Sentences that still speak of an earlier film, since taking that out would have altered a finding.
-        restored: Sentences that were put back, since the whole text would have read differently without them.
     """
 
-    report: Report
+    report: Report  # the four sections; `comparison` is always None
     compares: int = 0
-    restored: int = 0
+    restored: int = 0  # sentences that were put back, since the whole text would have read differently without them
 
 
 def structure(source: Report) -> Ruled:
