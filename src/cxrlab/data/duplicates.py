@@ -1,8 +1,4 @@
-"""Reports and images that stand in a corpus more than once, word for word or nearly so.
-
-Repeats are no defect as such: normal reports are dictated from templates. They matter across splits,
-where a test study has its twin in training, and in counts, where the same image comes from two sources.
-"""
+"""Find exact and near duplicates among the reports and images of a corpus, by MinHash and perceptual hash."""
 
 from __future__ import annotations
 
@@ -53,10 +49,7 @@ class Duplicates:
 
 
 def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
-    """Texts that are the same, or share at least 0.8 of their three-word phrases (see `minhash.py`).
-
-    Reads once; keeps about 250 bytes for each different text, and the names.
-    """
+    """Texts that are the same, or share at least 0.8 of their three-word phrases by MinHash; about 250 bytes per text."""
     grouper = _Grouper()
     rows: list[bytes] = []
     for name, text in texts:
@@ -70,10 +63,7 @@ def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
 
 
 def image_groups(pictures: Iterable[tuple[str, bytes, int]]) -> Groups:
-    """Images of the same pixels, and images whose perceptual hashes differ in at most 30 of 256 bits.
-
-    Reads once; keeps about 250 bytes for each different picture, and the names.
-    """
+    """Images of the same pixels, and images whose perceptual hashes differ in at most 30 of 256 bits."""
     grouper = _Grouper()
     hashes: list[int] = []
     for name, digest, value in pictures:

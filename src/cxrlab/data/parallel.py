@@ -1,9 +1,6 @@
-"""A parallel map that keeps order, holds little in memory and stops at once.
+"""A parallel map over processes that keeps order, bounds memory and stops at once.
 
-Results come back in the order of the items, so that a file written from them has the same bytes
-with any number of workers. At most `ahead` items are under way, so that memory stays flat however
-many there are. Each worker has a pipe of its own and one item at a time: whoever is killed, on
-either side, leaves nobody waiting.
+Each worker has its own pipe and one item at a time, so that a kill on either side leaves no process waiting.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _THREAD_SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_thread
 
 
 def worker_count(workers: int, setting: str = "workers") -> int:
-    """Processes to use: 0 means one for each core that this process may use, and more than that is cut with a remark."""
+    """Processes to use: 0 means one per usable core; a larger number is cut to that, with a remark on `setting`."""
     cores = usable_cores()
     if workers > cores:
         _remark(setting, workers, cores)
@@ -48,7 +45,7 @@ def worker_count(workers: int, setting: str = "workers") -> int:
 
 @cache
 def _remark(setting: str, workers: int, cores: int) -> None:
-    """Said once, however often the number is asked for."""
+    """Cached, so that it is printed once."""
     NoticeStream(sys.stderr).write(
         f"{setting}={workers} is more than the {cores} cores of this machine; using {cores}.\n"
     )
@@ -63,11 +60,10 @@ def ordered_map(
         function: Importable by name (or a `functools.partial` of such a one); runs in the workers.
         items: Read lazily, at most `ahead` before the result being yielded.
         workers: Most processes (see `worker_count`), never more than there are items; 1 runs in this process.
-        ahead: Most items under way or waiting to be yielded; four for each worker by default.
+        ahead: Most items in work or waiting to be yielded; four per worker by default.
 
-    An error of the function reaches the caller at the item's turn, after all earlier results. On
-    any error, on Ctrl-C and when the caller stops early, the workers are killed where they stand,
-    so what they write must be whole or absent at every moment.
+    An error of the function reaches the caller at the item's turn. On any error, on Ctrl-C and when the caller stops
+    early, the workers are killed, so what they write must be whole or absent at every moment.
     """
     count = worker_count(workers)
     if count == 1:
@@ -199,7 +195,7 @@ def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection)
 
 
 def follow_parent() -> None:
-    """In a process that was started to work for another: Ctrl-C is the parent's to handle, and nothing outlives it."""
+    """In a worker process: ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

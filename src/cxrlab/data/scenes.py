@@ -1,7 +1,6 @@
-"""Small natural-looking pictures without any chest, with captions that tell exactly what they show.
+"""Small synthetic pictures without any chest, with exact captions.
 
-They stand in for photographs where none may be shipped: for the first training of a general
-model, and for queries of an attacker who has no radiographs.
+They replace photographs in the first training of a general model and in queries of an attacker without radiographs.
 """
 
 from __future__ import annotations
@@ -62,11 +61,10 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
         settings={"drawing": DRAWING, **card_settings(config)},
         synthetic=True,
     )
-    draw = partial(_draw_study, config.seed, config.size)
     recipe = Recipe(
         items=range(config.n),
         ids=lambda number: (_study_id(number),),
-        draw=draw,
+        draw=partial(_draw_study, config.seed, config.size),
         label="drawing scenes",
         total=config.n,
     )
@@ -266,20 +264,17 @@ def write_caption(rng: np.random.Generator, objects: tuple[SceneObject, ...], gr
     if not objects:
         return _sentence(_pick(rng, _EMPTY).format(ground=backdrop))
     order = rng.permutation(len(objects))
-    things = _pick(rng, _JOINS).join(_describe(rng, objects[int(index)]) for index in order)
+    joint, things = _pick(rng, _JOINS), list[str]()
+    for one in (objects[int(index)] for index in order):
+        size, brightness = _pick(rng, SIZE_WORDS[one.size]), _pick(rng, BRIGHTNESS_WORDS[one.brightness])
+        colour, shape = _pick(rng, COLOUR_WORDS[one.colour]), _pick(rng, SHAPE_WORDS[one.shape])
+        side, height = _pick(rng, SIDE_WORDS[one.side]), _pick(rng, HEIGHT_WORDS[one.height])
+        thing = f"{brightness} {colour} {shape}"
+        thing = f"{size} {thing}" if rng.random() < 0.7 else f"{thing}, {size} in size,"
+        place = f"{height} {side}" if rng.random() < 0.5 else f"{side}, {height}"
+        things.append(f"{'an' if thing[0] in 'aeiou' else 'a'} {thing} {place}")
     frame = _pick(rng, _WITH_GROUND if rng.random() < 0.5 else _WITHOUT_GROUND)
-    return _sentence(frame.format(things=things, ground=backdrop, Ground=backdrop))
-
-
-def _describe(rng: np.random.Generator, one: SceneObject) -> str:
-    size, brightness = _pick(rng, SIZE_WORDS[one.size]), _pick(rng, BRIGHTNESS_WORDS[one.brightness])
-    colour, shape = _pick(rng, COLOUR_WORDS[one.colour]), _pick(rng, SHAPE_WORDS[one.shape])
-    side, height = _pick(rng, SIDE_WORDS[one.side]), _pick(rng, HEIGHT_WORDS[one.height])
-    thing = f"{brightness} {colour} {shape}"
-    thing = f"{size} {thing}" if rng.random() < 0.7 else f"{thing}, {size} in size,"
-    place = f"{height} {side}" if rng.random() < 0.5 else f"{side}, {height}"
-    article = "an" if thing[0] in "aeiou" else "a"
-    return f"{article} {thing} {place}"
+    return _sentence(frame.format(things=joint.join(things), ground=backdrop, Ground=backdrop))
 
 
 def _pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:

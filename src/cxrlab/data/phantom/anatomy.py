@@ -1,13 +1,12 @@
-"""The shape of one patient's chest in numbers, and how some findings change that shape.
+"""The shape of one patient's chest in numbers, and how findings such as a large heart or a curved spine change it.
 
-`Anatomy` is drawn once a patient and varied a little at each visit (breath, position). The
-findings in `RESHAPES` are not painted onto the image: they alter the anatomy before it is projected,
-as a large heart or a curved spine does.
+`Anatomy` is drawn once per patient and varied a little at each visit. The findings in `RESHAPES` alter it before the
+projection; all others are painted onto the image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -138,62 +137,44 @@ def strength(finding: Finding) -> float:
 FAINT = 0.45
 
 
-def _cardiomegaly(a: Anatomy, f: Finding) -> Anatomy:
-    grown = (grade(f, 0.56, 0.61, 0.67) - 0.45) * strength(f)
-    return replace(a, heart_ratio=a.heart_ratio + grown, heart_height=a.heart_height * (1 + 0.55 * grown))
-
-
-def _wide_mediastinum(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 14.0, 19.0, 25.0) * strength(f)
-    return replace(a, pedicle_right=a.pedicle_right + by, pedicle_left=a.pedicle_left + 0.85 * by)
-
-
-def _tortuous(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 14.0, 19.0, 24.0) * strength(f)
-    return replace(a, aorta_bow=by, arch_radius=a.arch_radius + 0.24 * by)
-
-
-def _scoliosis(a: Anatomy, f: Finding) -> Anatomy:
-    return replace(a, spine_curve=grade(f, 15.0, 21.0, 28.0) * strength(f))
-
-
-def _low_volumes(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 24.0, 36.0, 50.0) * strength(f)
-    return replace(_breathe(a, -by), lucency=a.lucency - 0.003 * by)
-
-
-def _emphysema(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 15.0, 19.0, 24.0) * strength(f)
-    flat = grade(f, 0.55, 0.7, 0.85) * strength(f)
-    return replace(
-        _breathe(a, by), flatness=flat, lucency=a.lucency + 0.016 * by, heart_ratio=a.heart_ratio - 0.002 * by
-    )
-
-
-def _raised_dome(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 32.0, 42.0, 54.0) * strength(f)
-    right = a.dome_right - (by if f.side in (Side.RIGHT, Side.BILATERAL) else 0.0)
-    left = a.dome_left - (by if f.side in (Side.LEFT, Side.BILATERAL) else 0.0)
-    return replace(a, dome_right=right, dome_left=left)
-
-
-RESHAPES: MappingProxyType[str, Callable[[Anatomy, Finding], Anatomy]] = MappingProxyType(
+# Observations that change the shape of the chest → the size of the change for mild, moderate and severe.
+RESHAPES: MappingProxyType[str, tuple[float, float, float]] = MappingProxyType(
     {
-        "cardiomegaly": _cardiomegaly,
-        "enlarged cardiomediastinum": _wide_mediastinum,
-        "tortuous aorta": _tortuous,
-        "scoliosis": _scoliosis,
-        "low lung volumes": _low_volumes,
-        "emphysema": _emphysema,
-        "elevated hemidiaphragm": _raised_dome,
+        "cardiomegaly": (0.56, 0.61, 0.67),
+        "enlarged cardiomediastinum": (14.0, 19.0, 25.0),
+        "tortuous aorta": (14.0, 19.0, 24.0),
+        "scoliosis": (15.0, 21.0, 28.0),
+        "low lung volumes": (24.0, 36.0, 50.0),
+        "emphysema": (15.0, 19.0, 24.0),
+        "elevated hemidiaphragm": (32.0, 42.0, 54.0),
     }
 )
 
 
 def reshape(anatomy: Anatomy, findings: Sequence[Finding]) -> Anatomy:
     """The chest with every present finding that changes its shape."""
-    for finding in findings:
-        change = RESHAPES.get(finding.observation)
-        if change is not None and finding.present:
-            anatomy = change(anatomy, finding)
-    return anatomy
+    a = anatomy
+    for finding in (one for one in findings if one.present and one.observation in RESHAPES):
+        by, faint = grade(finding, *RESHAPES[finding.observation]), strength(finding)
+        if finding.observation == "cardiomegaly":
+            grown = (by - 0.45) * faint
+            a = replace(a, heart_ratio=a.heart_ratio + grown, heart_height=a.heart_height * (1 + 0.55 * grown))
+            continue
+        by *= faint
+        match finding.observation:
+            case "enlarged cardiomediastinum":
+                a = replace(a, pedicle_right=a.pedicle_right + by, pedicle_left=a.pedicle_left + 0.85 * by)
+            case "tortuous aorta":
+                a = replace(a, aorta_bow=by, arch_radius=a.arch_radius + 0.24 * by)
+            case "scoliosis":
+                a = replace(a, spine_curve=by)
+            case "low lung volumes":
+                a = replace(_breathe(a, -by), lucency=a.lucency - 0.003 * by)
+            case "emphysema":
+                flat, ratio = grade(finding, 0.55, 0.7, 0.85) * faint, a.heart_ratio - 0.002 * by
+                a = replace(_breathe(a, by), flatness=flat, lucency=a.lucency + 0.016 * by, heart_ratio=ratio)
+            case "elevated hemidiaphragm":
+                right = a.dome_right - (by if finding.side in (Side.RIGHT, Side.BILATERAL) else 0.0)
+                left = a.dome_left - (by if finding.side in (Side.LEFT, Side.BILATERAL) else 0.0)
+                a = replace(a, dome_right=right, dome_left=left)
+    return a

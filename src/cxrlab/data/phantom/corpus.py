@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +15,14 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.cases import CaseConfig, PatientCase, Visit, draw_patient, visit_count
+from cxrlab.findings.cases import CaseConfig, draw_patient, visit_count
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 
-# Raised whenever the same settings give other images or words than before: it stands in every card, so that
-# a corpus is never continued by another drawing, nor two drawings taken for one. `test_phantom_corpus.py`
-# notices a change.
+# Raised whenever the same settings give other images or words than before (`test_phantom_corpus.py` detects it). It is
+# on every card, so that a corpus is never continued with another drawing.
 DRAWING = 2
-MISTAKEN, LEARNT = "mistaken", "train"
+MISTAKEN = "mistaken"
 
 
 class PatientVisits(NamedTuple):
@@ -74,48 +73,43 @@ def patients_with_visits(config: PhantomConfig) -> Iterator[PatientVisits]:
 def draw_studies(config: PhantomConfig, patient_visits: PatientVisits) -> list[NewStudy]:
     """All studies of one patient with the bytes of their images and masks."""
     case = draw_patient(config.seed, patient_visits.patient, CaseConfig(normal=config.normal, faint=config.faint))
-    return [_draw_study(config, case, visit) for visit in case.visits[: patient_visits.visits]]
+    split = assign_split(case.patient, config.seed)
+    studies: list[NewStudy] = []
+    for visit in case.visits[: patient_visits.visits]:
+        name = study_id(case.patient, visit.number)
+        # The first visit's age, so that the body stays the same while the patient grows older.
+        patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
+        image = render(patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+        narrated = narrate(visit, config.seed, name, config.lexicon)
+        path = f"images/{name}.png"
+        files = {path: encode_png(to_uint8(image.image))}
+        masks = {str(index): f"masks/{name}_{index}.png" for index in image.masks}
+        files.update({masks[str(index)]: encode_png(mask) for index, mask in image.masks.items()})
+        structured = {}
+        if config.mistakes and split == "train":  # a second report with up to so many mistakes, in the same words
+            rng = generator(config.seed, "mistaken", name)
+            plan = draw_error_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
+            candidate = mistaken(visit, config.seed, name, plan, (config.lexicon, config.lexicon)).candidate
+            structured[MISTAKEN] = {"findings": candidate.report.findings or ""}
+        study = Study(
+            id=name,
+            patient=case.patient,
+            images=(ImageFile(path, visit.view),),
+            sections=narrated.report,
+            split=split,
+            age=visit.age,
+            sex=visit.sex,
+            prior=study_id(case.patient, visit.number - 1) if visit.number > 1 else None,
+            labels=chexpert_labels(visit.findings, complete=True),
+            findings=narrated.findings,
+            masks=masks,
+            structured=structured,
+            extra={"context": visit.context},
+        )
+        studies.append(NewStudy(study, files))
+    return studies
 
 
 def study_id(patient: str, number: int) -> str:
     """The id of a patient's visit, counted from 1."""
     return f"{patient}s{number}"
-
-
-def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> NewStudy:
-    name = study_id(case.patient, visit.number)
-    # The first visit's age, so that the body stays the same while the patient grows older.
-    patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
-    image = render(patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
-    told = narrate(visit, config.seed, name, config.lexicon)
-    path = f"images/{name}.png"
-    files = {path: encode_png(to_uint8(image.image))}
-    masks = {str(index): f"masks/{name}_{index}.png" for index in image.masks}
-    files.update({masks[str(index)]: encode_png(mask) for index, mask in image.masks.items()})
-    split = assign_split(case.patient, config.seed)
-    study = Study(
-        id=name,
-        patient=case.patient,
-        images=(ImageFile(path, visit.view),),
-        sections=told.report,
-        split=split,
-        age=visit.age,
-        sex=visit.sex,
-        prior=study_id(case.patient, visit.number - 1) if visit.number > 1 else None,
-        labels=chexpert_labels(visit.findings, complete=True),
-        findings=told.findings,
-        masks=masks,
-        structured=_mistaken(config, visit, name) if split == LEARNT else {},
-        extra={"context": visit.context},
-    )
-    return NewStudy(study, files)
-
-
-def _mistaken(config: PhantomConfig, visit: Visit, name: str) -> Mapping[str, Mapping[str, str]]:
-    """The same visit told with up to so many mistakes, in the same words; nothing where none are wanted."""
-    if not config.mistakes:
-        return {}
-    rng = generator(config.seed, "mistaken", name)
-    plan = draw_error_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
-    candidate = mistaken(visit, config.seed, name, plan, (config.lexicon, config.lexicon)).candidate
-    return {MISTAKEN: {"findings": candidate.report.findings or ""}}

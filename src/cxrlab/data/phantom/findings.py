@@ -1,8 +1,6 @@
-"""What can be drawn into the lungs: opacities, lesions, patterns.
+"""Draw findings: each function takes the chest, the finding and a generator, and returns added attenuation.
 
-Every function here takes the chest, the finding and its own generator, and returns added
-attenuation. The generator is named after patient, observation and place, so a lesion keeps its form
-and position from visit to visit.
+The generator is seeded by patient, observation and place, so a lesion keeps its form and position from visit to visit.
 """
 
 from __future__ import annotations
@@ -114,20 +112,15 @@ def consolidation(thorax: Thorax, finding: Finding, rng: np.random.Generator) ->
             steps = heading + np.cumsum(rng.normal(0.0, 0.22, 9))
             path = root + np.cumsum(np.stack([SIGN[side] * np.cos(steps), np.sin(steps)], axis=1), axis=0) * half * 0.16
             air = stroke(thorax.frame, np.concatenate([root[None], path]), 1.8, np.linspace(1.0, 0.15, 10))
-            _under(dense, body, air, 0.26)
+            # Take the air out of the body where the two overlap.
+            r0, r1 = max(body.rows.start, air.rows.start), min(body.rows.stop, air.rows.stop)
+            c0, c1 = max(body.cols.start, air.cols.start), min(body.cols.stop, air.cols.stop)
+            if r1 > r0 and c1 > c0:
+                area = dense[r0 - body.rows.start : r1 - body.rows.start, c0 - body.cols.start : c1 - body.cols.start]
+                cut = air.delta[r0 - air.rows.start : r1 - air.rows.start, c0 - air.cols.start : c1 - air.cols.start]
+                area -= np.minimum(np.float32(0.26) * cut, area * np.float32(0.8))
         patches.append(Patch(body.rows, body.cols, dense))
     return together(patches)
-
-
-def _under(dense: Array, body: Patch, line: Patch, strength: float) -> None:
-    """Take a line out of a body, where the two overlap."""
-    r0, r1 = max(body.rows.start, line.rows.start), min(body.rows.stop, line.rows.stop)
-    c0, c1 = max(body.cols.start, line.cols.start), min(body.cols.stop, line.cols.stop)
-    if r1 <= r0 or c1 <= c0:
-        return
-    area = dense[r0 - body.rows.start : r1 - body.rows.start, c0 - body.cols.start : c1 - body.cols.start]
-    cut = line.delta[r0 - line.rows.start : r1 - line.rows.start, c0 - line.cols.start : c1 - line.cols.start]
-    area -= np.minimum(np.float32(strength) * cut, area * np.float32(0.8))
 
 
 def pneumonia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -543,7 +536,7 @@ def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
     return together(patches)
 
 
-def sternal_wires(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+def sternotomy_sutures(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A column of small wire loops in the midline."""
     a = thorax.anatomy
     angle = np.linspace(0.0, 2 * np.pi, 28)
@@ -605,6 +598,6 @@ APPEARANCE: MappingProxyType[str, Appearance] = MappingProxyType(
         "central venous catheter": Appearance(0.12, central_line),
         "chest tube": Appearance(0.12, chest_tube),
         "pacemaker": Appearance(0.20, pacemaker),
-        "sternal wires": Appearance(0.14, sternal_wires),
+        "sternal wires": Appearance(0.14, sternotomy_sutures),
     }
 )

@@ -166,8 +166,7 @@ def stroke(
 ) -> Patch:
     """A line of the given width through patient points; about 1 on the line at any image size.
 
-    Lines thinner than a pixel are drawn one pixel wide at full strength: a wire stays visible on a
-    small image, as a stated contrast demands.
+    Lines thinner than a pixel are drawn one pixel wide at full strength, so that they keep their stated contrast.
     """
     path = resample(points, 0.45 * frame.mm)
     count = max(1, round(width_mm / frame.mm / 0.6))
@@ -229,23 +228,18 @@ def soften(image: Array) -> Array:
 def cloud(rng: np.random.Generator, shape: tuple[int, int], cells: float, octaves: int = 3) -> Array:
     """Smooth noise in about [-1, 1]: `cells` blobs across the longer side, finer octaves at half strength."""
     total = np.zeros(shape, dtype=np.float32)
-    scale, strength = cells, 1.0
+    longest, scale, strength = max(shape), cells, 1.0
     for _ in range(octaves):
-        total += np.float32(strength) * _lattice(rng, shape, scale)
+        # Random values on a lattice, interpolated.
+        tall = max(int(math.ceil(scale * shape[0] / longest)), 1) + 2
+        wide = max(int(math.ceil(scale * shape[1] / longest)), 1) + 2
+        grid = rng.uniform(-1.0, 1.0, (tall, wide)).astype(np.float32)
+        rows = _smooth_axis(shape[0], scale / longest, tall)
+        cols = _smooth_axis(shape[1], scale / longest, wide)
+        total += np.float32(strength) * np.asarray((rows @ grid) @ cols.T, dtype=np.float32)
         scale *= 2.0
         strength *= 0.5
     return total
-
-
-def _lattice(rng: np.random.Generator, shape: tuple[int, int], cells: float) -> Array:
-    longest = max(shape)
-    tall = max(int(math.ceil(cells * shape[0] / longest)), 1) + 2
-    wide = max(int(math.ceil(cells * shape[1] / longest)), 1) + 2
-    grid = rng.uniform(-1.0, 1.0, (tall, wide)).astype(np.float32)
-    rows = _smooth_axis(shape[0], cells / longest, tall)
-    cols = _smooth_axis(shape[1], cells / longest, wide)
-    field: Array = np.asarray((rows @ grid) @ cols.T, dtype=np.float32)
-    return field
 
 
 def _smooth_axis(length: int, per_pixel: float, knots: int) -> Array:

@@ -1,9 +1,7 @@
-"""One visit of one patient → one image and the exact mask of every finding on it.
+"""Render one visit of one patient: an image and the exact mask of every finding on it.
 
-A mask is where the noise-free image would look different without the finding, in the finding's own
-direction (whiter or darker). Anatomy, exposure, noise and each finding have generators of their own,
-so the same visit without one finding differs from the full one by that finding, and by what it moves,
-alone.
+A mask is where the noise-free image would look different without the finding. Anatomy, exposure, noise and each finding
+have generators of their own, so the same visit without a finding differs by that finding and what it moves alone.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import View
-from cxrlab.data.phantom.anatomy import RESHAPES, Anatomy, at_visit, draw_anatomy, reshape, strength
+from cxrlab.data.phantom.anatomy import RESHAPES, at_visit, draw_anatomy, reshape, strength
 from cxrlab.data.phantom.findings import APPEARANCE
 from cxrlab.data.phantom.frame import Array, Frame, Patch, cloud, step
 from cxrlab.data.phantom.presets import Preset
@@ -81,8 +79,14 @@ def render(
         if finding.present and draw is not None:
             rng = generator(seed, "finding", name, finding.observation, str(finding.side), str(finding.location))
             radiograph.add(index, finding, draw(thorax, finding, rng))
-    if masks:
-        _mask_reshaped(radiograph, healthy, findings, thorax, mu)
+    # Masks of the findings that changed the chest itself: project it once more without each.
+    for index, finding in enumerate(findings if masks else ()):
+        if finding.observation in RESHAPES and finding.present:
+            row = APPEARANCE[finding.observation]
+            others = [other for other in findings if other is not finding]
+            without = radiograph.mu - mu + project(thorax.reshaped(reshape(healthy, others)))
+            difference = (tone(radiograph.mu) - tone(np.maximum(without, np.float32(0.005)))) * np.float32(row.sign)
+            radiograph.masks[index], radiograph.contrast[index] = _inside(difference, row.contrast)
     image = develop(radiograph.mu, exposure, frame, generator(seed, "noise", name, visit))
     return RenderedImage(image, radiograph.masks, radiograph.contrast)
 
@@ -125,18 +129,6 @@ def _inside(difference: Array, contrast: float) -> tuple[NDArray[np.bool_], floa
     level = max(MASK_LEAST, MASK_SHARE * min(float(difference.max()), 2.0 * contrast))
     inside = difference > np.float32(level)
     return inside, float(difference[inside].mean()) if inside.any() else 0.0
-
-
-def _mask_reshaped(image: _Layers, healthy: Anatomy, findings: Sequence[Finding], thorax: Thorax, mu: Array) -> None:
-    """Masks of the findings that changed the chest itself: project it once more without each."""
-    for index, finding in enumerate(findings):
-        if finding.observation not in RESHAPES or not finding.present:
-            continue
-        row = APPEARANCE[finding.observation]
-        others = [other for other in findings if other is not finding]
-        without = image.mu - mu + project(thorax.reshaped(reshape(healthy, others)))
-        difference = tone(image.mu) - tone(np.maximum(without, np.float32(0.005)))
-        image.masks[index], image.contrast[index] = _inside(difference * np.float32(row.sign), row.contrast)
 
 
 # 5 × 7 letters of the side marker.
@@ -203,7 +195,13 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
     size = frame.size
     mu = mu * (np.float32(1.0) + np.float32(0.035) * cloud(rng, (size, size), 9.0))
     image = tone(mu * np.float32(exposure.gain))
-    image = _spread(image, exposure, frame)
+    # Focal blur and wide scatter in one pass through the Fourier plane.
+    f2 = _squared_frequency(size)
+    sharp = np.float32(-2.0 * np.pi**2 * (exposure.blur_mm / frame.mm) ** 2)
+    wide = np.float32(-2.0 * np.pi**2 * (38.0 / frame.mm) ** 2)
+    transfer = np.float32(1.0 - exposure.scatter) * np.exp(sharp * f2)
+    transfer = transfer + np.float32(exposure.scatter) * np.exp(wide * f2)
+    image = np.fft.irfft2(np.fft.rfft2(image) * transfer, s=(size, size)).astype(np.float32)
     np.clip(image, 0.0, 1.0, out=image)
     image **= np.float32(exposure.gamma)
     noise = rng.standard_normal((size, size), dtype=np.float32)
@@ -236,16 +234,3 @@ def _squared_frequency(size: int) -> Array:
     fx = np.fft.rfftfreq(size).astype(np.float32)[None, :]
     f2: Array = fy * fy + fx * fx
     return f2
-
-
-def _spread(image: Array, exposure: Exposure, frame: Frame) -> Array:
-    """Focal blur and wide scatter in one pass through the Fourier plane."""
-    size = frame.size
-    f2 = _squared_frequency(size)
-    sharp = np.float32(-2.0 * np.pi**2 * (exposure.blur_mm / frame.mm) ** 2)
-    wide = np.float32(-2.0 * np.pi**2 * (38.0 / frame.mm) ** 2)
-    transfer = np.float32(1.0 - exposure.scatter) * np.exp(sharp * f2) + np.float32(exposure.scatter) * np.exp(
-        wide * f2
-    )
-    out: Array = np.fft.irfft2(np.fft.rfft2(image) * transfer, s=(size, size)).astype(np.float32)
-    return out

@@ -1,8 +1,6 @@
-"""One anatomy laid over one image: its curves in millimetres and its fields in pixels.
+"""One anatomy on one image: its curves in millimetres, its fields in pixels, and the projection of the healthy chest.
 
-`Thorax` is what findings are placed by (lungs, diaphragm, rib curves). A `Region` is a box of the
-image with the same coordinates and look-ups: parts of the chest are drawn in their box only, which
-is what makes an image take milliseconds.
+Parts of the chest are drawn in their `Region`, a box of the image, which is why an image takes milliseconds.
 """
 
 from __future__ import annotations
@@ -292,7 +290,11 @@ def _ribs(thorax: Thorax, mu: Array) -> None:
     depth = box.y - np.float32(thorax.rib_zero)
     phase = (depth - box.along_x(thorax.rib_fall(CURVE_X))) * np.float32(1.0 / a.rib_gap)
     out = _bands(phase, height, 11.0) * box.along_x(0.155 * np.clip((np.abs(CURVE_X) - 9.0) / 8.0, 0.0, 1.0))
-    phase = (depth - box.along_x(_front_fall(CURVE_X, a.cage, a.rib_drop))) * np.float32(1.0 / (a.rib_gap * 1.06))
+    # How far a front rib lies below its back end: it meets it at the flank and falls inwards.
+    t = np.clip(np.abs(CURVE_X) / a.cage, 0.0, 1.1)
+    fall = a.rib_drop * 1.25 * 0.88**2.1 + 84.0 * (1.0 - t) - 30.0 * (1.0 - t) ** 2
+    fall = fall - 10.0 * np.clip(t - 0.8, 0, None) / 0.2
+    phase = (depth - box.along_x(fall)) * np.float32(1.0 / (a.rib_gap * 1.06))
     reach = np.clip((np.abs(CURVE_X) - 0.30 * a.cage) / (0.25 * a.cage), 0.0, 1.0)
     out += _bands(phase, height * 1.3, 6.0) * box.along_x(0.055 * reach)
     wall = box.of(thorax.wall)
@@ -311,16 +313,6 @@ def _bands(phase: Array, height: float, last: float) -> Array:
     body += np.float32(0.42) * step(np.float32(0.06) - np.abs(near), 0.05)
     body *= (phase > np.float32(0.0)) & (phase < np.float32(last))
     return body
-
-
-def _front_fall(x: NDArray[np.floating], cage: float, drop: float) -> NDArray[np.float64]:
-    """How far a front rib lies below its back end: it meets it at the flank and falls inwards."""
-    t = np.clip(np.abs(np.asarray(x, dtype=np.float64)) / cage, 0.0, 1.1)
-    at_flank = drop * 1.25 * 0.88**2.1
-    fall: NDArray[np.float64] = (
-        at_flank + 84.0 * (1.0 - t) - 30.0 * (1.0 - t) ** 2 - 10.0 * np.clip(t - 0.8, 0, None) / 0.2
-    )
-    return fall
 
 
 def draw_shoulders(thorax: Thorax) -> Array:
@@ -402,11 +394,11 @@ def _branches(rng: np.random.Generator, s: float, hilum_y: float) -> tuple[NDArr
     heading = np.linspace(-1.25, 1.35, main) + rng.normal(0, 0.15, main)
     x, y, turn = _walk(rng, x0, y0, heading, rng.uniform(2.5, 3.9, main))
     calibre = rng.uniform(0.6, 1.0, main)[:, None] * np.linspace(1.0, 0.10, _STEPS) ** 0.9
-    parent, leave = rng.integers(0, main, twigs), rng.integers(2, _STEPS - 12, twigs)
-    heading = turn[parent, leave] + rng.choice([-1.0, 1.0], twigs) * rng.uniform(0.25, 0.75, twigs)
-    tx, ty, _ = _walk(rng, x[parent, leave], y[parent, leave], heading, rng.uniform(1.0, 2.2, twigs))
+    parent, start = rng.integers(0, main, twigs), rng.integers(2, _STEPS - 12, twigs)
+    heading = turn[parent, start] + rng.choice([-1.0, 1.0], twigs) * rng.uniform(0.25, 0.75, twigs)
+    tx, ty, _ = _walk(rng, x[parent, start], y[parent, start], heading, rng.uniform(1.0, 2.2, twigs))
     taper = np.linspace(0.8, 0.06, _STEPS)
-    tc = calibre[parent, leave][:, None] * taper
+    tc = calibre[parent, start][:, None] * taper
     return s * np.concatenate([x, tx]), np.concatenate([y, ty]), np.concatenate([calibre, tc])
 
 
