@@ -1,4 +1,4 @@
-"""What there is to structure in a study: its sections, or its whole text where it has no sections, and the language."""
+"""Structure reports with a language model: prompt, answers, checks and retries; the rules are the fallback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cxrlab.data.structuring.rules import RULES, Ruled, mend, structure
 from cxrlab.data.structuring.sentences import joined, split
 
 ENGLISH = "en"
-# Nobody dictates this; whoever plants it wants a language model to obey the report.
+# Prompt injection: sentences that nobody dictates.
 _MACHINE = r"(?:ai|assistant|llm|language model|chatbot|chatgpt|gpt[\w.-]*)"
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b[^.]*\b(?:instructions?|rules|prompt|everything"
@@ -39,15 +39,10 @@ _WRITE = re.compile(
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a study as a structurer receives it.
-
-    Args:
-        report: What rules and checks go by: its sections, without sentences that speak to a machine; empty where the
-            text is not in English.
-    """
+    """The text of a study as a structurer receives it."""
 
     language: str  # code such as `en` or `es`
-    report: Report
+    report: Report  # sections for rules and checks, without sentences that instruct a machine; empty if not English
     text: str
     addressed: bool = False  # whether there were such sentences
 
@@ -69,7 +64,10 @@ def structuring_source(study: Study) -> Source | None:
         return Source(language, Report(), whole) if whole else None
     report = study.sections or Report()
     if not _holds(report) and whole:
-        report = _parsed(whole)
+        from cxrlab.data.sections import parse
+
+        report = parse(whole).report
+        report = report if _holds(report) else Report(findings=whole)  # a text without sections is all findings
     if not _holds(report):
         return None
     stated = without_orders(report)
@@ -77,29 +75,20 @@ def structuring_source(study: Study) -> Source | None:
 
 
 def without_orders(report: Report) -> Report:
-    """The sections without sentences that tell a machine what to write: what they name is no finding."""
+    """The sections without sentences that instruct a machine (prompt injection)."""
     texts = report.to_json()
     if not any(_ORDER.search(text) for text in texts.values() if text):
         return report
-    return Report(**{name: _unordered(text) if text else None for name, text in texts.items()})
-
-
-def _unordered(text: str) -> str | None:
-    sentences = split(text)
-    return joined(one for one in sentences if not _ORDER.search(one) and not _WRITE.match(one))
+    kept = {
+        name: joined(one for one in split(text) if not _ORDER.search(one) and not _WRITE.match(one)) if text else None
+        for name, text in texts.items()
+    }
+    return Report(**kept)
 
 
 def _holds(report: Report) -> bool:
-    """Whether the sections say anything of the film."""
+    """Whether there are findings or an impression."""
     return any(text and text.strip() for text in (report.findings, report.impression))
-
-
-def _parsed(text: str) -> Report:
-    """The sections of a free text; one without any is all findings."""
-    from cxrlab.data.sections import parse
-
-    report = parse(text).report
-    return report if _holds(report) else Report(findings=text)
 
 
 def text_with_headings(report: Report) -> str:
@@ -156,7 +145,7 @@ class Structured:
     outcome: Outcome
 
 
-def told(report: Report) -> dict[str, str]:
+def present_sections(report: Report) -> dict[str, str]:
     """The sections that are there, by name."""
     return {name: text for name in KEYS if (text := report.section(name))}
 
@@ -243,7 +232,7 @@ class ModelStructurer:
             remarks += shortfalls(ruled)
         if task.accepted is not None and not task.source.english and not has_labels(task.study):
             remarks += (UNCHECKED,)
-        texts = told(report)
+        texts = present_sections(report)
         outcome = Outcome(
             task.study.id,
             result,
@@ -273,7 +262,7 @@ class Prompt:
 
     @property
     def digest(self) -> str:
-        """Marks the very words, whatever they call themselves; 12 hexadecimal digits."""
+        """Twelve hexadecimal digits of the hash of version and texts."""
         return hashlib.sha256("\x1f".join((self.version, self.text, self.again)).encode()).hexdigest()[:12]
 
     def ask(self, report: str, language: str, problems: Sequence[str] = ()) -> str:
@@ -327,19 +316,7 @@ def parse(text: str) -> Report:
     """The four sections of an answer; a key left out counts as null, any other fault is a `BadAnswer`."""
     if len(text) > LONGEST:
         raise BadAnswer(TOO_LONG)
-    values = _object(text)
-    if set(values) - set(KEYS):
-        raise BadAnswer(OTHER_KEYS)
-    if not all(value is None or isinstance(value, str) for value in values.values()):
-        raise BadAnswer(NOT_TEXT)
-    sections = {name: _cleaned(values.get(name)) for name in KEYS}
-    if not any(sections.values()):
-        raise BadAnswer(EMPTY)
-    return Report(**sections)
-
-
-def _object(text: str) -> dict[str, str | None]:
-    """The outermost object of the text after any thinking aloud; in a fence if there is one."""
+    # The outermost object after any reasoning; in a fence if there is one.
     text = text.rpartition("</think>")[2]
     if text.count(_FENCE) > 1 and "{" in (fenced := text.split(_FENCE)[1]):
         text = fenced
@@ -347,19 +324,24 @@ def _object(text: str) -> dict[str, str | None]:
     if start < 0:
         raise BadAnswer(NO_OBJECT)
     try:
-        value = loads(text[start : end + 1])
+        values = loads(text[start : end + 1])
     except InvalidJson:
-        # Lines broken inside a text are no JSON, and common; nothing else is guessed.
+        # Line breaks inside a text are no JSON, and common; nothing else is repaired.
         try:
-            value = loads(" ".join(text[start : end + 1].split()))
+            values = loads(" ".join(text[start : end + 1].split()))
         except InvalidJson:
             raise BadAnswer(BROKEN) from None
-    found: dict[str, str | None] = value  # it begins with a brace, so it is an object
-    return found
-
-
-def _cleaned(text: str | None) -> str | None:
-    if text is None or text.strip().rstrip(".").lower() in _NOTHING:
-        return None
-    # Signs that steer a terminal or turn the direction of a line are no words.
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    if set(values) - set(KEYS):
+        raise BadAnswer(OTHER_KEYS)
+    sections: dict[str, str | None] = {}
+    for name in KEYS:
+        value = values.get(name)
+        if not (value is None or isinstance(value, str)):
+            raise BadAnswer(NOT_TEXT)
+        if value is not None and value.strip().rstrip(".").lower() not in _NOTHING:
+            # Without control characters, which could steer a terminal or turn the direction of a line.
+            value = " ".join("".join(sign if sign.isprintable() else " " for sign in value).split())
+            sections[name] = value
+    if not any(sections.values()):
+        raise BadAnswer(EMPTY)
+    return Report(**sections)

@@ -1,16 +1,14 @@
-"""Does a rewritten report say the same of the film as its source? Judged by the findings reader.
+"""Check with the findings reader that a rewritten report states the same findings as its source.
 
-Statements of both texts are merged into things, without how they changed, since taking out the
-comparison is the purpose. Every thing must then stand on both sides with the same side, place, degree,
-size and tip. What has resolved counts as absent, so `the effusion has resolved` may become `no effusion`.
-Beside the reader stand tests of the words alone, for what no finding carries: a mention of an earlier film, age
-and sex, advice, numbers, and sections that the source does not have.
+The findings of both texts, without their change over time, must agree in side, place, degree, size and tip. What has
+resolved counts as absent, so `the effusion has resolved` may become `no effusion`. Further checks look at the words:
+mentions of an earlier image, age and sex, advice, numbers, and sections that the source does not have.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -66,7 +64,11 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
     """
     before, after = reading_of(source), reading_of(answer)
     found = [*differences(before, after), *faults(answer), *_elsewhere(source, answer)]
-    normal, still = (_any(report, _calls_normal) for report in (source, answer))
+    # "No change" calls nothing normal.
+    normal, still = (
+        _any(report, lambda sentence: bool(_read(sentence).normal) and not compares(sentence))
+        for report in (source, answer)
+    )
     checks = (
         (SPEAKS, after.has_statements and not before.has_statements),
         (NORMAL_APPEARS, still and not _any(source, lambda sentence: bool(_read(sentence).normal))),
@@ -109,11 +111,6 @@ def _any(report: Report, test: Callable[[str], bool]) -> bool:
     return any(map(test, _sentences(report)))
 
 
-def _calls_normal(sentence: str) -> bool:
-    """Whether it says of this film alone that something is normal: "no change" is no such word."""
-    return bool(_read(sentence).normal) and not compares(sentence)
-
-
 def _advises(sentence: str) -> bool:
     return bool(ADVISES.search(sentence))
 
@@ -140,12 +137,16 @@ def differences(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[st
     found: list[str] = []
     left = list(theirs)
     for thing in ours:
-        twin = _twin(thing, left)
-        if twin is None:
+        # The other text's statement on the same thing: an equal one, else a near one, else one of the same observation.
+        same = [one for one in left if one.observation == thing.observation and one.presence is thing.presence]
+        near = [one for one in same if same_side(one.side, thing.side) and same_place(one.location, thing.location)]
+        equal = [one for one in same if not any(_attributes(thing, one))]
+        match = next(iter((*equal, *near, *same)), None)
+        if match is None:
             found.append(_named(DISAPPEARS if thing.present else DENIAL_DISAPPEARS, thing))
         else:
-            left.remove(twin)
-            found.extend(_named(kind, thing) for kind in _attributes(thing, twin))
+            left.remove(match)
+            found.extend(_named(kind, thing) for kind in _attributes(thing, match))
     found.extend(_named(APPEARS if thing.present else DENIAL_APPEARS, thing) for thing in left)
     return tuple(dict.fromkeys(found))
 
@@ -156,14 +157,6 @@ def _timeless(findings: Iterable[Finding]) -> list[Finding]:
 
 def _named(kind: str, thing: Finding) -> str:
     return f"{kind}: {thing.observation}"
-
-
-def _twin(thing: Finding, others: Sequence[Finding]) -> Finding | None:
-    """The other list's statement on the same thing: an equal one, else a near one, else one of the same observation."""
-    same = [one for one in others if one.observation == thing.observation and one.presence is thing.presence]
-    near = [one for one in same if same_side(one.side, thing.side) and same_place(one.location, thing.location)]
-    equal = [one for one in same if not any(_attributes(thing, one))]
-    return next(iter((*equal, *near, *same)), None)
 
 
 def _attributes(one: Finding, other: Finding) -> Iterable[str]:
@@ -232,12 +225,19 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
     rows = LABEL_MAPS.get(corpus, {})
     own = {name: rows[name] for name, value in study.own_labels.items() if value == 1 and name in rows}
     promised = own or {name: LabelMapping(chexpert=name) for name, value in study.labels.items() if value == 1}
-    found = [f"{DISAPPEARS}: {name}" for name, row in promised.items() if not _told(row, things)]
+    found = [f"{DISAPPEARS}: {name}" for name, row in promised.items() if not _is_stated(row, things)]
     if any(row.label == NORMAL for row in promised.values()):
         if chexpert_labels(things, complete=False).get(NORMAL) != 1:
             found.append(NOT_NORMAL)
         return tuple(found)
-    allowed = _allowed(study, promised.values())
+    # CheXpert observations that may be read: those of the labels, with their parents and children.
+    named = {name for name, value in study.labels.items() if value}
+    for row in promised.values():
+        named |= {row.label} if row.label else set()
+        named |= {towards for name in row.observations if (towards := observation(name).chexpert)}
+    parents = {parent for parent, children in CHEXPERT_CHILDREN.items() if named & set(children)}
+    children = {child for name in named for child in CHEXPERT_CHILDREN.get(name, ())}
+    allowed = named | parents | children | (_CLOUDED if named & _CLOUDED else set())
     for thing in things:
         towards = observation(thing.observation).chexpert
         if thing.certainty is Certainty.CERTAIN and towards is not None and towards not in allowed:
@@ -251,14 +251,14 @@ def translation_violations(text: str, language: str, answer: Report) -> tuple[st
     Args:
         language: Its code; sides are compared for those whose words are known.
     """
-    told = "\n".join(section for section in answer.to_json().values() if section)
-    found = [NUMBER] if numbers(told) - numbers(text) else []
+    translation = "\n".join(section for section in answer.to_json().values() if section)
+    found = [NUMBER] if numbers(translation) - numbers(text) else []
     if language in _SIDES:
         pairs = zip(_SIDES[language], _SIDES["en"], strict=True)
-        named = [(bool(theirs.search(text)), bool(ours.search(told))) for theirs, ours in pairs]
+        named = [(bool(theirs.search(text)), bool(ours.search(translation))) for theirs, ours in pairs]
         turned = [theirs for theirs, _ in named] == [ours for _, ours in reversed(named)]
         # "Bilateral" may become "left and right"; one side alone may neither turn nor come nor go.
-        if any(theirs != ours for theirs, ours in named) and (turned or not _BOTH.search(text + told)):
+        if any(theirs != ours for theirs, ours in named) and (turned or not _BOTH.search(text + translation)):
             found.append(SIDE)
     return tuple(found)
 
@@ -268,22 +268,11 @@ def has_labels(study: Study) -> bool:
     return bool(study.own_labels or study.labels)
 
 
-def _told(row: LabelMapping, things: Iterable[Finding]) -> bool:
-    """Whether something that the label may mean is read; what no word expresses is not looked for."""
+def _is_stated(row: LabelMapping, things: Iterable[Finding]) -> bool:
+    """Whether a finding that the label may mean is there; a label without any observation is not checked."""
     if row.observations:
         return any(thing.observation in row.observations for thing in things)
     if row.chexpert is None or row.chexpert == NORMAL:
         return True
     wanted = {row.chexpert, *CHEXPERT_CHILDREN.get(row.chexpert, ())}
     return any(observation(thing.observation).chexpert in wanted for thing in things)
-
-
-def _allowed(study: Study, promised: Iterable[LabelMapping]) -> set[str]:
-    """CheXpert observations that may be read: those of the labels, with their parents and children."""
-    named = {name for name, value in study.labels.items() if value}
-    for row in promised:
-        named |= {row.label} if row.label else set()
-        named |= {towards for name in row.observations if (towards := observation(name).chexpert)}
-    parents = {parent for parent, children in CHEXPERT_CHILDREN.items() if named & set(children)}
-    children = {child for name in named for child in CHEXPERT_CHILDREN.get(name, ())}
-    return named | parents | children | (_CLOUDED if named & _CLOUDED else set())

@@ -1,8 +1,8 @@
-"""The structurer that needs no language model: four sections about this film, by rule.
+"""Structure reports by rule, without a language model: four sections about this image alone.
 
-Sentences that only compare, or tell of the patient, are dropped; what changed is rewritten as what is;
-a findings section is drawn out of an impression that stands alone; slips of the pen are mended. Every
-change is read back by the findings reader, and a sentence whose findings it would alter stays as it was.
+Sentences that only compare or describe the patient are dropped; changes over time become the present state; findings
+are separated from an impression that stands alone; typing errors are corrected. The findings reader checks every change:
+a sentence whose findings would differ stays as it was.
 """
 
 from __future__ import annotations
@@ -52,14 +52,10 @@ _HEADING = re.compile(r"[A-Z][A-Za-z]+(?:[ ,/][A-Za-z]+){0,4}: (?=\S)")
 
 @dataclass(frozen=True)
 class Ruled:
-    """A report by rule, and what the rules could not do.
-
-    Args:
-        compares: Sentences that still speak of an earlier film, since taking that out would have altered a finding.
-    """
+    """A report structured by rule, and counts of what the rules could not do."""
 
     report: Report  # the four sections; `comparison` is always None
-    compares: int = 0
+    compares: int = 0  # sentences that still mention an earlier image, since a finding depends on it
     restored: int = 0  # sentences that were put back, since the whole text would have read differently without them
 
 
@@ -69,13 +65,27 @@ def structure(source: Report) -> Ruled:
     findings = [_Sentence.of(one) for one in split(source.findings or "")]
     impression = [_Sentence.of(one) for one in split(source.impression or "")]
     if not findings and impression:
-        findings, impression = _drawn_apart(impression)
+        # An impression alone: what is seen becomes the findings, what is concluded or advised stays.
+        seen = [one for one in impression if not one.concludes and (one.has_statements or one.heads)]
+        if any(one.has_statements for one in seen):
+            findings, impression = seen, [one for one in impression if one not in seen]
     restored = 0
-    report = _report(source, findings, impression)
-    if differences(reading_of(source), reading_of(report)):
-        restored = _restore(source, findings, impression)
+    wanted, report = reading_of(source), _report(source, findings, impression)
+    if differences(wanted, reading_of(report)):
+        # Undo changes until the text reads like its source: one that is enough, else all of them.
+        changed = [one for one in (*findings, *impression) if one.after != one.before]
+        for one in changed:
+            kept, one.after = one.after, one.before
+            if not differences(wanted, reading_of(_report(source, findings, impression))):
+                restored = 1
+                break
+            one.after = kept
+        else:
+            restored = len(changed)
+            for one in changed:
+                one.after = one.before
         report = _report(source, findings, impression)
-    if differences(reading_of(source), reading_of(report)):
+    if differences(wanted, reading_of(report)):
         # Where even untouched sentences read otherwise one after the other, the sections stay as they were.
         report = replace(report, findings=source.findings, impression=source.impression)
     return Ruled(report, compares=len(comparing(report)), restored=restored)
@@ -127,7 +137,16 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
     state = bare if bare != body and _same(reading, bare) else body
     compared = any(finding.change is not None for finding in reading)
     if compared or (HINT.search(state) and not ADVISES.search(state)):
-        state = _rewritten(state, reading, compared)
+        # Every row at once, else each row that does no harm; then what is left of change, word by word.
+        rows = (*CLAUSES, *COURSES, *STATES) if compared else (*CLAUSES, *STATES)
+        whole = apply(rows, state)
+        if whole != state and not _same(reading, whole):
+            whole = state
+            for row in rows:
+                tried = rewrite(row, whole)
+                if tried != whole and _same(reading, tried):
+                    whole = tried
+        state = without_change(whole, reading) if compared else whole
     if state == body:
         return sentence
     return None if not reading.findings and not reading.unread and _of_no_image(state, reading) else heading + state
@@ -142,47 +161,12 @@ def _of_no_image(body: str, reading: Reading) -> bool:
     return not reading.normal and describes_patient(body)
 
 
-def _rewritten(body: str, reading: Reading, compared: bool) -> str:
-    """Every row at once, else each row that does no harm; then what is left of change, word by word."""
-    rows = (*CLAUSES, *COURSES, *STATES) if compared else (*CLAUSES, *STATES)
-    whole = apply(rows, body)
-    if whole != body and not _same(reading, whole):
-        whole = body
-        for row in rows:
-            tried = rewrite(row, whole)
-            if tried != whole and _same(reading, tried):
-                whole = tried
-    return without_change(whole, reading) if compared else whole
-
-
 def _same(reading: Reading, text: str) -> bool:
     """Whether a rewritten sentence reads like its source and is still one."""
     if not text or BROKEN.search(text):
         return False
     after = read(text)
     return not differences(reading, after) and bool(after.normal) >= bool(reading.normal)
-
-
-def _drawn_apart(impression: Sequence[_Sentence]) -> tuple[list[_Sentence], list[_Sentence]]:
-    """Findings and impression of an impression that stands alone: what is seen, and what is concluded or advised."""
-    seen = [one for one in impression if not one.concludes and (one.has_statements or one.heads)]
-    if not any(one.has_statements for one in seen):
-        return [], list(impression)
-    return seen, [one for one in impression if one not in seen]
-
-
-def _restore(source: Report, *parts: Sequence[_Sentence]) -> int:
-    """Take changes back until the text reads like its source: one that is enough, else all of them."""
-    changed = [one for part in parts for one in part if one.after != one.before]
-    wanted = reading_of(source)
-    for one in changed:
-        kept, one.after = one.after, one.before
-        if not differences(wanted, reading_of(_report(source, *parts))):
-            return 1
-        one.after = kept
-    for one in changed:
-        one.after = one.before
-    return len(changed)
 
 
 def _report(source: Report, findings: Sequence[_Sentence], impression: Sequence[_Sentence]) -> Report:

@@ -1,21 +1,20 @@
-"""A corpus beside which stands structured text: the studies of another one, films reached through links.
+"""Write a corpus with structured text beside the source's; images are reached through links.
 
     studies.jsonl       every study of the source; those chosen with text under `structured`
-    structuring.jsonl   how it went, one line for each study that was looked at
+    structuring.jsonl   the outcome, one line per study
     answers.sqlite      answers of the language model, unless they are kept in a file that runs share
-    requests.jsonl      what it was asked, and whether that was paid for or found
+    requests.jsonl      its requests, and whether each was paid for or found
     leave.jsonl         who allowed the reports to be sent to a model that is not on this machine, and why
-    notes.jsonl         the same as the first as remarks; the card counts them
+    notes.jsonl         outcomes as remarks, which the card counts
 
-Studies of a test split pass unchanged. A run that was stopped goes on where it stopped, asks nothing
-twice and ends with the same bytes.
+Studies of a test split pass unchanged. An interrupted run continues, repeats no request and ends with the same bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,20 +40,19 @@ from cxrlab.data.structuring.by_model import (
     TEST,
     ModelStructurer,
     Outcome,
-    Prompt,
     Structured,
     load_prompt,
+    present_sections,
     shortfalls,
     structuring_source,
-    told,
 )
 from cxrlab.data.structuring.rules import RULES, structure
 
-OUTCOMES, LEAVE = "structuring.jsonl", "leave.jsonl"
+OUTCOMES, PERMISSIONS = "structuring.jsonl", "leave.jsonl"
 # Raised whenever the rules give other text than before, so that a corpus is never continued by others.
 FORM = 2
 _OWN = frozenset(
-    {STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, LEAVE, ANSWERS, f"{ANSWERS}-journal", REQUESTS, "statistics.json"}
+    {STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, PERMISSIONS, ANSWERS, f"{ANSWERS}-journal", REQUESTS, "statistics.json"}
     | {"answers.jsonl"}  # where answers stood before there was a database
 )
 # Settings that decide how the work is done, not what comes of it.
@@ -64,12 +62,11 @@ _MOST_IN_WINDOW = 32  # studies passed through for each one of a batch
 
 
 def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: TextModel | None = None) -> Corpus:
-    """Write a corpus with structured text beside the source's, or continue one that was stopped.
+    """Write a corpus with structured text beside the source's, or continue an interrupted one.
 
     Args:
-        model: The language model, as `evaluation.text_models` opens it with `out` as its folder: it keeps its answers,
-            so that a run that goes on asks nothing twice, and stops before it costs more than it may. None for the
-            rules.
+        model: The language model, opened with `out` as its folder (see `evaluation.open_models`), so that it keeps its
+            answers and its budget. None for the rules.
     """
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
@@ -90,12 +87,21 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
             names = sorted(entry.name for entry in source.path.iterdir())
             for name in [name for name in names if name not in _OWN and not name.startswith(".")]:
                 writer.link(name, source.path / name)
-            _keep_leave(config, out)
+            # Record the permission to send reports to another machine.
+            permission = config.llm.connection.egress_permission
+            if permission is not None and is_address(config.model) and not is_loopback(config.model):
+                record = {"model": config.model, "egress_permission": permission}
+                with JsonlAppender(out / PERMISSIONS) as lines:
+                    if record not in [known for _, known in read_jsonl(out / PERMISSIONS)]:
+                        lines.append(record)
             windows = _windows(source, config, writer)
+            done: Generator[_Finished, None, None]
             if model is None or prompt is None:
                 done = ordered_map(_by_rules, windows, config.workers)
             else:
-                done = _by_model(windows, model, prompt, config, source.card.name)
+                limits = (config.retries, config.max_tokens, config.seed)
+                structurer = ModelStructurer(model, prompt, source.card.name, *limits)
+                done = (window.finished(structurer.structure(window.to_structure)) for window in windows)
             with closing(done):
                 # Each study after its outcome; an outcome that an earlier run wrote is not written again.
                 file = out / OUTCOMES
@@ -123,28 +129,23 @@ class _Window:
         return [study for study in self.studies if study.id in self.chosen]
 
     def finished(self, structured: Sequence[Structured]) -> _Finished:
+        """Every study in order with its outcome, the chosen ones with their text."""
         made = {one.outcome.id: one for one in structured}
-        return [(_with_text(study, made.get(study.id)), _outcome(study, made.get(study.id))) for study in self.studies]
+        finished: _Finished = []
+        for study in self.studies:
+            outcome = Outcome(study.id, TEST if study.split == "test" else NOT_CHOSEN)
+            if one := made.get(study.id):
+                outcome = one.outcome
+                study = dataclasses.replace(study, structured={**study.structured, **one.texts}) if one.texts else study
+            finished.append((study, outcome))
+        return finished
 
 
 _Finished = list[tuple[Study, Outcome]]
 
 
-def _with_text(study: Study, made: Structured | None) -> Study:
-    if made is None or not made.texts:
-        return study
-    return dataclasses.replace(study, structured={**study.structured, **made.texts})
-
-
-def _outcome(study: Study, made: Structured | None) -> Outcome:
-    return made.outcome if made is not None else Outcome(study.id, TEST if study.split == "test" else NOT_CHOSEN)
-
-
 def _windows(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> Iterator[_Window]:
-    """The corpus in windows of `batch` chosen studies; those that are written whole are passed over.
-
-    The grouping depends on the source alone, so that a run that goes on asks in the same batches.
-    """
+    """The corpus in windows of `batch` chosen studies, without those that are written; the same in a resumed run."""
     studies: list[Study] = []
     chosen: list[str] = []
     taken = 0
@@ -164,37 +165,15 @@ def _windows(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> I
 
 def _by_rules(window: _Window) -> _Finished:
     """A window structured by rule; runs in a worker."""
-    return window.finished([_ruled(study) for study in window.to_structure])
-
-
-def _ruled(study: Study) -> Structured:
-    source = structuring_source(study)
-    if source is None:
-        return Structured({}, Outcome(study.id, NO_TEXT))
-    if not source.english:
-        return Structured({}, Outcome(study.id, FOREIGN))
-    ruled = structure(source.report)
-    texts = told(ruled.report)
-    remarks = ((ADDRESSED,) if source.addressed else ()) + shortfalls(ruled)
-    outcome = Outcome(study.id, BY_RULES, RULES if texts else None, remarks=remarks)
-    return Structured({RULES: texts} if texts else {}, outcome)
-
-
-def _by_model(
-    windows: Iterable[_Window], model: TextModel, prompt: Prompt, config: StructureConfig, corpus: str
-) -> Generator[_Finished, None, None]:
-    """Windows structured by a language model, one batch each."""
-    structurer = ModelStructurer(model, prompt, corpus, config.retries, config.max_tokens, config.seed)
-    for window in windows:
-        yield window.finished(structurer.structure(window.to_structure))
-
-
-def _keep_leave(config: StructureConfig, out: Path) -> None:
-    """Write down under whose leave reports are sent away; a corpus has no settings of a run that would tell."""
-    said = config.llm.connection.egress_permission
-    if said is None or not is_address(config.model) or is_loopback(config.model):
-        return
-    told = {"model": config.model, "egress_permission": said}
-    with JsonlAppender(out / LEAVE) as lines:
-        if told not in [record for _, record in read_jsonl(out / LEAVE)]:
-            lines.append(told)
+    structured: list[Structured] = []
+    for study in window.to_structure:
+        source = structuring_source(study)
+        if source is None or not source.english:
+            structured.append(Structured({}, Outcome(study.id, NO_TEXT if source is None else FOREIGN)))
+            continue
+        ruled = structure(source.report)
+        texts = present_sections(ruled.report)
+        remarks = ((ADDRESSED,) if source.addressed else ()) + shortfalls(ruled)
+        outcome = Outcome(study.id, BY_RULES, RULES if texts else None, remarks=remarks)
+        structured.append(Structured({RULES: texts} if texts else {}, outcome))
+    return window.finished(structured)

@@ -1,4 +1,4 @@
-"""Text into sentences, without the numbers and bullets of a list; masks, decimals and abbreviations hold together."""
+"""Split reports into sentences, correct typing errors, and recognise comparisons, advice, demographics and history."""
 
 from __future__ import annotations
 
@@ -213,8 +213,8 @@ def mentions_demographics(report: Report) -> bool:
 
 def mentions_history(report: Report) -> bool:
     """Whether the indication tells a history beside a reason that would stand without it."""
-    told = report.indication or ""
-    return bool(_HISTORY.search(told)) and not _HISTORY.search(reason(told) or "")
+    text = report.indication or ""
+    return bool(_HISTORY.search(text)) and not _HISTORY.search(reason(text) or "")
 
 
 def describes_patient(sentence: str) -> bool:
