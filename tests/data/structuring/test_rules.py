@@ -108,8 +108,8 @@ def test_several_bad_changes_are_all_taken_back(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_sentences_alone_cannot_do_it_the_sections_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drawing apart that loses a sentence is not believed: no finding is ever lost."""
-    monkeypatch.setattr(rules, "_drawn_apart", lambda impression: ([], []))
+    """Where the sentences put together lose a finding, the sections of the source are kept."""
+    monkeypatch.setattr(rules, "_report", lambda source, findings, impression: Report())
     assert structure(Report(impression="Left effusion.")).report == Report(impression="Left effusion.")
 
 
