@@ -67,26 +67,14 @@ class _Switch(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, dest, nargs=0, default=None, help=help)
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, "true" if option_string == self.option_strings[0] else "false")
 
 
 class _Gather(argparse.Action):
     """A list flag that is given twice adds to the list; kept as text, like every other flag."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if not str(values).strip(" ,[]"):
             parser.error(f"{option_string} is empty; give a value, or leave the flag out")
         before = getattr(namespace, self.dest)

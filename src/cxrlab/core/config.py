@@ -110,8 +110,6 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def to_yaml(config: Any) -> str:
     """YAML that `config_from` reads back to an equal config, fields in declared order."""
-    import yaml
-
     text: str = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
     return text
 
@@ -155,20 +153,18 @@ class _SettingsReader:
             except ConfigError as error:
                 self.problems.append(f"{place}{error}")
         elif not below:
-            names = ", ".join(self.known) or "none"
-            self.problems.append(f"{place}there is no setting '{key}'.{_closest(key, self.known)} Settings: {names}.")
+            # First the same name in another group, then similar names.
+            end = key.rpartition(".")[2]
+            close = [n for n in self.known if difflib.SequenceMatcher(None, end, n.rpartition(".")[2]).ratio() >= 0.75]
+            names = " or ".join(f"'{name}'" for name in close[:3])
+            hint = f" Did you mean {names}?" if close else did_you_mean(key, self.known)
+            known = ", ".join(self.known) or "none"
+            self.problems.append(f"{place}there is no setting '{key}'.{hint} Settings: {known}.")
         elif value is not None:  # an empty group in YAML means all its defaults
             self.problems.append(f"{place}'{key}' is a group of settings, not a value; set {', '.join(below)}.")
 
     def _below(self, key: str) -> list[str]:
         return [name for name in self.known if name.startswith(f"{key}.")]
-
-
-def _closest(key: str, known: Iterable[str]) -> str:
-    """Did-you-mean clause: first for the right key in the wrong group, then for similar keys."""
-    names, last = list(known), key.rpartition(".")[2]
-    tails = [name for name in names if difflib.SequenceMatcher(None, last, name.rpartition(".")[2]).ratio() >= 0.75]
-    return " Did you mean " + " or ".join(f"'{n}'" for n in tails[:3]) + "?" if tails else did_you_mean(key, names)
 
 
 def build(cls: type[C], values: Mapping[str, Any], base: C | None = None, prefix: str = "") -> C:
@@ -219,8 +215,14 @@ def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) 
         prefix: Put before every key, with its dot.
         example: An instance of the dataclass whose values replace the defaults of its class.
     """
-    hints = parameter_hints(target)
-    described = _described(target)
+    from docstring_parser import DocstringStyle, parse
+
+    hints, described = parameter_hints(target), {}
+    # The docstring of a derived dataclass describes only its own fields.
+    bases: tuple[Any, ...] = target.__mro__ if isinstance(target, type) else ()
+    for documented in [base for base in reversed(bases) if is_config(base)] or [target]:
+        for param in parse(inspect.getdoc(documented) or "", style=DocstringStyle.GOOGLE).params:
+            described[param.arg_name] = " ".join((param.description or "").split())
     found: list[Setting] = []
     for name, default in defaults(target).items():
         value = default if example is None else getattr(example, name)
@@ -265,24 +267,31 @@ def parse_value(setting: Setting, value: Any, *, typed: bool = False) -> Any:
     # reading of files and command lines is not used: it stops at the first problem and names neither line nor near key.
     from jsonargparse import ArgumentError, ArgumentParser
 
-    given = _split_typed(setting.hint, value) if typed and isinstance(value, str) else value
-    wanted = [option for option in _options(setting.hint) if option is not type(None)]
+    hint, given = setting.hint, value
+    if typed and isinstance(value, str):  # lists and null, where the type allows them
+        if _optional(hint) and value.strip().lower() in ("null", "none"):
+            given = None
+        elif any(typing.get_origin(option) in _LISTS for option in _options(hint)):
+            items = value.strip().removeprefix("[").removesuffix("]").split(",")
+            given = [item.strip() for item in items if item.strip()]
+    wanted = [option for option in _options(hint) if option is not type(None)]
     if isinstance(given, str) and wanted in ([str], [Path]):
         return wanted[0](given)  # as it is: jsonargparse would read "null" as nothing although the file quotes it
     names = given if isinstance(given, collections.abc.Mapping) else (None,)
-    if typing.get_args(setting.hint) == (str, Any) and all(isinstance(name, str) for name in names):
+    if typing.get_args(hint) == (str, Any) and all(isinstance(name, str) for name in names):
         return dict(given)  # likewise: it would read a quoted "off" inside as false
+    for option in wanted:  # jsonargparse reads the names of an enum, people write its values
+        if isinstance(option, type) and issubclass(option, Enum):
+            given = next((member.name for member in option if member.value == given), given)
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--value", type=setting.hint)
+    parser.add_argument("--value", type=hint)
     try:
-        if given is None and not _optional(setting.hint):
+        if given is None and not _optional(hint):
             raise ValueError  # jsonargparse takes null for any type
-        found = parser.parse_object({"value": _enum_name(setting.hint, given)}).value
+        found = parser.parse_object({"value": given}).value
     except (ArgumentError, TypeError, ValueError, OverflowError):
-        quotes = " Put it in quotes." if setting.hint is str and isinstance(value, (bool, int, float)) else ""
-        raise ConfigError(
-            f"{setting.key} is {short_repr(value)}; it must be {type_words(setting.hint)}.{quotes}"
-        ) from None
+        quotes = " Put it in quotes." if hint is str and isinstance(value, (bool, int, float)) else ""
+        raise ConfigError(f"{setting.key} is {short_repr(value)}; it must be {type_words(hint)}.{quotes}") from None
     if not _finite(found):
         raise ConfigError(f"{setting.key} is {short_repr(value)}; it must be finite, at most about 1e308.")
     if isinstance(found, int) and abs(found) >= _MAX_INTEGER:
@@ -311,17 +320,6 @@ def type_words(hint: Any) -> str:
     return f"a {getattr(hint, '__name__', hint)}"
 
 
-def _described(target: Any) -> dict[str, str]:
-    from docstring_parser import DocstringStyle, parse
-
-    # A dataclass that extends another one describes its own fields alone.
-    documented = [base for base in reversed(target.__mro__) if is_config(base)] if is_config(target) else [target]
-    found = [
-        param for one in documented for param in parse(inspect.getdoc(one) or "", style=DocstringStyle.GOOGLE).params
-    ]
-    return {param.arg_name: " ".join((param.description or "").split()) for param in found}
-
-
 def _options(hint: Any) -> tuple[Any, ...]:
     """The alternatives of a union, or the hint alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
@@ -331,15 +329,6 @@ def _optional(hint: Any) -> bool:
     return hint is Any or type(None) in _options(hint)
 
 
-def _split_typed(hint: Any, text: str) -> Any:
-    """Text from a command line as a list or None where the type allows it; else it stays text for jsonargparse."""
-    if _optional(hint) and text.strip().lower() in ("null", "none"):
-        return None
-    if any(typing.get_origin(option) in _LISTS for option in _options(hint)):
-        return [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",") if part.strip()]
-    return text
-
-
 def _finite(value: Any) -> bool:
     """Whether every float in a value is a number that can be computed with."""
     if isinstance(value, (tuple, list)):
@@ -347,19 +336,11 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _enum_name(hint: Any, value: Any) -> Any:
-    """An enum member's name for its value: jsonargparse reads names, people write values."""
-    for option in _options(hint):
-        if isinstance(option, type) and issubclass(option, Enum):
-            return next((member.name for member in option if member.value == value), value)
-    return value
-
-
 def read_yaml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, int]]:
-    """The mapping in a YAML file, and dotted key → line number from 1.
+    """The mapping in a YAML file (empty for an empty file), and dotted key → line number from 1.
 
-    An empty file is an empty mapping. Repeated keys are refused, since YAML would silently drop the first value, and so are
-    aliases (`*name`), since a few of them can stand for endless values.
+    Repeated keys are refused, since YAML would silently drop the first value, and so are aliases (`*name`), since a few
+    of them can stand for endless values.
     """
     name, text = os.fspath(path), read_text(path)
     try:

@@ -20,17 +20,11 @@ _KEY_IN_QUERY = re.compile(r"((?:key|token|secret|password|signature|\bsig|\bcod
 
 @dataclass(frozen=True)
 class Address:
-    """A model behind an address.
+    """A model behind an address."""
 
-    Args:
-        base: Scheme, host and path, without a slash at the end.
-        query: What follows `?` (`api-version=2026-06-01`), without the mark.
-        model: The name of the model there.
-    """
-
-    base: str
-    query: str
-    model: str
+    base: str  # Scheme, host and path, without a slash at the end
+    query: str  # What follows `?` (`api-version=2026-06-01`), without the mark
+    model: str  # The name of the model there
 
     def url(self, path: str) -> str:
         """The address of something below the base, such as `chat/completions`."""
@@ -172,15 +166,10 @@ MIN_PERMISSION_WORDS = 3  # who and why take at least that many
 
 @dataclass(frozen=True)
 class EgressData:
-    """Data that a model is going to receive.
+    """Data that a model is going to receive."""
 
-    Args:
-        name: Its name in messages, such as the folder of a corpus.
-        synthetic: Whether its card states that it comes from no patient.
-    """
-
-    name: str
-    synthetic: bool
+    name: str  # Its name in messages, such as the folder of a corpus
+    synthetic: bool  # Whether its card states that it comes from no patient
 
 
 def check_egress(

@@ -104,24 +104,12 @@ def source_commit(folder: Path | None = None) -> str | None:
 # Extra → {importable module: distribution}; the same names as in pyproject.toml, which a test compares.
 EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "models": {
-            "torch": "torch",
-            "transformers": "transformers",
-            "peft": "peft",
-            "accelerate": "accelerate",
-            "safetensors": "safetensors",
-            "tokenizers": "tokenizers",
-        },
-        "serve": {
-            "fastapi": "fastapi",
-            "uvicorn": "uvicorn",
-            "starlette": "starlette",
-            "pydantic": "pydantic",
-            "httpx": "httpx",
-            "prometheus_client": "prometheus-client",
-        },
+        "models": {name: name for name in ("torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers")},
+        "serve": {name: name.replace("_", "-") for name in (
+            "fastapi", "uvicorn", "starlette", "pydantic", "httpx", "prometheus_client",
+        )},
     }
-)
+)  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.
 _INSTALL = 'pip install "{}" (in the folder of cxrlab)'
 BASE_INSTALL = _INSTALL.format(".")
@@ -160,7 +148,7 @@ def version(distribution: str) -> str | None:
 
 
 def extras() -> tuple[ExtraStatus, ...]:
-    """The state of every optional part, without importing any of it."""
+    """Which optional parts are installed; nothing is imported."""
     return tuple(_status(name) for name in EXTRAS)
 
 

@@ -1,4 +1,4 @@
-"""Checks for the fields of records: each takes a JSON value and its key, and returns the field's value or raises."""
+"""Base class of JSON records, and checks of their fields: each takes a value and its key, and returns or raises."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Check = Callable[[Any, str], Any]
 class Record:
     """Base of the frozen dataclasses that are stored as JSON objects.
 
-    A subclass declares `what` it is, with its article, for messages, and `checks`: one for every field except `extra`. A
-    field `extra` holds unknown keys; without it they are refused.
+    A subclass declares `what` it is, with its article, for messages, and `checks`, one for every field except `extra`.
+    A field `extra` holds unknown keys; without it they are refused.
     """
 
     what: ClassVar[str]
@@ -208,17 +208,11 @@ def _plain(value: Any) -> Any:
 
 
 class _Shape(NamedTuple):
-    """What the fields of a record class have in common.
+    """The fields of a record class."""
 
-    Args:
-        needed: Those without a default.
-        words: Those that hold a word of the vocabulary, with their check.
-        keeps_foreign: Whether there is an `extra`.
-    """
-
-    needed: frozenset[str]
-    words: tuple[tuple[str, Word], ...]
-    keeps_foreign: bool
+    needed: frozenset[str]  # Fields without a default
+    words: tuple[tuple[str, Word], ...]  # Fields that hold a word of the vocabulary, with their check
+    keeps_foreign: bool  # Whether there is a field `extra`
 
 
 def _uncached_shape(cls: Any) -> _Shape:

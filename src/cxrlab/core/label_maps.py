@@ -16,14 +16,7 @@ from cxrlab.core.vocabulary import OBSERVATIONS, chexpert_label, observation
 
 @dataclass(frozen=True)
 class LabelMapping(Record):
-    """The meaning of one label of a data set.
-
-    Args:
-        observations: Names of the vocabulary, at least one of which is present; empty when none fits.
-        chexpert: A CheXpert observation that the label itself states, where it is wider than the observations.
-        note: Why nothing fits, or a caveat. A label without a counterpart keeps its row with the reason, so that an
-            importer can tell it from a label that it has never seen.
-    """
+    """The meaning of one label of a data set."""
 
     what = "a label mapping"
     checks = {
@@ -32,8 +25,12 @@ class LabelMapping(Record):
         "note": fields.text,
     }
 
+    # Names of the vocabulary, at least one of which is present; empty when none fits
     observations: tuple[str, ...] = ()
+    # A CheXpert observation that the label itself states, where it is wider than the observations
     chexpert: str | None = None
+    # Why nothing fits, or a caveat. A label without a counterpart keeps its row with the reason, so that an
+    # importer can tell it from a label that it has never seen.
     note: str = ""
 
     @property

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from cxrlab.core.endpoints import Connection, connection_operational_fields
@@ -89,23 +88,15 @@ class BudgetSpent(RunError):
 
 @dataclass
 class Budget:
-    """Tokens used and their price.
+    """Tokens used and their price."""
 
-    Args:
-        limit: Maximum total cost, in the currency of the prices; None for no limit.
-        price_prompt: Price per 1,000 prompt tokens.
-        price_answer: Price per 1,000 generated tokens.
-        prompt_tokens: Prompt tokens so far.
-        answer_tokens: Generated tokens so far.
-        tokens_per_estimate: Largest ratio so far of the model's own count to the estimate from a prompt's length: its words
-            may be shorter than English ones, and its template adds tokens.
-    """
-
-    limit: float | None = None
-    price_prompt: float = 0.0
-    price_answer: float = 0.0
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
+    limit: float | None = None  # Maximum total cost, in the currency of the prices; None for no limit
+    price_prompt: float = 0.0  # Per 1,000 prompt tokens
+    price_answer: float = 0.0  # Per 1,000 generated tokens
+    prompt_tokens: int = 0  # So far
+    answer_tokens: int = 0  # So far
+    # Largest ratio so far of the model's own count to the estimate from a prompt's length: its tokens may be shorter,
+    # and its template adds some.
     tokens_per_estimate: float = 1.0
 
     @property
@@ -114,15 +105,10 @@ class Budget:
         return self.cost(self.prompt_tokens, self.answer_tokens)
 
     def cost(self, prompt_tokens: float, answer_tokens: float) -> float:
-        """Price of so many tokens."""
         return (prompt_tokens * self.price_prompt + answer_tokens * self.price_answer) / 1000
 
     def add(self, prompt_tokens: int, answer_tokens: int, estimated: int = 0) -> None:
-        """Count tokens that were paid for.
-
-        Args:
-            estimated: Estimate for the prompt before it was sent; 0 without one.
-        """
+        """Count tokens that were paid for; `estimated` is the estimate for the prompt before it was sent, or 0."""
         self.prompt_tokens += prompt_tokens
         self.answer_tokens += answer_tokens
         if estimated:
@@ -130,10 +116,8 @@ class Budget:
 
     def covers(self, estimated: int, answer_tokens: int) -> bool:
         """Whether the rest pays for prompts of so many estimated tokens and for the longest possible answers."""
-        return (
-            self.limit is None
-            or self.spent + self.cost(estimated * self.tokens_per_estimate, answer_tokens) <= self.limit
-        )
+        most = self.cost(estimated * self.tokens_per_estimate, answer_tokens)
+        return self.limit is None or self.spent + most <= self.limit
 
     def require(self, estimated: int, answer_tokens: int) -> None:
         """Raise `BudgetSpent` when a batch of so many tokens may cost more than is left."""
@@ -211,18 +195,10 @@ class AnswerStore:
 
     def add(self, key: str, model: str, prompt: str, answer: Generated) -> None:
         """Store an answer; it is on disk when this returns."""
-        row = (
-            key,
-            model,
-            replace_lone_surrogates(prompt),
-            replace_lone_surrogates(answer.text),
-            answer.tokens,
-            answer.mean_logprob,
-        )
+        texts = map(replace_lone_surrogates, (prompt, answer.text))
+        row = (key, model, *texts, answer.tokens, answer.mean_logprob, json.dumps(dict(answer.extra)))
         with self._lock, self._naming_the_file():
-            self._file.execute(
-                "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(dict(answer.extra)))
-            )
+            self._file.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
@@ -231,9 +207,7 @@ class AnswerStore:
     def __enter__(self) -> AnswerStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _prepare(self) -> None:

@@ -22,36 +22,23 @@ REFUSED = "refused"  # key of `Generated.extra`: True where the answer is no rep
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model supports beyond generation, so that a caller can refuse before it starts.
+    """What a model supports beyond generation, so that a caller can refuse before it starts."""
 
-    Args:
-        gradients: The gradient of a loss with respect to the pixels.
-        log_probabilities: The log-probability of a given report.
-        attention: Attention from words to image patches.
-        batch: Several images are answered faster than one by one.
-        black_box: Runs elsewhere; each call may cost money and must be recorded before it is made.
-    """
-
-    gradients: bool = False
-    log_probabilities: bool = False
-    attention: bool = False
-    batch: bool = False
-    black_box: bool = False
+    gradients: bool = False  # The gradient of a loss with respect to the pixels
+    log_probabilities: bool = False  # The log-probability of a given report
+    attention: bool = False  # Attention from words to image patches
+    batch: bool = False  # Several images are answered faster than one by one
+    black_box: bool = False  # Runs elsewhere; each call may cost money and must be recorded before it is made
 
 
 @dataclass(frozen=True)
 class Generated:
-    """One answer of a model.
-
-    Args:
-        mean_logprob: Mean natural-log probability of its tokens, ≤ 0; None when unknown.
-        tokens: Number of generated tokens; None when unknown.
-        extra: What else the model reports about this answer, as plain values; copied into the prediction.
-    """
+    """One answer of a model."""
 
     text: str
-    mean_logprob: float | None = None
-    tokens: int | None = None
+    mean_logprob: float | None = None  # Mean natural-log probability of its tokens, ≤ 0; None when unknown
+    tokens: int | None = None  # Number of generated tokens; None when unknown
+    # What else the model reports about this answer, as plain values; copied into the prediction
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -67,12 +54,10 @@ class ImageToText(Protocol):
     @property
     def name(self) -> str:
         """The name that a user gives to load it (`stub:normal`, `hf:…`)."""
-        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """What it can do."""
-        ...
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
         """One answer per image, in order.
@@ -81,7 +66,6 @@ class ImageToText(Protocol):
             images: [H, W] in [0, 1]; sizes may differ.
             indications: Reason for each examination, None where there is none; as many as images.
         """
-        ...
 
 
 @runtime_checkable
@@ -91,7 +75,6 @@ class HasTrainingCollections(Protocol):
     @property
     def collections(self) -> Sequence[str]:
         """Their names; empty for a model that was trained on none."""
-        ...
 
 
 @runtime_checkable
@@ -101,11 +84,9 @@ class TextModel(Protocol):
     @property
     def name(self) -> str:
         """The name that a user gives to load it."""
-        ...
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
         """One answer per prompt, in order; the same seed gives the same answer where the model allows it."""
-        ...
 
 
 @runtime_checkable
@@ -115,11 +96,9 @@ class Labeler(Protocol):
     @property
     def name(self) -> str:
         """Which labeler, with its version."""
-        ...
 
     def label(self, reports: Sequence[str]) -> list[dict[str, int]]:
         """CheXpert name → 1, 0 or -1 per report; labels that a report does not mention are absent."""
-        ...
 
 
 @runtime_checkable
@@ -129,26 +108,18 @@ class TextEmbedder(Protocol):
     @property
     def name(self) -> str:
         """Which encoder."""
-        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Image:
         """Vectors [N, D] float32 of length 1 for texts."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """The token embeddings of one text.
+    """The token embeddings of one text."""
 
-    Args:
-        tokens: The T tokens, including those that the tokenizer adds.
-        vectors: [T, D] float32.
-        special: [T], True for tokens that stand for no part of the text ([CLS], [SEP]).
-    """
-
-    tokens: tuple[str, ...]
-    vectors: Image
-    special: NDArray[np.bool_]
+    tokens: tuple[str, ...]  # The T tokens, including those that the tokenizer adds
+    vectors: Image  # [T, D] float32
+    special: NDArray[np.bool_]  # [T], True for tokens that stand for no part of the text ([CLS], [SEP])
 
 
 @runtime_checkable
@@ -158,11 +129,9 @@ class TokenEncoder(Protocol):
     @property
     def name(self) -> str:
         """Which encoder and which layer of it."""
-        ...
 
     def encode_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Tokens and vectors of each text, in order; a text without words has special tokens only."""
-        ...
 
 
 @runtime_checkable
@@ -172,12 +141,9 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Which encoder."""
-        ...
 
     def embed_images(self, images: Sequence[Image]) -> Image:
         """Vectors [N, D] float32 of length 1 for images [H, W] in [0, 1]."""
-        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Image:
         """Vectors [N, D] float32 of length 1 for texts."""
-        ...

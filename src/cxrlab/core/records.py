@@ -39,19 +39,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Finding(Record):
-    """One statement about an image: the record that drives the whole project.
-
-    Args:
-        observation: A name of `vocabulary.OBSERVATIONS`.
-        certainty: Certain, or possible (hedged).
-        side: The patient's side; None when it has none or none was given.
-        location: A word of `vocabulary.LOCATIONS`.
-        size_mm: Largest diameter.
-        change: Against the prior study; None without a comparison.
-        tip: Where a device ends, a word of `vocabulary.TIPS`.
-        tip_mm: Height of a tube's tip above the carina.
-        span: Characters [start, end) of the report text that state it.
-    """
+    """One statement about an image: the record that drives the whole project."""
 
     what = "a finding"
     checks = {
@@ -68,17 +56,17 @@ class Finding(Record):
         "span": fields.span,
     }
 
-    observation: str
+    observation: str  # A name of `vocabulary.OBSERVATIONS`
     presence: Presence = Presence.PRESENT
-    certainty: Certainty = Certainty.CERTAIN
-    side: Side | None = None
-    location: str | None = None
+    certainty: Certainty = Certainty.CERTAIN  # Certain, or possible (hedged)
+    side: Side | None = None  # The patient's side; None when it has none or none was given
+    location: str | None = None  # A word of `vocabulary.LOCATIONS`
     severity: Severity | None = None
-    size_mm: float | None = None
-    change: Change | None = None
-    tip: str | None = None
-    tip_mm: float | None = None
-    span: Span | None = None
+    size_mm: float | None = None  # Largest diameter
+    change: Change | None = None  # Against the prior study; None without a comparison
+    tip: str | None = None  # Where a device ends, a word of `vocabulary.TIPS`
+    tip_mm: float | None = None  # Height of a tube's tip above the carina
+    span: Span | None = None  # Characters [start, end) of the report text that state it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,14 +88,7 @@ class Finding(Record):
 
 @dataclass(frozen=True)
 class ReportError(Record):
-    """One error of a candidate report with respect to its reference.
-
-    Args:
-        significant: Whether it is clinically significant.
-        reference_span: Characters [start, end) of the correct statement in the reference; None where there is none.
-        candidate_span: Characters of the wrong statement in the candidate; None for an omission.
-        detail: A few words for people: what is stated, and what should be.
-    """
+    """One error of a candidate report with respect to its reference."""
 
     what = "an error of a report"
     checks = {
@@ -120,11 +101,12 @@ class ReportError(Record):
     }
 
     kind: ErrorKind
-    significant: bool
+    significant: bool  # Whether it is clinically significant
     observation: str
+    # Characters [start, end) of the correct statement in the reference; None where there is none
     reference_span: Span | None = None
-    candidate_span: Span | None = None
-    detail: str = ""
+    candidate_span: Span | None = None  # Characters of the wrong statement in the candidate; None for an omission
+    detail: str = ""  # A few words for people: what is stated, and what should be
 
     def to_json(self) -> Json:
         """Both spans always, null where there is none."""
@@ -172,22 +154,16 @@ def _corners(value: Any, key: str) -> tuple[float, float, float, float]:
 
 @dataclass(frozen=True)
 class Box(Record):
-    """A rectangle drawn around a finding.
-
-    Args:
-        label: What it marks, in the corpus's own words.
-        corners: Left, top, right, bottom in pixels of the image as the source stores it.
-        image: Index of the image in the study.
-        reader: Who drew it, where the source names them.
-    """
+    """A rectangle drawn around a finding."""
 
     what = "a box"
     checks = {"label": fields.non_empty_text, "corners": _corners, "image": fields.integer(), "reader": fields.text}
 
-    label: str
+    label: str  # What it marks, in the corpus's own words
+    # Left, top, right, bottom in pixels of the image as the source stores it
     corners: tuple[float, float, float, float]
-    image: int = 0
-    reader: str | None = None
+    image: int = 0  # Index of the image in the study
+    reader: str | None = None  # Who drew it, where the source names them
 
 
 @dataclass(frozen=True)
@@ -215,29 +191,7 @@ def _label(value: Any, key: str) -> int:
 
 @dataclass(frozen=True)
 class Study(Record):
-    """One examination of a patient: images, text, and what is known of the truth.
-
-    Args:
-        id: Unique in the corpus.
-        patient: Groups studies; a patient is never in two splits.
-        images: In the order of the source.
-        absent_images: Images that the source lists but that were not on disk at import; None when all were.
-        sections: Source text by rule; None when the corpus has no report in English.
-        report: The whole source text, in its language; None when it comes in sections or not at all.
-        split: train, val or test; None before a split was made.
-        age: Years.
-        sex: "F", "M" or None.
-        prior: Id of the previous study of the same patient.
-        labels: CheXpert observation → 1 present, 0 absent, -1 uncertain. A missing label is unknown.
-        own_labels: The corpus's own labels under its own names, with the same values.
-        boxes: Rectangles that readers drew.
-        findings: Exact findings where known; None when unknown (an empty list is a normal image).
-        masks: Index into `findings` (as text) → path of a mask image.
-        structured: Text made from the source's, by its author: the name of a language model, `rules`, or `labels` (sentences
-            from labels); never in a test split.
-        caption: What an image without a chest shows (scenes); such a record carries no report.
-        extra: Keys of the source that this project does not use, unchanged.
-    """
+    """One examination of a patient: images, text, and what is known of the truth."""
 
     what = "a study"
     checks = {
@@ -260,41 +214,43 @@ class Study(Record):
         "caption": fields.text,
     }
 
-    id: str
-    patient: str
-    images: tuple[ImageFile, ...] = ()
+    id: str  # Unique in the corpus
+    patient: str  # Groups studies; a patient is never in two splits
+    images: tuple[ImageFile, ...] = ()  # In the order of the source
+    # Images that the source lists but that were not on disk at import; None when all were
     absent_images: tuple[ImageFile, ...] | None = None
-    sections: Report | None = None
-    report: str | None = None
-    split: str | None = None
-    age: float | None = None
-    sex: str | None = None
-    prior: str | None = None
+    sections: Report | None = None  # Source text by rule; None when the corpus has no report in English
+    report: str | None = None  # The whole source text, in its language; None when it comes in sections or not at all
+    split: str | None = None  # train, val or test; None before a split was made
+    age: float | None = None  # Years
+    sex: str | None = None  # "F", "M" or None
+    prior: str | None = None  # Id of the previous study of the same patient
+    # CheXpert observation → 1 present, 0 absent, -1 uncertain. A missing label is unknown.
     labels: Mapping[str, int] = field(default_factory=dict)
+    # The corpus's own labels under its own names, with the same values
     own_labels: Mapping[str, int] = field(default_factory=dict)
-    boxes: tuple[Box, ...] | None = None
+    boxes: tuple[Box, ...] | None = None  # Rectangles that readers drew
+    # Exact findings where known; None when unknown (an empty list is a normal image)
     findings: tuple[Finding, ...] | None = None
-    masks: Mapping[str, str] = field(default_factory=dict)
+    masks: Mapping[str, str] = field(default_factory=dict)  # Index into `findings` (as text) → path of a mask image
+    # Text made from the source's, by its author: the name of a language model, `rules`, or `labels` (sentences
+    # from labels); never in a test split
     structured: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    caption: str | None = None
+    caption: str | None = None  # What an image without a chest shows (scenes); such a record carries no report
+    # Keys of the source that this project does not use, unchanged
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _cancels_no_finding(finding: Finding) -> bool:
-    row = observation(finding.observation)
-    return row.group is not Group.DEVICE and row.name not in CHEXPERT_INCIDENTAL
 
 
 def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str, int]:
     """The fourteen labels that a list of findings implies.
 
     A certain presence outweighs a possible one, which outweighs an absence. In a complete list a parent of CheXpert's
-    hierarchy is unknown, not absent, where a child of it is present or possible and the parent itself is not. `No Finding`
-    follows CheXpert: 1 when nothing is present or possible but devices and the incidental; a scoliosis, which is none of the
-    fourteen, cancels it too. It is never -1.
+    hierarchy is unknown, not absent, where a child of it is present or possible and the parent itself is not. `No
+    Finding` follows CheXpert: 1 when nothing but devices and the incidental is present or possible, never -1; a
+    scoliosis, which is none of the fourteen, cancels it too.
 
     Args:
-        complete: Whether the list is the whole truth, so that what it does not name is absent; otherwise that is unknown.
+        complete: Whether what the list does not name is absent; otherwise it is unknown.
     """
     labels: dict[str, int] = {}
     rank = {None: -1, 0: 0, -1: 1, 1: 2}
@@ -307,7 +263,8 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
     if complete:
         unknown = {parent for parent, children in CHEXPERT_CHILDREN.items() if there & set(children)} - there
         labels = {name: labels.get(name, 0) for name in CHEXPERT_14 if name not in unknown}
-    if not any(finding.present and _cancels_no_finding(finding) for finding in findings):
+    present = [observation(finding.observation) for finding in findings if finding.present]
+    if all(row.group is Group.DEVICE or row.name in CHEXPERT_INCIDENTAL for row in present):
         labels["No Finding"] = 1
     return {name: labels[name] for name in CHEXPERT_14 if name in labels}
 
@@ -382,14 +339,7 @@ EXAMPLES, THUMBS = "examples.jsonl", "thumbs"
 
 @dataclass(frozen=True)
 class Example(Record):
-    """A study shown on a page.
-
-    Args:
-        thumb: Path of its image inside the run folder.
-        heading: View, age and sex in a few words.
-        truth: Known findings, a few words each; empty for a normal image, None when nothing is known.
-        reference: The findings section of its report; None when it has none.
-    """
+    """A study shown on a page."""
 
     what = "an example"
     checks = {
@@ -401,7 +351,8 @@ class Example(Record):
     }
 
     id: str
-    thumb: str
-    heading: str = ""
+    thumb: str  # Path of its image inside the run folder
+    heading: str = ""  # View, age and sex in a few words
+    # Known findings, a few words each; empty for a normal image, None when nothing is known
     truth: tuple[str, ...] | None = None
-    reference: str | None = None
+    reference: str | None = None  # The findings section of its report; None when it has none

@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
+import yaml
+
 from cxrlab.core.config import flatten, read_yaml, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
@@ -197,15 +199,12 @@ def finished(
 
 def _differences(folder: Path, config: Any, seed: int | None, operational: frozenset[str]) -> list[str]:
     """'key was A and is now B' for every setting and the seed that differ; a setting that is null was left out."""
-    import yaml
-
     old = flatten(read_yaml(folder / CONFIG)[0])
     new = flatten(yaml.safe_load(to_yaml(config)) or {})
     found = read_json(folder / ENVIRONMENT)
     old["the seed"], new["the seed"] = (found.get("seed") if isinstance(found, dict) else None), seed
-    absent = "absent"
     return [
-        f"{key} was {old.get(key, absent)!r} and is now {new.get(key, absent)!r}"
+        f"{key} was {old.get(key, 'absent')!r} and is now {new.get(key, 'absent')!r}"
         for key in {**old, **new}
         if key not in operational and old.get(key) != new.get(key)
     ]

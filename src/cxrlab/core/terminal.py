@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, Any, TextIO, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -49,13 +49,11 @@ def track(
 
     Args:
         label: A few words on what happens to each item ("drawing phantoms").
-        total: Number of items, by `size` where that is given; from the length of `items` when both are left out, otherwise
-            only a count is shown.
+        total: Sum of `size` over the items; their number when both are left out. Unknown: only a count is shown.
         size: How many studies, images, … an item stands for; 1 when None.
         quiet: Show nothing. None follows `silenced()` and the environment variable CXRLAB_QUIET.
-        every_s: Minimum seconds between lines when the stream is not a terminal, those of other loops included.
+        every_s: Minimum seconds between lines when the stream is not a terminal, also between lines of several loops.
         stream: The error stream when None.
-        clock: Seconds from any start.
     """
     if total is None and size is None and isinstance(items, Sized):
         total = len(items)
@@ -82,27 +80,20 @@ def _bar(items: Iterable[T], label: str, total: int | None, size: Callable[[T], 
         TimeRemainingColumn,
     )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    if total is None:  # whether there is anything to show, only the first item tells
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    if total is None:  # no bar for no items
         rest = iter(items)
-        first = next(rest, _NOTHING)
-        if first is _NOTHING:
+        first = list(islice(rest, 1))
+        if not first:
             return
-        items = chain([cast(T, first)], rest)
-    with Progress(*columns, console=Console(file=cast(IO[str], out))) as bar:
+        items = chain(first, rest)
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(file=cast(IO[str], out))
+    ) as bar:
         task = bar.add_task(label, total=total)
         for item in items:
             yield item
             bar.advance(task, size(item))
-
-
-_NOTHING = object()
 
 
 def _lines(
@@ -121,13 +112,11 @@ def _lines(
             out = NoticeStream(stream)
             seconds = now - start
             share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
-            rate = f", {_rate(done / seconds)}" if done and seconds > 0 else ""
+            rate = ""
+            if done and seconds > 0:  # 0.0 per second would state nothing
+                fast = done / seconds >= 0.5
+                rate = f", {done / seconds:,.1f} per second" if fast else f", {seconds / done:,.1f} s each"
             out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
-
-
-def _rate(per_second: float) -> str:
-    """Items per second, or seconds per item where that is the larger number: 0.0 per second would state nothing."""
-    return f"{per_second:,.1f} per second" if per_second >= 0.5 else f"{1 / per_second:,.1f} s each"
 
 
 class NoticeStream:
@@ -149,7 +138,6 @@ class NoticeStream:
         """Nothing to do: every write is flushed."""
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
         try:
             return self._stream is not None and self._stream.isatty()
         except ValueError:

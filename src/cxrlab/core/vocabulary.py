@@ -122,23 +122,15 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """One row of the vocabulary.
-
-    Args:
-        chexpert: The CheXpert observation that it counts towards, or None.
-        sided: Whether left, right or bilateral belongs to a complete description.
-        graded: Whether a severity belongs to it.
-        measured: Whether a size in millimetres belongs to it.
-        locations: Where it may be; empty when the name implies the place.
-    """
+    """One row of the vocabulary."""
 
     name: str
     group: Group
-    chexpert: str | None = None
-    sided: bool = False
-    graded: bool = False
-    measured: bool = False
-    locations: tuple[str, ...] = ()
+    chexpert: str | None = None  # The CheXpert observation that it counts towards, or None
+    sided: bool = False  # Whether left, right or bilateral belongs to a complete description
+    graded: bool = False  # Whether a severity belongs to it
+    measured: bool = False  # Whether a size in millimetres belongs to it
+    locations: tuple[str, ...] = ()  # Where it may be; empty when the name implies the place
 
     @property
     def tips(self) -> tuple[str, ...]:

@@ -284,10 +284,8 @@ def difference_forest(
 
     Args:
         groups: At least one, each with at least one row.
-        heading: Stands above.
-        ends: What lies below zero, and what above.
+        ends: Words for values below zero, and above.
         columns: Headings of the columns at the right: the mean with its interval, and the notes.
-        width: Pixels.
     """
     rows = [row for group in groups for row in group.rows]
     values = [value for row in rows for one in (row.mean, *row.alone) for value in one if value is not None]
@@ -322,12 +320,10 @@ def difference_forest(
 
 
 def share_forest(rows: Sequence[Row], heading: str, reference: tuple[str, Spread] | None = None) -> Drawing | None:
-    """Shares between 0 and 1, each beneath its label; a dashed line marks the reference. None for fewer than two rows.
+    """Shares between 0 and 1, each beneath its label, single measurements as dots; None for fewer than two rows.
 
     Args:
-        rows: Single measurements are dots beneath their mean.
-        heading: Stands above.
-        reference: Name and value that the others are compared with, such as the victim's.
+        reference: Name and value of a dashed line with which the rows are compared, such as the victim's.
     """
     if len(rows) < 2:
         return None
@@ -346,13 +342,9 @@ def share_forest(rows: Sequence[Row], heading: str, reference: tuple[str, Spread
         shapes.append(label(x, top - 14, f"{name} {value:.3f}", "end" if value > 0.5 else "start"))
     for place, row in enumerate(rows):
         y, colour = top + step * place, GREY if row.quiet else COLOURS[0]
-        halo: dict[str, Any] = {
-            "stroke": "#fff",
-            "stroke_width": "4",
-            "stroke_linejoin": "round",
-            "paint_order": "stroke",
-        }
-        shapes.append(label(20, y + 8, truncated(row.label, 62), **halo))  # readable where lines run behind it
+        # Readable where lines run behind it.
+        halo: Any = {"stroke": "#fff", "stroke_width": "4", "stroke_linejoin": "round", "paint_order": "stroke"}
+        shapes.append(label(20, y + 8, truncated(row.label, 62), **halo))
         shapes += _spread(row.mean, y + 19, scale, colour, "3", 4.6)
         shapes += [shape("circle", cx=scale.x(dot), cy=y + 28, r=2, fill=colour) for dot, _, _ in row.alone]
         shapes.append(label(scale.right + 14, y + 23, _written(row.mean)))
@@ -363,10 +355,9 @@ def _grid(scale: _Scale, top: float, base: float, written: float, signed: bool =
     """Upright lines at round values, with the values beneath."""
     out = []
     for value in ticks(scale.low, scale.high):
-        out.append(
-            shape("path", d=f"M{scale.x(value):.1f} {top}V{base:.1f}", stroke=INK if signed and not value else RULE)
-        )
-        out.append(label(scale.x(value), written, f"{value:{'+' if signed and value else ''}g}", "middle"))
+        colour, sign = INK if signed and not value else RULE, "+" if signed and value else ""
+        out.append(shape("path", d=f"M{scale.x(value):.1f} {top}V{base:.1f}", stroke=colour))
+        out.append(label(scale.x(value), written, f"{value:{sign}g}", "middle"))
     return out
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import DataError, short_repr
+from cxrlab.core.fields import Record
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import EXAMPLES, Example, Prediction, ReportError
@@ -22,6 +23,7 @@ from cxrlab.core.vocabulary import ErrorKind
 
 PREDICTIONS, STEPS, SHEET = "predictions.jsonl", "steps.jsonl", "sheet.png"
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 UNCHOSEN = 5  # predictions of a run without chosen examples
 SHOWN_STUDIES = 6  # scored studies, from the best to the worst
 _RESULT = "checkpoint"
@@ -63,9 +65,8 @@ class RunFolder:
     predictions: Mapping[str, Prediction] = field(default_factory=dict)
     sheet: bytes | None = None  # Bytes of a contact sheet
     scored: ScoredStudies = field(default_factory=ScoredStudies)  # The studies behind the scores
-    results: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # Content of each file of result_shapes.yaml that the run has
+    # Content of each file of result_shapes.yaml that the run has
+    results: Mapping[str, Any] = field(default_factory=dict)
 
     def result(self, file: str) -> Mapping[str, Any]:
         """Content of a result file; empty when the run has none."""
@@ -105,21 +106,18 @@ class RunFolder:
         state, reason = self.status.get("state"), self.status.get("reason")
         if state == "finished" and not unmeasured:
             return None if self.has_section or self.summary else "finished, but it holds nothing that a page shows"
-        ends_with = (*self._conclusions(), *((PREFERENCE,) if unmeasured else ()))
-        absent = ", ".join(name for name in ends_with if not (self.path / name).is_file())
-        words = {"finished": "trained, but not measured", "running": "still running, or killed"}
-        how = words.get(str(state), str(state))
-        return f"{how}{f' ({reason})' if reason else ''}{f'; {absent} missing' if absent else ''}"
-
-    def _conclusions(self) -> tuple[str, ...]:
-        """The files with which the run ends; none for a part of another command's run, whose kind is not recorded."""
+        # The files with which the run ends; unknown for a run inside that of another command.
         words = [str(word) for word in self.environment.get("command") or ()]
+        ends_with: tuple[str, ...] = ()
         out = next((after for word, after in itertools.pairwise(words) if word == "--out"), None)
         out = next((word.removeprefix("--out=") for word in words if word.startswith("--out=")), out)
-        if out is None or Path(out).name != self.path.resolve().name:
-            return ()
-        name = next((name for name in (" ".join(words[1:3]), words[1]) if name in CONCLUSIONS), None)
-        return CONCLUSIONS[name] if name else ()
+        if out is not None and Path(out).name == self.path.resolve().name:
+            ends_with = CONCLUSIONS.get(" ".join(words[1:3]), CONCLUSIONS.get(words[1], ()))
+        missing = [name for name in (*ends_with, *((PREFERENCE,) * unmeasured)) if not (self.path / name).is_file()]
+        how = {"finished": "trained, but not measured", "running": "still running, or killed"}.get(
+            str(state), str(state)
+        )
+        return how + (f" ({reason})" if reason else "") + (f"; {', '.join(missing)} missing" if missing else "")
 
     def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
         """Bytes of a file of this run, which `named_in` names; a name that leads out of the folder is refused."""
@@ -132,7 +130,7 @@ class RunFolder:
 def per_run(
     file: str,
 ) -> Callable[[Callable[[RunFolder, Mapping[str, Any]], T | None]], Callable[[Sequence[RunFolder]], tuple[T, ...]]]:
-    """Make a section of a function of one run and the content of `file`: one entry per run that has the file."""
+    """Decorator: a section with one entry per run that has `file`, from a function of the run and the file's content."""
 
     def decorate(entry: Callable[[RunFolder, Mapping[str, Any]], T | None]) -> Callable[..., tuple[T, ...]]:
         @functools.wraps(entry)
@@ -146,10 +144,7 @@ def per_run(
 
 
 def short_name(model: str) -> str:
-    """The name of a model for people: of a long path only the end.
-
-    Every training run calls its result `checkpoint`, so that the name before it belongs to the end.
-    """
+    """The name of a model for people: of a long path only the last part, with the one before if that is `checkpoint`."""
     kind, colon, argument = model.partition(":")
     # One slash is an owner and a name; an address starts with two and is shown whole.
     deep = colon and argument.count("/") > 1 and not argument.startswith("//")
@@ -165,10 +160,9 @@ def read_runs(paths: list[Path]) -> list[RunFolder]:
 
 
 def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
-    """Read a run folder.
+    """Read a run folder; one without config and status raises a `DataError`.
 
     Args:
-        path: The folder; one without config and status is not a run and raises a `DataError`.
         others: Ids of examples of other runs on the same page, whose predictions are read here too.
     """
     if not path.is_dir():
@@ -181,6 +175,11 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
                 "name one that a command wrote, such as 'generate', 'score', 'retrieve', 'explain' or 'study'."
             )
     examples = tuple(_examples(path))
+    ids, file = others | {example.id for example in examples}, path / PREDICTIONS
+    predictions: dict[str, Prediction] = {}
+    for number, record in _records(file):
+        if (record.get("id") in ids) if ids else len(predictions) < UNCHOSEN:
+            predictions[str(record.get("id"))] = _parsed(Prediction, record, f"{file}:{number}")
     results = {file: _result(path / file, shape) for file, shape in result_shapes().items() if (path / file).is_file()}
     return RunFolder(
         path=path,
@@ -190,7 +189,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         summary=_object(path / SUMMARY),
         steps=_lines(path / STEPS),
         examples=examples,
-        predictions=_predictions(path / PREDICTIONS, others | {example.id for example in examples}),
+        predictions=predictions,
         sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
         scored=read_studies(path) if SCORES in results else ScoredStudies(),
         results=results,
@@ -240,26 +239,15 @@ def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _examples(path: Path) -> list[Example]:
-    file = path / EXAMPLES
-    found = []
-    for number, record in _records(file):
-        try:
-            found.append(Example.from_json(record))
-        except DataError as error:
-            raise DataError(f"{file}:{number}: {error}") from None
-    return found
+    return [_parsed(Example, record, f"{path / EXAMPLES}:{number}") for number, record in _records(path / EXAMPLES)]
 
 
-def _predictions(file: Path, ids: frozenset[str]) -> dict[str, Prediction]:
-    found: dict[str, Prediction] = {}
-    for number, record in _records(file):
-        if (record.get("id") in ids) if ids else len(found) < UNCHOSEN:
-            try:
-                prediction = Prediction.from_json(record)
-            except DataError as error:
-                raise DataError(f"{file}:{number}: {error}") from None
-            found[prediction.id] = prediction
-    return found
+def _parsed(cls: type[R], source: Any, place: str) -> R:
+    """A record from its JSON form; an error names the place."""
+    try:
+        return cls.from_json(source)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
 
 
 def read_studies(path: Path) -> ScoredStudies:
@@ -293,10 +281,7 @@ def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
     errors = record.get("errors") or ()
     if not isinstance(errors, (list, tuple)):
         raise DataError(f"{place}: 'errors' is {short_repr(errors)}; it must be a list.")
-    try:
-        return tuple(map(ReportError.from_json, errors))
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+    return tuple(_parsed(ReportError, error, place) for error in errors)
 
 
 SUMMARY, PER_STUDY = "summary.json", "per_study.jsonl"
@@ -314,24 +299,16 @@ DETECTION, DEFENCE, REHEARSAL = "detection.json", "defence.json", "rehearsal.jso
 # Command → the files with which its run ends; a page names those that an unfinished run lacks.
 CONCLUSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "tour": (SUMMARY,),
-        "study": (SUMMARY,),
+        **dict.fromkeys(("tour", "study", "data scrub", "generate"), (SUMMARY,)),
+        **dict.fromkeys(("train encoder", "train align", "train finetune"), (SUMMARY,)),
+        **dict.fromkeys(("prefer sample", "prefer judge", "prefer pair", "prefer train"), (SUMMARY,)),
         "data check": (CHECK, STATISTICS, SUMMARY),
-        "data scrub": (SUMMARY,),
-        "train encoder": (SUMMARY,),
-        "train align": (SUMMARY,),
-        "train finetune": (SUMMARY,),
-        "generate": (SUMMARY,),
         "score": (SCORES,),
         "compare": (COMPARISON,),
         "explain": (EXPLAIN,),
         "pointing": (POINTING,),
         "metrics validate": (VALIDATION,),
         "retrieve": (RETRIEVAL,),
-        "prefer sample": (SUMMARY,),
-        "prefer judge": (SUMMARY,),
-        "prefer pair": (SUMMARY,),
-        "prefer train": (SUMMARY,),
         "harden": ("harden.json", SUMMARY),
         "robustness": (ROBUSTNESS, SUMMARY),
         "extract": (EXTRACTION,),
@@ -359,14 +336,7 @@ def _expanded(shape: Any) -> Any:
 
 
 def check(value: Any, shape: Any, file: str, place: str = "") -> None:
-    """Refuse content of another shape with a `DataError` that names file and key.
-
-    Args:
-        value: Content.
-        shape: See result_shapes.yaml.
-        file: Name of the file.
-        place: Keys that lead to the value.
-    """
+    """Raise a `DataError` that names file and key (`place`) for content of another shape; see result_shapes.yaml."""
     if isinstance(shape, Mapping):
         if not isinstance(value, Mapping):
             raise _wrong(value, "an object", file, place)
