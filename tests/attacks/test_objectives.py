@@ -14,14 +14,13 @@ from torch import Tensor
 
 import cxrlab
 from cxrlab.attacks.objectives import (
+    ChangeFinding,
     LowerReportLoss,
     Objective,
     RaiseReportLoss,
     ReportHarm,
     WrongAnswers,
-    invent_finding,
     present_observations,
-    remove_finding,
     without_finding,
 )
 from cxrlab.core.vocabulary import OBSERVATIONS
@@ -76,7 +75,7 @@ def test_a_chosen_report_becomes_likely_and_its_findings_alone_count() -> None:
 
 def test_a_report_without_a_finding_becomes_likelier_than_the_one_with_it() -> None:
     model = Priced({BOTH: 4.0, "There is cardiomegaly. There is no pleural effusion.": 1.0})
-    aim = remove_finding(model, [BOTH], ["pleural effusion"], [None], writes("There is cardiomegaly."))
+    aim = ChangeFinding(model, [BOTH], ["pleural effusion"], [None], writes("There is cardiomegaly."), invent=False)
     # What he wants is as likely as 1, what he does not want as 4: 4 − 1 on a white image.
     assert aim.losses(grey(1.0), [0]).tolist() == [3.0] and aim.succeeded(grey(1.0), [0]).tolist() == [True]
     assert aim.name == "remove"
@@ -86,7 +85,7 @@ def test_a_report_with_an_invented_finding_becomes_likelier_than_the_one_without
     told = "No pneumothorax. The lungs are clear."
     wanted = "There is pneumothorax. The lungs are clear."
     model = Priced({told: 1.0, wanted: 3.0})
-    aim = invent_finding(model, [told] * 2, ["pneumothorax"] * 2, [None] * 2, writes(told, wanted))
+    aim = ChangeFinding(model, [told] * 2, ["pneumothorax"] * 2, [None] * 2, writes(told, wanted), invent=True)
     assert aim.losses(grey(1.0, 0.5), [0, 1]).tolist() == [-2.0, -1.0]
     assert aim.succeeded(grey(1.0, 1.0), [0, 1]).tolist() == [False, True] and aim.name == "invent"
 
@@ -191,8 +190,8 @@ def aims_on(model: Any, count: int) -> dict[str, Objective]:
     return {
         "report": RaiseReportLoss(model, true, reasons, true, write),
         "target": LowerReportLoss(model, true, reasons, write),
-        "remove": remove_finding(model, true, ["cardiomegaly"] * count, reasons, write),
-        "invent": invent_finding(model, true, ["pneumothorax"] * count, reasons, write),
+        "remove": ChangeFinding(model, true, ["cardiomegaly"] * count, reasons, write, invent=False),
+        "invent": ChangeFinding(model, true, ["pneumothorax"] * count, reasons, write, invent=True),
         "answers": WrongAnswers(asked, torch.ones(count, 1), [0] * count),
     }
 

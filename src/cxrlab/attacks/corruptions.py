@@ -56,18 +56,17 @@ def corrupt(name: str, image: ImageArray, severity: int, *, key: str, seed: int)
     """
     change: Corruption = CORRUPTIONS.load(name)
     if isinstance(severity, bool) or severity not in SEVERITIES:
-        raise ConfigError(f"{short_repr(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
-    # A copy that a corruption may write into; 0…255 and the like are refused, as they would be clipped to white.
+        raise ConfigError(f"{short_repr(severity)} is not a severity of '{name}'; give a whole number from 1 to 5.")
     grey, colour = image.ndim == 2, image.ndim == 3 and image.shape[-1] == 3
     if not (grey or colour) or 0 in image.shape or not np.issubdtype(image.dtype, np.floating):
         raise ValueError(f"an image is float [H, W] or [H, W, 3], not {image.dtype} {list(image.shape)}")
     if not (image.min() >= 0.0 and image.max() <= 1.0):
-        raise ValueError("an image has values in [0, 1]; this one reaches outside or holds NaN")
+        raise ValueError("an image has values in [0, 1]; this one has others or NaN")
     clean = np.array(image, dtype=np.float32, order="C")
-    spoilt = change(clean, int(severity), generator(seed, "corruption", name, key))
-    if spoilt.shape != clean.shape:
-        raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of an image {list(clean.shape)}")
-    return np.clip(spoilt, 0.0, 1.0).astype(np.float32, copy=False)
+    corrupted = change(clean, int(severity), generator(seed, "corruption", name, key))
+    if corrupted.shape != clean.shape:
+        raise ValueError(f"corruption '{name}' changed the shape {list(clean.shape)} to {list(corrupted.shape)}")
+    return np.clip(corrupted, 0.0, 1.0).astype(np.float32, copy=False)
 
 
 def short_side(image: ImageArray) -> int:
@@ -98,15 +97,15 @@ def random_sign(rng: np.random.Generator) -> float:
     return 1.0 if rng.random() < 0.5 else -1.0
 
 
-# Path of the movement as a share of the shorter side; on an image of 35 cm, 1 mm (a quick breath at a short exposure)
-# to 12 mm, which makes vessels and the rim of the heart run together.
+# Path of the movement as a share of the shorter side: on an image of 35 cm from 1 mm (a quick breath at a short
+# exposure) to 12 mm, which blurs vessels and the edge of the heart.
 PATHS = (0.003, 0.007, 0.013, 0.022, 0.035)
 
-# Degrees. Up to 2 is usual in bed; from about 15 on the image looks wrong at first sight.
+# Degrees. Up to 2 is usual for bedside images; from about 15 the image is obviously wrong.
 DEGREES = (2.0, 4.0, 7.0, 11.0, 16.0)
 
 # Mean width of the dark border as a share of the side. The first stays outside the chest, the third reaches the soft
-# tissue of the flanks, the last cuts off outer ribs, an apex or an angle of the diaphragm.
+# tissue of the flanks, the last cuts off outer ribs, an apex or a costophrenic angle.
 BORDERS = (0.015, 0.03, 0.055, 0.085, 0.125)
 UNEVEN = (0.4, 1.6)  # width of one of the four borders against the mean
 SOFT = 0.004  # half-shadow of the collimator's edge, as a share of the side
@@ -161,7 +160,7 @@ def _convolved(channel: ImageArray, kernel: ImageArray) -> ImageArray:
     wide = np.pad(channel, reach, mode="edge")
     spectrum = np.fft.rfft2(wide) * np.fft.rfft2(kernel, s=wide.shape)
     full = np.fft.irfft2(spectrum, s=wide.shape)
-    # The kernel's middle lies `reach` from its corner, which moves the image as far as the padding did, once more.
+    # The kernel's middle lies `reach` from its corner, which shifts the image by `reach` once more.
     return full[2 * reach :, 2 * reach :].astype(np.float32)
 
 
@@ -175,30 +174,36 @@ def _opened(length: int, first: float, last: float) -> ImageArray:
     return passed
 
 
-# Photons are counted in cells of 1/256 of the shorter side: fine enough for the grain that readers call mottle, and
-# the same for every image. An image with fewer pixels counts as many photons in fewer cells and so has less noise a
-# pixel: seen at one size, a small and a large image are equally noisy.
+# Photons are counted in cells of 1/256 of the shorter side, fine enough for mottle and the same for every image. An
+# image with fewer pixels counts as many photons in fewer cells and has less noise per pixel: displayed at one size, a
+# small and a large image are equally noisy.
 CELLS = 256
 
-# Photons in a cell where nothing stands in the beam. Each step is two fifths of the dose before it; the first gives a
-# deviation of about 0.011 in middle grey, no more than a good image has of its own, the last 0.07, and 0.15 in white.
+# Photons per unattenuated cell. Each step has two fifths of the dose before it; the first gives a standard deviation
+# of about 0.011 in middle grey, no more than a good image has, the last 0.07, and 0.15 in white.
 PHOTONS = (4000.0, 1600.0, 640.0, 250.0, 100.0)
 
-# Height of the lines from the middle to the crest; 0.01 is seen on flat grey only, 0.1 covers small vessels.
+# Amplitude of the lines; 0.01 is visible on flat grey only, 0.1 covers small vessels.
 LINE_HEIGHTS = (0.01, 0.02, 0.036, 0.06, 0.1)
-LINES = (56.0, 80.0)  # across the width: coarse enough to outlive the shrinking to what a model sees
-LEAST_PERIOD = 2.5  # pixels; finer lines would turn into other, slower waves
+LINES = (56.0, 80.0)  # across the width: coarse enough to survive the resizing to a model's input
+LEAST_PERIOD = 2.5  # pixels; finer lines would alias
 TILT = math.radians(3.0)  # a grid never lies quite straight
 
 
 def low_dose(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
     """Poisson noise of the photon counts behind each grey value, strongest in the white parts where few photons arrive."""
-    field = _noise_field(rng, *image.shape[:2])
+    height, width = image.shape[:2]
+    share = min(1.0, CELLS / min(height, width))
+    rows, columns = max(1, round(height * share)), max(1, round(width * share))
+    field = rng.standard_normal((rows, columns), dtype=np.float32)  # in cells, enlarged to the pixels
+    if (rows, columns) != (height, width):
+        spread = resized(field, height, width, Image.Resampling.BICUBIC)
+        field = spread / np.float32(spread.std())  # values between two cells are averages with too little variance
     cells = min(short_side(image), CELLS)
     unattenuated = PHOTONS[severity - 1] * (CELLS / cells) ** 2
     root = np.sqrt(np.float32(unattenuated)) * np.exp(np.float32(-0.5 * LOG_RANGE) * image)
-    # The root of a Poisson count is a bell of deviation 1/2 around the root of its mean, to a good approximation
-    # down to a few counts. One field of bells then serves every dose, which drawn counts could not.
+    # The root of a Poisson count is approximately Gaussian, with standard deviation 1/2 around the root of its mean,
+    # down to a few counts. One Gaussian field then serves every dose, which drawn counts could not.
     counted = np.maximum(root + np.float32(0.5) * over(image, field), np.float32(0.5))
     noisy: ImageArray = image - np.float32(2.0 / LOG_RANGE) * (np.log(counted) - np.log(root))
     return noisy
@@ -215,39 +220,27 @@ def grid_lines(image: ImageArray, severity: int, rng: np.random.Generator) -> Im
     return image + np.float32(LINE_HEIGHTS[severity - 1]) * over(image, np.cos(phase + np.float32(start)))
 
 
-def _noise_field(rng: np.random.Generator, height: int, width: int) -> ImageArray:
-    """Gaussian noise of deviation 1, drawn in cells and enlarged to the pixels of an image that has more of them."""
-    share = min(1.0, CELLS / min(height, width))
-    rows, columns = max(1, round(height * share)), max(1, round(width * share))
-    field = rng.standard_normal((rows, columns), dtype=np.float32)
-    if (rows, columns) == (height, width):
-        return field
-    spread = resized(field, height, width, Image.Resampling.BICUBIC)
-    # Values between two cells are averages and would be too calm.
-    return spread / np.float32(spread.std())
-
-
-# Image values are taken as the logarithm of what the detector counted: from black to white it counts e³, about 20
-# times, less. A doubled dose then shifts the whole image by ln 2 / 3 of its range.
+# Image values are the logarithm of the detector's counts: white has e³, about 20 times, fewer than black. A doubled
+# dose then shifts the whole image by ln 2 / 3 of its range.
 LOG_RANGE = 3.0
 
-# Doublings or halvings of the dose. A quarter is within what an automatic exposure does from image to image; from one
-# doubling on, guides for technicians advise to look whether the image must be repeated.
+# Doublings or halvings of the dose. A quarter is within the variation of automatic exposure; from one doubling on,
+# guidelines advise technicians to check whether the image must be repeated.
 STOPS = (0.25, 0.5, 0.8, 1.2, 1.6)
 
-# How far each value goes towards its opposite. Halfway every image is one even grey that nobody reads, and both sides
-# of it are hard to read: the steps leave it out and pass from a paled image (contrast 0.4) to a pale negative (-0.5).
+# Share of the way from each value to its opposite. Halfway every image is one flat grey: the steps go from a pale image
+# (contrast 0.4) to a pale negative (-0.5) without it.
 TURNED = (0.1, 0.2, 0.3, 0.75, 1.0)
 
-# Share of the contrast that scattered rays leave: a thick patient without a grid loses about half.
+# Share of the contrast that is left by scattered radiation: a thick patient without a grid loses about half.
 CONTRAST_LEFT = (0.85, 0.72, 0.58, 0.45, 0.32)
 
-# Exponents; screens that are set wrongly differ by about 1.2, and from 2 on the lungs or the mediastinum are lost.
+# Exponents; badly set screens differ by about 1.2, and from 2 on the lungs or the mediastinum are lost.
 GAMMAS = (1.15, 1.35, 1.65, 2.1, 2.8)
 
 
 def exposure(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
-    """Too dark (overexposed) or too white (underexposed), clipped where values leave the window."""
+    """Too dark (overexposed) or too white (underexposed), clipped to [0, 1]."""
     shift = STOPS[severity - 1] * math.log(2.0) / LOG_RANGE
     shifted: ImageArray = image + np.float32(random_sign(rng) * shift)
     return np.clip(shifted, 0.0, 1.0)
@@ -273,12 +266,12 @@ def gamma(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageAr
     return np.power(image, np.float32(exponent))
 
 
-# Height of the stamp as a share of the shorter side: from small print in the corner to a plate over an apex or a base.
+# Height of the stamp as a share of the shorter side: from small print in the corner to one that covers an apex or base.
 STAMP_HEIGHTS = (0.03, 0.05, 0.075, 0.11, 0.15)
 STAMP_GREY = 0.95  # lead letters are white, not quite the white of an overlay
-STAMP_COLUMNS = 16  # of writing beside the letter, which has 5
+STAMP_COLUMNS = 16  # columns of print beside the letter, which has 5
 MARGIN = 0.03  # between the stamp and the rim of the image
-INK_SIDE = 256  # pixels of the shorter side that small print takes to be drawn
+INK_SIDE = 256  # least pixels of the shorter side on which print is drawn
 
 # Coarseness of the JPEG quantisation in percent of the standard's table, for an image of 256 pixels. An image of 1024
 # spreads the same detail over four times as many pixels, where it takes four times the coarseness to be lost.
@@ -286,8 +279,8 @@ COARSENESS = (50.0, 90.0, 150.0, 250.0, 420.0)
 STANDARD_SIDE = 256
 QUALITIES = (1, 95)
 
-# Pixels left along the shorter side: those of a thumbnail (128) to a picture that keeps the outlines of heart and lungs
-# alone (36). An image that has few pixels to begin with loses a share of them.
+# Pixels left along the shorter side: from a thumbnail (128) to an image that keeps only the outlines of heart and lungs
+# (36). An image with few pixels keeps these shares of them.
 PIXELS_LEFT = (128, 96, 72, 52, 36)
 SHARES_LEFT = (0.85, 0.75, 0.65, 0.55, 0.45)
 
@@ -295,16 +288,22 @@ SHARES_LEFT = (0.85, 0.75, 0.65, 0.55, 0.45)
 def marker(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArray:
     """A side letter with illegible print beside it, burned into a corner.
 
-    The letter names the side that it stands on: a false one would change what the image shows, not how well.
+    The letter is right: a wrong one would change what the image shows, not its quality.
     """
     at_left, at_top = rng.random() < 0.5, rng.random() < 0.5
     stamp = _stamp("R" if at_left else "L", rng)
-    # Small print is drawn on a finer raster and averaged: on an image of few pixels it is a faint smear, not a lump.
+    # Print is drawn on a finer grid and averaged: on an image of few pixels it is a faint smear.
     finer = math.ceil(INK_SIDE / short_side(image))
     height, width = image.shape[0] * finer, image.shape[1] * finer
-    fine = _placed(stamp, STAMP_HEIGHTS[severity - 1], (height, width), at_left, at_top)
+    tall = round(STAMP_HEIGHTS[severity - 1] * min(height, width))
+    wide = round(tall * stamp.shape[1] / stamp.shape[0])
+    margin = round(MARGIN * min(height, width))
+    top = margin if at_top else height - margin - tall
+    left = margin if at_left else width - margin - wide
+    fine = np.zeros((height, width), dtype=np.float32)
+    fine[top : top + tall, left : left + wide] = resized(stamp, tall, wide, Image.Resampling.BOX)
     ink: ImageArray = fine.reshape(image.shape[0], finer, image.shape[1], finer).mean(axis=(1, 3))
-    missing = np.maximum(np.float32(STAMP_GREY) - image, np.float32(0.0))  # ink never darkens what is whiter than it
+    missing = np.maximum(np.float32(STAMP_GREY) - image, np.float32(0.0))  # ink never darkens whiter pixels
     stamped: ImageArray = image + over(image, ink) * missing
     return stamped
 
@@ -318,7 +317,7 @@ def jpeg(image: ImageArray, severity: int, rng: np.random.Generator) -> ImageArr
 def jpeg_quality(side: int, severity: int) -> int:
     """JPEG's quality number, 1 to 95, for an image with a shorter side of that many pixels."""
     percent = COARSENESS[severity - 1] * side / STANDARD_SIDE
-    # How the usual encoder reads its quality number: 50 is the standard's table as it stands, 100 %.
+    # As in libjpeg: quality 50 is the standard's table, 100 %.
     quality = 5000.0 / percent if percent > 100.0 else 100.0 - 0.5 * percent
     return round(min(max(quality, QUALITIES[0]), QUALITIES[1]))
 
@@ -335,19 +334,6 @@ def pixelate(image: ImageArray, severity: int, rng: np.random.Generator) -> Imag
         return resized(small, height, width, Image.Resampling.NEAREST)
 
     return each_channel(image, squared)
-
-
-def _placed(stamp: ImageArray, share: float, shape: tuple[int, int], at_left: bool, at_top: bool) -> ImageArray:
-    """The stamp in a corner of an empty field [H, W], as high as this share of the shorter side."""
-    height, width = shape
-    tall = round(share * min(shape))
-    wide = round(tall * stamp.shape[1] / stamp.shape[0])
-    margin = round(MARGIN * min(shape))
-    top = margin if at_top else height - margin - tall
-    left = margin if at_left else width - margin - wide
-    ink = np.zeros(shape, dtype=np.float32)
-    ink[top : top + tall, left : left + wide] = resized(stamp, tall, wide, Image.Resampling.BOX)
-    return ink
 
 
 def _stamp(letter: str, rng: np.random.Generator) -> ImageArray:

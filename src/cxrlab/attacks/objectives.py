@@ -120,56 +120,35 @@ class LowerReportLoss(_ReportObjective):
         return -report_losses(self.model, images, rows, self.targets, self.indications)
 
 
-class ContrastReports(_ReportObjective):
-    """Make one report likelier than another that differs from it in a finding."""
+class ChangeFinding(_ReportObjective):
+    """Remove an observation from each report, or invent one: make the changed report likelier than the clean one.
+
+    Args:
+        reports: What the model generated for the clean images.
+        names: The observation of each image.
+        invent: Whether the observation should appear, not disappear.
+    """
 
     def __init__(
         self,
-        name: str,
         model: Any,
-        wanted: Sequence[str],
-        unwanted: Sequence[str],
+        reports: Sequence[str],
+        names: Sequence[str],
         indications: Sequence[str | None],
         generate: GenerateReports,
-        reached: Reached,
+        *,
+        invent: bool,
     ) -> None:
-        super().__init__(generate, reached)
-        self.name, self.model, self.wanted, self.unwanted, self.indications = name, model, wanted, unwanted, indications
+        super().__init__(generate, lambda text, row: (names[row] in present_observations(text)) == invent)
+        self.name = "invent" if invent else "remove"
+        change = with_finding if invent else without_finding
+        self.wanted = [change(text, name) for text, name in zip(reports, names, strict=True)]
+        self.model, self.unwanted, self.indications = model, reports, indications
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Mean log-probability of the wanted report's tokens minus that of the unwanted one's."""
+        """Mean log-probability of the changed report's tokens minus that of the clean one's."""
         wanted = report_losses(self.model, images, rows, self.wanted, self.indications)
         return report_losses(self.model, images, rows, self.unwanted, self.indications) - wanted
-
-
-def remove_finding(
-    model: Any,
-    reports: Sequence[str],
-    names: Sequence[str],
-    indications: Sequence[str | None],
-    generate: GenerateReports,
-) -> ContrastReports:
-    """Make an observation disappear from each report; `names` has the observation of each image."""
-    without = [without_finding(text, name) for text, name in zip(reports, names, strict=True)]
-    return ContrastReports(
-        "remove", model, without, reports, indications, generate,
-        lambda text, row: names[row] not in present_observations(text),
-    )  # fmt: skip
-
-
-def invent_finding(
-    model: Any,
-    reports: Sequence[str],
-    names: Sequence[str],
-    indications: Sequence[str | None],
-    generate: GenerateReports,
-) -> ContrastReports:
-    """Make an absent observation appear in each report; `names` has the observation of each image."""
-    with_it = [with_finding(text, name) for text, name in zip(reports, names, strict=True)]
-    return ContrastReports(
-        "invent", model, with_it, reports, indications, generate,
-        lambda text, row: names[row] in present_observations(text),
-    )  # fmt: skip
 
 
 class WhereApplicable(Objective):

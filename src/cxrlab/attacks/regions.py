@@ -15,14 +15,14 @@ from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 
 KINDS = ("all", "patch", "border", "off-lungs", "off-findings")
 _FORMS = "all, patch:LEFT,TOP,RIGHT,BOTTOM, border:SHARE, off-lungs, off-findings"
-MOST_BORDER = 0.5  # a frame this wide meets itself in the middle
+MOST_BORDER = 0.5  # of the shorter side: such a border covers the whole image
 
 # Middle (x, y) and half axes (x, y) of the lung field on the left of the image, in shares of width and height; the
 # other one is its mirror image. Fitted to phantoms of both presets, deep and shallow breaths, with room to spare.
 LUNG_MIDDLE = (0.31, 0.51)
 LUNG_AXES = (0.27, 0.44)
 
-GROWTH = 0.02  # of the width: the rim around a finding that belongs to it in a reader's eye
+GROWTH = 0.02  # of the width: a rim around each finding counts as part of it
 
 Mask = NDArray[np.bool_]
 
@@ -48,28 +48,28 @@ def parse_region(name: str) -> Region:
     """
     kind, colon, rest = name.partition(":")
     if kind not in KINDS:
-        raise UnknownName(f"'{name}' is no region.{did_you_mean(kind, KINDS)} There are: {_FORMS}.")
+        raise UnknownName(f"'{name}' is not a region.{did_you_mean(kind, KINDS)} There are: {_FORMS}.")
     if kind == "patch":
         numbers = _numbers(rest)
         if len(numbers) != 4 or not all(0.0 <= number <= 1.0 for number in numbers):
             raise ConfigError(
-                f"'{name}' is no patch; give left, top, right and bottom in shares of the image from 0 to 1, "
+                f"'{name}' is not a patch; give left, top, right and bottom in shares of the image from 0 to 1, "
                 "such as 'patch:0,0,0.2,0.2'."
             )
         left, top, right, bottom = numbers
         if not (left < right and top < bottom):
-            raise ConfigError(f"'{name}' holds no pixel; left must be smaller than right, and top than bottom.")
+            raise ConfigError(f"'{name}' has no pixel; left must be smaller than right, and top than bottom.")
         return Region(kind, numbers)
     if kind == "border":
         numbers = _numbers(rest)
         if len(numbers) != 1 or not 0.0 < numbers[0] <= MOST_BORDER:
             raise ConfigError(
-                f"'{name}' is no border; give its width as a share of the shorter side, above 0 and up to "
+                f"'{name}' is not a border; give its width as a share of the shorter side, above 0 and up to "
                 f"{MOST_BORDER:g}, such as 'border:0.05'."
             )
         return Region(kind, numbers)
     if colon:
-        raise ConfigError(f"'{name}' gives '{kind}' something after the colon; write '{kind}' alone.")
+        raise ConfigError(f"'{name}' has something after the colon; write '{kind}' alone.")
     return Region(kind)
 
 
@@ -97,7 +97,11 @@ def region_mask(
         mask = np.ones((height, width), dtype=np.bool_)
         mask[wide : height - wide, wide : width - wide] = False
     elif region.kind == "off-lungs":
-        mask = ~_lung_stencil(height, width)
+        across = (np.arange(width) + 0.5) / width
+        down = ((np.arange(height) + 0.5) / height - LUNG_MIDDLE[1]) / LUNG_AXES[1]
+        # Folded at the midline, both lungs lie on the left one.
+        folded = (np.minimum(across, 1.0 - across) - LUNG_MIDDLE[0]) / LUNG_AXES[0]
+        mask = folded[None, :] ** 2 + down[:, None] ** 2 > 1.0
     elif region.kind == "off-findings":
         mask = _off_findings(finding_masks, height, width)
     else:
@@ -106,7 +110,7 @@ def region_mask(
         image = f"an image of {width} x {height} pixels"
         if region.kind == "off-findings":
             raise DataError(f"'{name}' leaves no pixel of {image}, which findings cover; choose another region.")
-        raise ConfigError(f"'{name}' holds no pixel of {image}; make it larger or choose another region.")
+        raise ConfigError(f"'{name}' has no pixel of {image}; make it larger or choose another region.")
     return mask.astype(np.float32)
 
 
@@ -118,17 +122,8 @@ def _numbers(text: str) -> tuple[float, ...]:
         return ()
 
 
-def _lung_stencil(height: int, width: int) -> Mask:
-    """Two ellipses around the lungs of a frontal image, [H, W]."""
-    across = (np.arange(width) + 0.5) / width
-    down = ((np.arange(height) + 0.5) / height - LUNG_MIDDLE[1]) / LUNG_AXES[1]
-    # Folded at the midline, both lungs lie on the left one.
-    folded = (np.minimum(across, 1.0 - across) - LUNG_MIDDLE[0]) / LUNG_AXES[0]
-    inside: Mask = folded[None, :] ** 2 + down[:, None] ** 2 <= 1.0
-    return inside
-
-
 def _off_findings(masks: Sequence[NDArray[np.generic]], height: int, width: int) -> Mask:
+    """Every pixel more than `GROWTH` away from the findings."""
     found = np.zeros((height, width), dtype=np.bool_)
     for mask in masks:
         if mask.shape != (height, width):
@@ -137,20 +132,20 @@ def _off_findings(masks: Sequence[NDArray[np.generic]], height: int, width: int)
                 "resize the mask to the size of the image."
             )
         found |= mask != 0
-    # An empty mask would let an attack change everything under a name that promises otherwise.
+    # An empty mask would let an attack change every pixel.
     if not found.any():
         raise DataError(
             "Region 'off-findings' needs masks of findings, and this image has none; take studies with masks, or another "
             "--region."
         )
-    return ~_grown(found, GROWTH * width)
+    return ~_dilate(found, GROWTH * width)
 
 
-def _grown(mask: Mask, radius: float) -> Mask:
-    """Every pixel whose middle is within `radius` pixels of one that is in the mask."""
+def _dilate(mask: Mask, radius: float) -> Mask:
+    """Every pixel within `radius` pixels of one in the mask."""
     height, width = mask.shape
     reach = int(radius)
-    # Counts up to each column tell at once whether any pixel of a stretch of a row is in the mask.
+    # Differences of cumulative counts show whether any pixel of a stretch of a row is in the mask.
     counts = np.pad(np.cumsum(mask, axis=1, dtype=np.int32), ((0, 0), (1, 0)))
     columns = np.arange(width)
     grown = mask.copy()

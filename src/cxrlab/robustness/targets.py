@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from cxrlab.attacks.objectives import (
+    ChangeFinding,
     LowerReportLoss,
     MoveEmbedding,
     Objective,
@@ -24,9 +25,7 @@ from cxrlab.attacks.objectives import (
     ReportHarm,
     WhereApplicable,
     WrongAnswers,
-    invent_finding,
     present_observations,
-    remove_finding,
 )
 from cxrlab.core.endpoints import (
     MIN_PERMISSION_WORDS,
@@ -451,10 +450,11 @@ def targeted_objective(
         names = [goals.remove or first for first in firsts]
         applicable = [name in found for name, found in zip(names, present, strict=True)]
         names = [name or "pleural effusion" for name in names]  # any name will do where the aim is not applicable
-        inner = remove_finding(model, before, names, indications, generate)
+        inner = ChangeFinding(model, before, names, indications, generate, invent=False)
     else:
         applicable = [goals.invent not in found for found in present]
-        inner = invent_finding(model, before, [goals.invent] * len(before), indications, generate)
+        names = [goals.invent] * len(before)
+        inner = ChangeFinding(model, before, names, indications, generate, invent=True)
     return WhereApplicable(inner, applicable)
 
 
