@@ -1,4 +1,4 @@
-"""One step of stage 1 on the engine: images varied, both encoders run, the loss over all pieces and processes."""
+"""A step of contrastive training: augment images, run both encoders, compute the loss over all processes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,7 @@ from cxrlab.training.trainer import ROWS, ExactTrainer
 
 
 class PairEncoder(nn.Module):
-    """A dual encoder with what stands before it in training.
-
-    Args:
-        model: With `get_image_features`, `get_text_features` and `logit_scale`.
-        image_processor: Of its vision encoder.
-        augmentation: How images are varied; not in evaluation mode.
-        piece: Most pairs that go through at once.
-    """
+    """A dual encoder with augmentation and normalisation of its images, at most `piece` pairs per forward pass."""
 
     def __init__(self, model: Any, image_processor: Any, augmentation: Augmentation, piece: int) -> None:
         super().__init__()
@@ -44,13 +37,13 @@ class PairEncoder(nn.Module):
         self.image_processor, self.augmentation, self.piece = image_processor, augmentation, piece
 
     def forward(self, images: Tensor, ids: Tensor, mask: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors of images and of reports [B, D], of any length, and the log of the scale.
+        """Embeddings of images and reports [B, D], not normalised, and the log of the scale.
 
         Args:
             images: uint8 [B, H, W] or [B, H, W, 3].
             ids: Tokens [B, T].
             mask: [B, T], 0 for padding.
-            seeds: [B], for the variation of each image.
+            seeds: [B], for the augmentation of each image.
         """
         if self.training:
             images = varied(images, seeds, self.augmentation)
@@ -61,13 +54,13 @@ class PairEncoder(nn.Module):
         return (*pooled, self.model.logit_scale)
 
     def limit_scale(self) -> None:
-        """Hold the scale at 100 where a step has carried it beyond."""
+        """Limit the scale to 100."""
         with torch.no_grad():
             self.model.logit_scale.clamp_(max=LARGEST_LOG_SCALE)
 
 
 class ContrastiveTrainer(ExactTrainer):
-    """Steps over the whole batch, whatever fits through at once; see `cached_gradients`."""
+    """Steps over the whole batch in several forward passes; see `backward_in_pieces`."""
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:
         """Forward and backward of one step's pairs of this process; returns their loss, detached."""
@@ -98,14 +91,10 @@ class ContrastiveTrainer(ExactTrainer):
 
 
 def freeze_unreached(module: PairEncoder, ids: Tensor) -> list[str]:
-    """Take out of training what the loss does not depend on, by one pass over blank images; returns the names.
+    """Freeze what the loss does not depend on, found by one pass over blank images; returns the names.
 
-    VisionEncoders carry parts that only another task uses (a mask token, a second pooler). Processes that train
-    together would wait for their gradients for ever.
-
-    Args:
-        module: Before training.
-        ids: Tokens of two or more texts of the same length, [B, T].
+    Encoders have parts that only another task uses (a mask token, a second pooler). Several processes would wait for
+    their gradients forever. `ids` are the tokens of two or more texts of the same length, [B, T].
     """
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     side, count = int(module.model.config.vision_config.image_size), len(ids)
@@ -127,13 +116,13 @@ _WORDS = re.compile(r"\w+")
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Images and their reports as one process holds them.
+    """The images and reports of one process.
 
     Args:
-        images: One row an image [n, D], of any length but 0.
-        texts: The vector of its report [n, D].
-        image_ids: Which image it is [n], whole numbers; equal for the same image.
-        reports: Which report it is [n], whole numbers; equal for the same words.
+        images: Embeddings of the images [n, D], not 0.
+        texts: Embeddings of their reports [n, D].
+        image_ids: Integers [n], equal for the same image.
+        reports: Integers [n], equal for the same words.
     """
 
     images: Tensor
@@ -143,57 +132,41 @@ class Pairs:
 
 
 def report_key(text: str) -> int:
-    """A whole number that two texts share when they have the same words, whatever the case, spacing and punctuation.
-
-    It fits a signed 64-bit integer. Two different texts share one in about N² / 10¹⁹ of corpora of N texts.
-    """
+    """A 64-bit hash of the words of a text, without case, spacing and punctuation."""
     words = " ".join(_WORDS.findall(text.casefold()))
     return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def symmetric_loss(pairs: Pairs, log_scale: Tensor) -> Tensor:
-    """Mean −log probability of the own report and of the own image, over the pairs of this process.
+    """Symmetric InfoNCE loss over the pairs of this process, compared with those of all processes in float32.
 
-    Cosines are multiplied by exp(log_scale) and compared in float32, whatever the vectors come in. Every process
-    must hold as many pairs; the mean over processes is then the loss of the whole batch, and so are its gradients.
-
-    Args:
-        pairs: Of this process.
-        log_scale: Natural logarithm of 1 / temperature, a scalar.
+    Pairs with the same image or the same report are no negatives of one another. Every process must hold equally many
+    pairs; the mean over processes is then the loss of the whole batch. `log_scale` is log(1 / temperature).
     """
     # Half precision would round cosines to steps of 1/256, which times a scale of 100 is 0.4 of a logit.
     with torch.autocast(pairs.images.device.type, enabled=False):
         images, texts = (normalize(vectors.float(), dim=1) for vectors in (pairs.images, pairs.texts))
         all_images, all_texts = gather(images), gather(texts)
         own = torch.arange(len(images), device=images.device) + len(images) * _rank()
-        left_out = _repeats(pairs, own)
+        same = pairs.reports[:, None] == gather(pairs.reports)[None, :]
+        same |= pairs.image_ids[:, None] == gather(pairs.image_ids)[None, :]
+        same[torch.arange(len(own), device=own.device), own] = False
         scale = log_scale.float().exp()
-        by_image = (scale * images @ all_texts.T).masked_fill(left_out, -math.inf)
-        by_text = (scale * texts @ all_images.T).masked_fill(left_out, -math.inf)
+        by_image = (scale * images @ all_texts.T).masked_fill(same, -math.inf)
+        by_text = (scale * texts @ all_images.T).masked_fill(same, -math.inf)
         return (cross_entropy(by_image, own) + cross_entropy(by_text, own)) / 2
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Rows of all processes one below the other, in order of rank; gradients flow back to the process they came from.
-
-    Where one process runs alone these are its own rows. Every process must hold as many.
-    """
+    """Rows of all processes in order of rank, equally many each; gradients flow back to the process they came from."""
     if not _several():
         return rows
     gathered: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
     return gathered
 
 
-def _repeats(pairs: Pairs, own: Tensor) -> Tensor:
-    """[n, N], True where a pair of the whole batch shares image or report with one of ours and is not that one."""
-    same = pairs.reports[:, None] == gather(pairs.reports)[None, :]
-    same |= pairs.image_ids[:, None] == gather(pairs.image_ids)[None, :]
-    same[torch.arange(len(own), device=own.device), own] = False
-    return same
-
-
 class _Gather(torch.autograd.Function):
-    """All rows forward; backward the sum over processes of what each has to say on ours."""
+    """Forward: all rows. Backward: the sum over processes of the gradients of this process's rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -221,9 +194,9 @@ def _rank() -> int:
 
 
 P = TypeVar("P")
-# A piece → vectors of its images [b, D], of its reports [b, D], and the log of the scale, with gradients.
+# Piece → embeddings of its images [b, D] and reports [b, D], and the log of the scale, with gradients.
 Embed = Callable[[P], tuple[Tensor, Tensor, Tensor]]
-# Vectors of all images and all reports, and the log of the scale → the loss.
+# Embeddings of all images and all reports, and the log of the scale → the loss.
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -234,17 +207,18 @@ def backward_in_pieces(
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
     alone: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Tensor:
-    """Add the gradient of the loss over all pieces to the weights, and return that loss, detached.
+    """Backward pass of the loss over all pieces with the memory of one piece (GradCache); returns the loss, detached.
 
-    Dropout draws the same numbers in both passes over a piece; the generator stands afterwards where one pass
-    over all pieces leaves it.
+    All pieces are embedded without gradients, the loss gives the gradient of each embedding, and every piece is
+    embedded once more to carry it to the weights. Dropout draws the same numbers in both passes, and the random state
+    afterwards is that of one pass over all pieces.
 
     Args:
-        pieces: What is embedded at a time.
-        embed: One piece through the model.
-        loss_of: Over everything.
-        backward: Carries a scalar to the weights.
-        alone: Held around every piece but the last, where processes should not yet exchange gradients.
+        pieces: Parts of the batch.
+        embed: Forward pass of one piece.
+        loss_of: Loss over all pieces.
+        backward: Backward pass from a scalar.
+        alone: Context of every piece but the last, in which processes do not exchange gradients.
     """
     states = []
     with torch.no_grad():
@@ -273,7 +247,7 @@ def backward_in_pieces(
 
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:
-    """Where torch's generators stand: that of the CPU and those of the GPUs."""
+    """The state of torch's generators: of the CPU and of the GPUs."""
     return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
@@ -293,8 +267,8 @@ class Texts:
     Args:
         ids: All tokens, int32.
         starts: Where each report begins, [N + 1].
-        keys: A number a report that those with the same words share, [N]; see `report_key`.
-        cut: Reports that were cut at their end.
+        keys: `report_key` of each report, [N].
+        cut: Number of truncated reports.
     """
 
     ids: NDArray[np.int32]
@@ -312,9 +286,9 @@ class Texts:
 
 
 def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
-    """Cut reports into tokens, at most `longest` each, those that the tokenizer adds included.
+    """Tokenise reports, at most `longest` tokens each, special tokens included.
 
-    Two reports that are equal as far as they are read have the same key: what was cut off cannot tell them apart.
+    Two reports that are equal after truncation have the same key.
     """
     ids: list[NDArray[np.int32]] = []
     keys = np.zeros(len(reports), np.int64)
@@ -324,31 +298,27 @@ def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
         found = user_ids(tokenizer, block, truncation=True, max_length=longest)
         ids += [np.asarray(tokens, np.int32) for tokens in found]
         read = dict(enumerate(block))
-        for place in _cut_off(tokenizer, block, found, longest):
-            read[place] = tokenizer.decode(found[place], skip_special_tokens=True)
-            cut += 1
+        full = [place for place, tokens in enumerate(found) if len(tokens) == longest]
+        whole = user_ids(tokenizer, [block[place] for place in full], truncation=False, verbose=False)
+        for place, tokens in zip(full, whole, strict=True):
+            if len(tokens) > longest:
+                read[place] = tokenizer.decode(found[place], skip_special_tokens=True)
+                cut += 1
         keys[first : first + len(block)] = [report_key(text) for text in read.values()]
     starts = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
     return Texts(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, keys, cut)
 
 
-def _cut_off(tokenizer: Any, texts: list[str], found: list[list[int]], longest: int) -> list[int]:
-    """Numbers of the texts of which `found` is not the whole."""
-    full = [number for number, tokens in enumerate(found) if len(tokens) == longest]
-    whole = user_ids(tokenizer, [texts[number] for number in full], truncation=False, verbose=False)
-    return [number for number, tokens in zip(full, whole, strict=True) if len(tokens) > longest]
-
-
 @dataclass(frozen=True)
 class ContrastiveDataset:
-    """Images with their reports; what `PairEncoder` takes.
+    """Images with their reports in batches, as `PairEncoder` takes them.
 
     Args:
         images: Each image once.
         image_of: Number of each pair's image, [N].
         texts: The reports, [N].
-        pad: Token that fills a batch up.
-        multiple: A batch is as long as a multiple of this holds its longest report; see `ReportDataset`.
+        pad: Padding token.
+        multiple: Batch lengths are rounded up to a multiple of this; see `ReportDataset`.
     """
 
     images: Images
