@@ -147,7 +147,7 @@ def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
     picture = {"caption": "A soft haze on the right.", "sections": None}
     toy_corpus(tmp_path / "c", 12, {0: picture, 3: {"sections": twice, "findings": None}})
     source = read_source(ExtraCorpus(tmp_path / "c", images=False, findings_in_prompt=True))
-    assert source.left_out == {"a picture's caption, of which nothing can be told": 1}
+    assert source.left_out == {"a picture's caption, which has no findings": 1}
     assert source.samples[0].id == "s3" and source.samples[0].listed_findings == "cardiomegaly"
 
 

@@ -1,13 +1,8 @@
-"""What a frozen vision encoder sees in every image, computed once.
-
-Stages 2 and 3 train what stands behind the vision encoder; its features never change, so it need not run at
-every step. The store is keyed by the vision encoder's weights and the images' bytes.
-"""
+"""Features of a frozen vision encoder, computed once per image and cached by the encoder's weights and the images."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +16,13 @@ from cxrlab.core.terminal import track
 from cxrlab.training.images import ArrayStore, Images, fits
 from cxrlab.training.run_folder import weights_key
 
-# Patches that go through the encoder at once: a GPU is filled and a large encoder still fits; a processor likes few.
+# Patches per forward pass of the encoder on a GPU and on a CPU.
 _PATCHES, _PATCHES_CPU = 1 << 16, 1 << 12
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features of images by number, [N, P, D] on disk; bfloat16 is stored as the 16-bit numbers it consists of."""
+    """Features of images by number, [N, P, D] on disk; bfloat16 is stored as uint16."""
 
     store: NDArray[Any]
     dtype: torch.dtype
@@ -38,10 +33,7 @@ class Features:
 
 
 def vision_encoder_features(model: Any, pixels: Tensor) -> Tensor:
-    """The features that a LLaVA's projector is given: [B, 3, H, W] → [B, P, D].
-
-    The layer and the dropping of the class token are those of the model's config.
-    """
+    """The features that a LLaVA's projector takes, [B, 3, H, W] → [B, P, D]: layer and class token as in its config."""
     layers, config = model.model.vision_tower(pixels, output_hidden_states=True).hidden_states, model.config
     chosen = config.vision_feature_layer
     wanted = [layers[one] for one in ([chosen] if isinstance(chosen, int) else chosen)]
@@ -53,14 +45,14 @@ def vision_encoder_features(model: Any, pixels: Tensor) -> Tensor:
 def open_features(
     model: Any, images: Images, folder: Path, *, cache: str, most_gb: float, dtype: torch.dtype, device: torch.device
 ) -> Features | None:
-    """Features of all images, computed where they are not stored yet; None where `cache` says no.
+    """Features of all images, computed where they are not stored yet; None where they are not cached.
 
     Args:
-        model: A LLaVA on `device`; its vision encoder is run without gradient.
+        model: A LLaVA on `device`.
         images: The images.
-        folder: Where stores stand; may be shared between runs.
+        folder: Folder of caches; runs may share it.
         cache: auto (up to `most_gb`), on or off.
-        most_gb: Largest store that auto makes, 10^9 bytes.
+        most_gb: Largest cache that auto makes, in 10^9 bytes.
         dtype: float32 or bfloat16.
         device: Where the vision encoder runs.
     """
@@ -72,38 +64,41 @@ def open_features(
     store = ArrayStore(folder / f"features-{key}", (len(images), *example.shape[1:]), kind)
     if not fits(store, cache, most_gb):
         return None
-    store.fill(lambda start: _blocks(model, images, start, dtype, device))
+    count, batch = len(images), batch_of(model.config.vision_config, device)
+    store.fill(
+        lambda start: (
+            _run(model, images, numbers, dtype, device)
+            for numbers in track(
+                [range(first, min(first + batch, count)) for first in range(start, count, batch)],
+                "reading features of images",
+                count - start,
+                size=len,
+            )
+        )
+    )
     return Features(store.read(), dtype)
 
 
 def batch_of(vision: Any, device: torch.device) -> int:
-    """Images that go through a vision encoder at once, by its config and where it runs."""
+    """Images per forward pass of a vision encoder, by its config and device."""
     most = _PATCHES_CPU if device.type == "cpu" else _PATCHES
     return max(1, most // ((int(vision.image_size) // int(vision.patch_size)) ** 2 + 1))
 
 
 def vision_encoder_key(model: Any) -> str:
-    """A hash of the vision encoder's weights and of which of its features are taken."""
+    """A hash of the vision encoder's weights and of which of its features are used."""
     taken = f"{model.config.vision_feature_layer} {model.config.vision_feature_select_strategy}"
     return f"{taken} {weights_key(model.model.vision_tower)}"
 
 
-def _blocks(
-    model: Any, images: Images, start: int, dtype: torch.dtype, device: torch.device
-) -> Iterator[NDArray[np.generic]]:
-    batch = batch_of(model.config.vision_config, device)
-    batches = [range(first, min(first + batch, len(images))) for first in range(start, len(images), batch)]
-    for numbers in track(batches, "reading features of images", len(images) - start, size=len):
-        block = _run(model, images, numbers, dtype, device)
-        yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
-
-
-def _run(model: Any, images: Images, numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _run(model: Any, images: Images, numbers: range, dtype: torch.dtype, device: torch.device) -> NDArray[np.generic]:
     vision_encoder = model.model.vision_tower
     vision_encoder.eval()
     with torch.no_grad():
         pixels = to_pixels(torch.from_numpy(images[numbers]).to(device), images.processor)
-        return vision_encoder_features(model, pixels.to(next(vision_encoder.parameters()).dtype)).to(dtype).cpu()
+        pixels = pixels.to(next(vision_encoder.parameters()).dtype)
+        found = vision_encoder_features(model, pixels).to(dtype).cpu()
+    return (found.view(torch.uint16) if dtype == torch.bfloat16 else found).numpy()
 
 
 def to_pixels(images: Tensor, processor: Any) -> Tensor:
