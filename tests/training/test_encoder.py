@@ -327,7 +327,7 @@ def test_the_command_says_what_guessing_would_cost(
              "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "8 pairs is 2.079" in shown and "lost their end to max_length" in shown
+    assert "8 pairs is 2.079" in shown and "cut at max_length" in shown
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["seed"] == 9
 
 

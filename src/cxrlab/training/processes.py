@@ -6,6 +6,7 @@ import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,17 +20,16 @@ def _state() -> Any:
     # One process may decode images for hours while the others wait for it.
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=2))
     if state.num_processes > 1:
-        atexit.unregister(_destroy_process_group)
-        atexit.register(_destroy_process_group)
+        _destroy_group_at_exit()
     return state
 
 
-def _destroy_process_group() -> None:
+@cache
+def _destroy_group_at_exit() -> None:
     """A process that ends while its group's threads still communicate may be aborted after its work is done."""
-    import torch.distributed
+    from torch import distributed
 
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    atexit.register(lambda: distributed.destroy_process_group() if distributed.is_initialized() else None)
 
 
 def count() -> int:
