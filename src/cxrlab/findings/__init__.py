@@ -1,1 +1,1 @@
-"""The language of reports: plausible cases from a seed, and findings put into words."""
+"""Report text and findings: `reader` reads text into findings, `narrator` writes text from them, `cases` draws patients."""

@@ -1,4 +1,4 @@
-"""True negatives for one report: normal statements by region and lists of what is absent."""
+"""Chooses the true negatives of a report: normal statements by region and lists of what is absent."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class NegativeStatements:
     """Negatives that are true of a visit, each used once."""
 
     def __init__(self, visit: Visit, words: Realiser) -> None:
-        """Deny what `visit` does not show, in the words of `words`."""
+        """Takes what to deny from `visit` and the words from `words`."""
         self.words = words
         self.present = circumstances(visit.present)
-        # What has resolved is said elsewhere; repeating it as a plain negative would be padding.
-        self.said = {finding.observation for finding in visit.findings if not finding.present}
+        # What has resolved is stated elsewhere and not repeated as a plain negative.
+        self.stated = {finding.observation for finding in visit.findings if not finding.present}
 
     def normal(self, region: str) -> list[Statement]:
         """One normal statement for the region, or none where it would be false or repeat something."""
         kinds = [
             kind
             for kind, row in NORMAL.items()
-            if row.region == region and self.present.isdisjoint(row.requires) and self.said.isdisjoint(row.states)
+            if row.region == region and self.present.isdisjoint(row.requires) and self.stated.isdisjoint(row.states)
         ]
         if not kinds:
             return []
         kind = self.words.pick(kinds)
         states = NORMAL[kind].states
-        self.said.update(states)
+        self.stated.update(states)
         return [Statement.whole(self.words.pick(self.words.lexicon.normal[kind]), *states)]
 
     def denial(self, regions: Sequence[str], most: int) -> list[Statement]:
@@ -42,7 +42,7 @@ class NegativeStatements:
         open_names = {
             name: weight
             for name, weight in PERTINENT.items()
-            if name not in self.said and region_of(name) in regions and deniable(name, self.present)
+            if name not in self.stated and region_of(name) in regions and deniable(name, self.present)
         }
         # Weighted sampling without replacement: the largest of u^(1/w) win.
         keys = {name: self.words.rng.random() ** (1 / weight) for name, weight in open_names.items()}
@@ -59,7 +59,7 @@ class NegativeStatements:
         return [verdict, *sentences] if self.words.chance(0.6) else [*sentences, verdict]
 
     def _list(self, names: Sequence[str]) -> Statement:
-        self.said.update(names)
+        self.stated.update(names)
         words = self.words
         chosen = [words.pick(words.lexicon.observations[name].absent) for name in names]
         frames = [pair for pair in words.lexicon.denials if len(chosen) > 1 or pair[1] != "nor"]

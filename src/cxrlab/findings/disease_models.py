@@ -1,10 +1,10 @@
-"""Clinical contexts: why a radiograph was taken, and which findings are then likely.
+"""The disease model of drawn patients: clinical contexts, and how findings look, change and exclude each other.
 
-One row is one clinical context. `weight` is its share among abnormal studies and `normal` among
-normal ones (both are scaled to sum to 1), `ap` the share of portable AP radiographs, `ages` the range in
-years at a first visit (later ones may be `LATER` years older), `days` the range of the interval to
-the next radiograph, and `chances` the probability that an observation is there at a first abnormal visit.
-`acute` marks contexts a patient can recover from entirely, so that a normal radiograph may follow.
+A row of `CONTEXTS` is one reason for a radiograph. `weight` is its share among abnormal studies and `normal` among
+normal ones (both are scaled to sum to 1), `ap` the share of portable AP radiographs, `ages` the range in years at a
+first visit (later ones may be `LATER` years older), `days` the range of the interval to the next radiograph, and
+`chances` the probability that an observation is there at a first abnormal visit. `acute` marks contexts a patient can
+recover from entirely, so that a normal radiograph may follow.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Shape:
         places: Location → weight; empty where the name implies the place.
         size_mm: Smallest and largest diameter, for measured observations.
         tips: Tip position → weight, for devices that end somewhere.
-        again: Chance of one more of the same kind elsewhere, asked twice at most.
+        again: Chance of one more of the same kind elsewhere, drawn twice at most.
         only: A side that it always takes when not bilateral.
     """
 

@@ -1,4 +1,4 @@
-"""One edit to one report: harmful ones that a metric must notice, harmless ones that it must not.
+"""Edits of one report that test metrics: a harmful edit must lower the score, a harmless one must not.
 
 Every edit starts from a narrated report whose findings and their characters are known, so that it
 changes exactly one thing. A harmful edit is always clinically significant and about a finding that
@@ -160,8 +160,8 @@ def invention(narrated: NarratedVisit) -> Edited | None:
         # Whether a report that denies these observations also rules out the finding.
         names = set(narrated.denied)
         there = circumstances([new])
-        said = [row for row in NORMAL.values() if names.issuperset(row.states)]
-        if not (any(there & set(row.requires) for row in said) or any(not deniable(name, there) for name in names)):
+        normal = [row for row in NORMAL.values() if names.issuperset(row.states)]
+        if not (any(there & set(row.requires) for row in normal) or any(not deniable(name, there) for name in names)):
             return Edited(narrated.text, f"{narrated.text} {capital(_sentence(new, narrated))}.")
     return None
 

@@ -94,7 +94,7 @@ def _united(one: Finding, other: Finding) -> Finding:
 
 
 def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Left and right of the same thing as one bilateral finding where the other report says it so.
+    """Left and right of the same thing as one bilateral finding where the other report states it so.
 
     Args:
         findings: Merged findings of one report.

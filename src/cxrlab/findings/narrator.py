@@ -1,4 +1,4 @@
-"""Findings into a report: the truth of a visit in words that vary with the name of the study.
+"""Writes a report from the findings of a visit, in words that vary with the name of the study.
 
 Everything present is stated once in the findings section with side, degree, place, size, tip and
 change; what is possible is hedged, what has resolved is reported as resolved, and a varied choice of true
@@ -204,7 +204,7 @@ def weight(finding: Finding) -> float:
 
 
 def always(finding: Finding) -> bool:
-    """Whether no impression may leave this out."""
+    """Whether every impression must state this."""
     least = ALWAYS.get(finding.observation)
     if least is None:
         return finding.tip in MISPLACED

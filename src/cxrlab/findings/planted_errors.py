@@ -1,4 +1,4 @@
-"""A report with known mistakes: the truth of how many errors a candidate holds, and of which kind.
+"""Writes a candidate report with known errors: how many, of which kind, and where they are stated.
 
 The reference reports a visit in one lexicon; the candidate reports the same visit, with a planned number
 of mistakes in it, in the other. Since the candidate is written from the mistaken visit, everything
@@ -225,7 +225,9 @@ class PlantedError:
             return "left out" if self.candidate is None else "not in the reference"
         keys = ("side", "location", "tip", "severity", "size_mm", "change")
         pairs = [(getattr(self.candidate, key), getattr(self.reference, key)) for key in keys]
-        return ", ".join(f"{said or 'nothing'} instead of {true or 'nothing'}" for said, true in pairs if said != true)
+        return ", ".join(
+            f"{stated or 'nothing'} instead of {true or 'nothing'}" for stated, true in pairs if stated != true
+        )
 
 
 # ── when a mistake matters ────────────────────────────────────────────────────────────────────────
@@ -253,8 +255,8 @@ def _of_degree(reference: Finding | None, candidate: Finding | None, urgency: Ur
 
 
 def _of_course(reference: Finding | None, candidate: Finding | None, urgency: Urgency) -> bool:
-    said = {DIRECTIONS[finding.change if finding else None] for finding in (reference, candidate)}
-    return urgency.matters and not said <= {"nothing", "steady"}
+    stated = {DIRECTIONS[finding.change if finding else None] for finding in (reference, candidate)}
+    return urgency.matters and not stated <= {"nothing", "steady"}
 
 
 # When a mistake of each kind is significant: the rule and the same in words. `urgency` is the class of the
@@ -285,7 +287,7 @@ RULES: Mapping[ErrorKind, tuple[Rule, str]] = {
 
 
 def significant(mistake: PlantedError, age: float | None = None, indication: str | None = None) -> bool:
-    """Whether the mistake is likely to change what is done for a patient of this age, filmed for this reason."""
+    """Whether the mistake is likely to change what is done for a patient of this age, imaged for this reason."""
     rule, _ = RULES[mistake.kind]
     return rule(mistake.reference, mistake.candidate, urgency_of(mistake.finding, age, indication))
 
@@ -304,7 +306,7 @@ def slips(finding: Finding) -> Iterator[PlantedError]:
     A side is only swapped: both sides for one could also be read as a finding too many.
     """
     if not finding.present:
-        # All that is said of a resolved finding is its change.
+        # Of a resolved finding only the change is stated.
         yield PlantedError(ErrorKind.OMITTED_COMPARISON, finding, None)
         return
     yield PlantedError(ErrorKind.OMITTED_FINDING, finding, None)

@@ -1,4 +1,4 @@
-"""The findings of one radiograph, drawn from those of the radiograph before.
+"""Draws the findings of one radiograph from those of the radiograph before.
 
 What was there moves on by its course, on the same side and at the same place; new findings join it
 by the chances of the clinical context, unless they contradict what is already there.

@@ -1,4 +1,4 @@
-"""Closed questions about a radiograph, and what they are asked about.
+"""Closed questions about a radiograph, and the answers that are known of a study.
 
 A question has one wording per observation, so that training and measurement ask the same words.
 """
@@ -11,7 +11,7 @@ from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import CHEXPERT_14, DRAWN, Certainty
 
 YES, NO = "Yes.", "No."
-_NOT_ASKED = "No Finding"  # a statement about all others, not a thing on the film
+_NO_FINDING = "No Finding"  # a statement about all other labels
 
 
 def question_about(name: str) -> str:
@@ -29,5 +29,5 @@ def known_answers(study: Study) -> Mapping[str, bool]:
         there = {finding.observation for finding in present if finding.certainty is Certainty.CERTAIN}
         open_ = {finding.observation for finding in present} - there
         return {name: name in there for name in sorted({*DRAWN, *there} - open_)}
-    labels = ((name, study.labels.get(name)) for name in CHEXPERT_14 if name != _NOT_ASKED)
+    labels = ((name, study.labels.get(name)) for name in CHEXPERT_14 if name != _NO_FINDING)
     return {name: value == 1 for name, value in labels if value in (0, 1)}

@@ -167,7 +167,7 @@ def _drop_headings_and_repeats(
 
 
 def _normal_without_statement(phrases: Sequence[Phrase]) -> list[tuple[int, int]]:
-    """The token range of a sentence that says "no change" of the whole, or denies what the vocabulary lacks."""
+    """The token range of a sentence that states "no change" of the whole, or denies what the vocabulary lacks."""
     kinds = {phrase.kind for phrase in phrases}
     of_a_part = any(phrase.kind is Kind.PREDICATE and not phrase.rule.out_of_vocabulary for phrase in phrases)
     if phrases[0].kind is Kind.PRONOUN or Kind.NOT_ASSESSABLE in kinds or of_a_part:

@@ -1,4 +1,4 @@
-"""One finding at a time into words: noun phrases, clauses, changes and hedges."""
+"""Puts one finding at a time into words: noun phrases, clauses, changes and hedges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Realiser:
     """Chooses words from a lexicon and avoids those it has already used in this report."""
 
     def __init__(self, lexicon: Lexicon, rng: np.random.Generator) -> None:
-        """Speak by `lexicon`; every choice comes from `rng`."""
+        """Takes words from `lexicon` and every choice from `rng`."""
         self.lexicon = lexicon
         self.rng = rng
         self._used: set[object] = set()
@@ -199,7 +199,7 @@ class Statement:
 
     @classmethod
     def whole(cls, text: str, *keys: int | str) -> Statement:
-        """A statement all of whose words say each of `keys`."""
+        """A statement with one mark per key, each over all of the words."""
         return cls(text, tuple((0, len(text), key) for key in keys))
 
 

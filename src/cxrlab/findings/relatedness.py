@@ -45,8 +45,8 @@ RELATED: tuple[Related, ...] = (
     Related("lung opacity", "edema", 0.4, "edema is a spread opacity"),
     Related("lung opacity", "scarring", 0.4, "a scar is a streak of opacity"),
     Related("lung opacity", "interstitial pattern", 0.4, "both are added density in the lung"),
-    Related("lung opacity", "mass", 0.4, "a mass is an opacity, but asks for something else"),
-    Related("lung opacity", "nodule", 0.4, "a nodule is a small opacity, but asks for something else"),
+    Related("lung opacity", "mass", 0.4, "a mass is an opacity, but calls for something else"),
+    Related("lung opacity", "nodule", 0.4, "a nodule is a small opacity, but calls for something else"),
     Related("consolidation", "mass", 0.3, "a rounded consolidation may look like a mass"),
     # fluid
     Related("vascular congestion", "edema", 0.7, "two degrees of the same"),

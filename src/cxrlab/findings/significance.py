@@ -1,4 +1,4 @@
-"""Clinical significance: one class of urgency for every observation, with its reason.
+"""Clinical significance: the urgency of every observation, with its reason.
 
 The class is that of a new radiograph read without further knowledge. Age moves a few of them, and so do
 the degree of a finding and the place where a device ends; each such rule is a row as well. The
@@ -17,7 +17,7 @@ from functools import cache
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, observation
 
-# Words that ask after an infection, and after fluid: they make such findings matter more, and a sign and its cause one.
+# Words of an indication that suspects infection, or fluid: such findings then matter more, and a sign and its cause are one.
 INFECTION = (
     "fever", "febrile", "cough", "infection", "infectious", "pneumonia", "sepsis", "septic", "sputum", "chills",
     "aspiration", "leukocytosis",
@@ -26,11 +26,11 @@ FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis"
 
 
 class Urgency(StrEnum):
-    """What a finding asks for, from most to least."""
+    """What a finding calls for, from most to least."""
 
     URGENT = "urgent"  # someone is called now
     ACTIONABLE = "actionable"  # treatment, a further test or a follow-up depends on it
-    NOT_ACTIONABLE = "not actionable"  # worth telling, changes nothing by itself
+    NOT_ACTIONABLE = "not actionable"  # worth reporting, changes nothing by itself
     BENIGN = "benign"  # expected or without consequence
 
     @property
@@ -44,7 +44,7 @@ class Urgency(StrEnum):
         return self.rank >= Urgency.ACTIONABLE.rank
 
 
-_URGENT, _ACTION, _TOLD, _BENIGN = Urgency
+_URGENT, _ACTION, _NOTED, _BENIGN = Urgency
 Row = tuple[Urgency, str]
 
 CLASSES: Mapping[str, Row] = {
@@ -52,27 +52,27 @@ CLASSES: Mapping[str, Row] = {
     "lung opacity": (_ACTION, "may be infection, bleeding or tumour until explained"),
     "consolidation": (_ACTION, "infection or aspiration is treated"),
     "pneumonia": (_ACTION, "is treated"),
-    "atelectasis": (_TOLD, "common and mostly clears with breathing"),
+    "atelectasis": (_NOTED, "common and mostly clears with breathing"),
     "edema": (_ACTION, "fluid and heart are treated"),
     "vascular congestion": (_ACTION, "precedes edema; fluid is reviewed"),
     "nodule": (_ACTION, "may be an early cancer; calls for CT or follow-up"),
     "mass": (_ACTION, "is a cancer until shown otherwise"),
     "cavity": (_ACTION, "tuberculosis, abscess or tumour"),
     "granuloma": (_BENIGN, "healed and calcified"),
-    "emphysema": (_TOLD, "long-standing and usually known"),
-    "hyperinflation": (_TOLD, "a sign of chronic airway disease"),
-    "bulla": (_TOLD, "long-standing; matters when it bursts"),
+    "emphysema": (_NOTED, "long-standing and usually known"),
+    "hyperinflation": (_NOTED, "a sign of chronic airway disease"),
+    "bulla": (_NOTED, "long-standing; matters when it bursts"),
     "interstitial pattern": (_ACTION, "fibrosis or early edema; calls for CT"),
-    "bronchiectasis": (_TOLD, "long-standing airway damage"),
-    "bronchial wall thickening": (_TOLD, "unspecific irritation of the airways"),
+    "bronchiectasis": (_NOTED, "long-standing airway damage"),
+    "bronchial wall thickening": (_NOTED, "unspecific irritation of the airways"),
     "scarring": (_BENIGN, "what a healed disease leaves"),
-    "low lung volumes": (_TOLD, "limits the film rather than naming a disease"),
+    "low lung volumes": (_NOTED, "limits the image rather than naming a disease"),
     # pleura
     "pleural effusion": (_ACTION, "its cause is sought, a large one is drained"),
     "pneumothorax": (_URGENT, "may collapse the lung within minutes"),
-    "pleural thickening": (_TOLD, "mostly an old scar"),
-    "pleural plaque": (_TOLD, "a trace of asbestos without treatment"),
-    "other pleural abnormality": (_TOLD, "named too loosely to act on"),
+    "pleural thickening": (_NOTED, "mostly an old scar"),
+    "pleural plaque": (_NOTED, "a trace of asbestos without treatment"),
+    "other pleural abnormality": (_NOTED, "named too loosely to act on"),
     # heart and mediastinum
     "cardiomegaly": (_ACTION, "calls for a look at the heart"),
     "heart failure": (_ACTION, "is treated"),
@@ -82,15 +82,15 @@ CLASSES: Mapping[str, Row] = {
     "lymphadenopathy": (_ACTION, "tumour or infection is sought"),
     "mediastinal mass": (_ACTION, "is worked up by CT"),
     "pulmonary artery enlargement": (_ACTION, "high pressure in the lung is sought"),
-    "aortic aneurysm": (_URGENT, "may rupture; the surgeon is asked"),
+    "aortic aneurysm": (_URGENT, "may rupture; a surgeon is consulted"),
     "tortuous aorta": (_BENIGN, "comes with age and pressure"),
-    "aortic calcification": (_TOLD, "marks disease of the vessels, known by other means"),
-    "hiatal hernia": (_TOLD, "often without complaints"),
+    "aortic calcification": (_NOTED, "marks disease of the vessels, known by other means"),
+    "hiatal hernia": (_NOTED, "often without complaints"),
     "mediastinal shift": (_URGENT, "something pushes or pulls: tension or collapse"),
     "tracheal deviation": (_ACTION, "goitre, mass or collapse is sought"),
     "pneumomediastinum": (_URGENT, "a torn airway or oesophagus is sought at once"),
     # diaphragm and abdomen
-    "elevated hemidiaphragm": (_TOLD, "mostly long-standing; a palsy is not urgent"),
+    "elevated hemidiaphragm": (_NOTED, "mostly long-standing; a palsy is not urgent"),
     "pneumoperitoneum": (_URGENT, "a perforated bowel until shown otherwise"),
     "bowel distension": (_ACTION, "obstruction is sought"),
     # bones and soft tissue
@@ -103,27 +103,27 @@ CLASSES: Mapping[str, Row] = {
     "kyphosis": (_BENIGN, "a lasting shape of the spine"),
     "scoliosis": (_BENIGN, "a lasting shape of the spine"),
     "degenerative change": (_BENIGN, "wear that comes with age"),
-    "osteopenia": (_TOLD, "a film shows it poorly; density is measured otherwise"),
+    "osteopenia": (_NOTED, "a radiograph shows it poorly; density is measured otherwise"),
     "bone lesion": (_ACTION, "may be a metastasis"),
     "subcutaneous emphysema": (_ACTION, "air leaks from somewhere; the source is sought"),
     "foreign body": (_ACTION, "may have to be taken out"),
-    "postsurgical change": (_BENIGN, "tells of an operation that is known"),
+    "postsurgical change": (_BENIGN, "trace of a known operation"),
     # devices: in its place each is expected; a tip in the wrong place is another matter (see below)
-    "endotracheal tube": (_TOLD, "known to the ward; its position is what counts"),
-    "tracheostomy tube": (_TOLD, "known to the ward"),
-    "enteric tube": (_TOLD, "known to the ward; its position is what counts"),
-    "central venous catheter": (_TOLD, "known to the ward; its position is what counts"),
-    "port": (_TOLD, "known to the patient"),
-    "swan-ganz catheter": (_TOLD, "known to the ward; its position is what counts"),
-    "intra-aortic balloon pump": (_TOLD, "known to the ward; its position is what counts"),
-    "chest tube": (_TOLD, "known to the ward"),
-    "pacemaker": (_TOLD, "known to the patient; matters before an MRI"),
-    "sternal wires": (_BENIGN, "tell of an operation that is known"),
-    "surgical clips": (_BENIGN, "tell of an operation that is known"),
-    "prosthetic valve": (_TOLD, "known to the patient"),
-    "spinal hardware": (_BENIGN, "tells of an operation that is known"),
+    "endotracheal tube": (_NOTED, "known to the ward; its position is what counts"),
+    "tracheostomy tube": (_NOTED, "known to the ward"),
+    "enteric tube": (_NOTED, "known to the ward; its position is what counts"),
+    "central venous catheter": (_NOTED, "known to the ward; its position is what counts"),
+    "port": (_NOTED, "known to the patient"),
+    "swan-ganz catheter": (_NOTED, "known to the ward; its position is what counts"),
+    "intra-aortic balloon pump": (_NOTED, "known to the ward; its position is what counts"),
+    "chest tube": (_NOTED, "known to the ward"),
+    "pacemaker": (_NOTED, "known to the patient; matters before an MRI"),
+    "sternal wires": (_BENIGN, "trace of a known operation"),
+    "surgical clips": (_BENIGN, "trace of a known operation"),
+    "prosthetic valve": (_NOTED, "known to the patient"),
+    "spinal hardware": (_BENIGN, "trace of a known operation"),
     "monitoring leads": (_BENIGN, "lie on the skin"),
-    "other device": (_TOLD, "known to the ward or the patient"),
+    "other device": (_NOTED, "known to the ward or the patient"),
 }
 
 
@@ -150,14 +150,14 @@ AGE_RULES: tuple[AgeRule, ...] = (
     AgeRule("aortic calcification", 65, math.inf, _BENIGN, "expected at this age"),
     AgeRule("aortic calcification", 0, 40, _ACTION, "early vessel disease has a cause"),
     AgeRule("tortuous aorta", 0, 40, _ACTION, "not explained by age: coarctation or weak connective tissue"),
-    AgeRule("degenerative change", 0, 40, _TOLD, "early wear has a cause"),
+    AgeRule("degenerative change", 0, 40, _NOTED, "early wear has a cause"),
     AgeRule("osteopenia", 75, math.inf, _BENIGN, "expected at this age"),
     AgeRule("osteopenia", 0, 50, _ACTION, "early loss of bone has a cause that can be treated"),
     AgeRule("emphysema", 0, 40, _ACTION, "early emphysema may be inherited"),
     AgeRule("hyperinflation", 0, 18, _ACTION, "asthma or an inhaled object in a child"),
     AgeRule("scoliosis", 0, 18, _ACTION, "a growing spine can be braced"),
     AgeRule("kyphosis", 0, 18, _ACTION, "a growing spine can be braced"),
-    AgeRule("nodule", 0, 35, _TOLD, "cancer is rare at this age; rules for follow-up begin at 35"),
+    AgeRule("nodule", 0, 35, _NOTED, "cancer is rare at this age; rules for follow-up begin at 35"),
     AgeRule("enlarged cardiomediastinum", 0, 3, _BENIGN, "the thymus is wide at this age"),
     AgeRule("bronchiectasis", 0, 40, _ACTION, "cystic fibrosis or an immune defect is sought"),
 )
@@ -177,11 +177,11 @@ MISPLACED: Mapping[tuple[str, str], Row] = {
 DEGREE_RULES: Mapping[tuple[str, Severity], Row] = {
     ("edema", Severity.SEVERE): (_URGENT, "breathing fails"),
     ("pleural effusion", Severity.SEVERE): (_URGENT, "is drained"),
-    ("pleural effusion", Severity.TRACE): (_TOLD, "too little to sample or to treat"),
-    ("cardiomegaly", Severity.TRACE): (_TOLD, "within the error of the measurement"),
+    ("pleural effusion", Severity.TRACE): (_NOTED, "too little to sample or to treat"),
+    ("cardiomegaly", Severity.TRACE): (_NOTED, "within the error of the measurement"),
     ("atelectasis", Severity.SEVERE): (_ACTION, "a collapsed lobe has a cause that is sought"),
     ("pleural thickening", Severity.SEVERE): (_ACTION, "mesothelioma or empyema is sought"),
-    ("lung opacity", Severity.TRACE): (_TOLD, "may be nothing"),
+    ("lung opacity", Severity.TRACE): (_NOTED, "may be nothing"),
 }
 
 
@@ -190,7 +190,7 @@ class Question:
     """Something in the reason for the radiograph that makes findings matter one class more, or one class less.
 
     Args:
-        words: Any of which, in the indication, says it: whole words, also in the plural; `*` stands for any ending.
+        words: Any of them in the indication: whole words, also in the plural; `*` stands for any ending.
         observations: What then matters more, or less.
         reason: Why.
     """
@@ -208,7 +208,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         ("placement", "line", "tube", "catheter", "intubat*", "picc", "central venous"),
         (*_LINES, "pneumothorax"),
-        "the film was taken to see where it lies and what it did",
+        "the image was taken to see where it lies and what it did",
     ),
     Question(
         ("trauma", "fall", "fell", "mvc", "mva", "accident", "injury", "assault"),
@@ -282,7 +282,7 @@ def urgency(name: str, age: float | None = None) -> Urgency:
 
 
 def urgency_of(finding: Finding, age: float | None = None, indication: str | None = None) -> Urgency:
-    """The class of one finding: its observation's, moved by a misplaced tip, by its degree or by what was asked.
+    """The class of one finding: its observation's, moved by a misplaced tip, by its degree or by the indication.
 
     Args:
         finding: The finding.

@@ -1,1 +1,1 @@
-"""Several rooms in one experiment; the first is the tour, the whole chain on phantoms."""
+"""Whole experiments: one engine that runs a study of variants and seeds, a recipe per experiment, and the tour."""

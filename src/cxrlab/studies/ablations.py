@@ -207,7 +207,7 @@ class Ablations(StudyRecipe):
         return {TABLE: ablation_table(config, trials), SUMMARY: {"about": about}}
 
     def page_runs(self) -> list[Path]:
-        """The full recipe's reports and the first comparison; a dozen models of one name would tell nothing apart."""
+        """The full recipe's reports and the first comparison; the other models have the same name."""
         return [self.out / self.trials[0].parts["reports"], self.out / f"seed{self.config.seeds[0]}" / COMPARISON]
 
 

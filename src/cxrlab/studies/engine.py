@@ -1,8 +1,8 @@
 """The engine of studies: plan every run once, make runs side by side, resume, sum up over seeds, write the page.
 
 A study is made of variants and seeds. Each variant with one seed (a trial) needs some parts: runs with checked settings,
-made once however many trials share them. A recipe (`StudyRecipe`) says which parts a variant needs and which tables come
-of them; everything else is here. The folder of a study:
+made once however many trials share them. A recipe (`StudyRecipe`) defines which parts a variant needs and which tables
+are made of them; everything else is here. The folder of a study:
 
     corpora/NAME               corpora that the study makes
     seedS/…                    parts, named after the first variant that needs them
@@ -155,7 +155,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StudyRecipe(ABC):
-    """A planned study. Subclasses say which parts a variant needs (`trial`) and which tables come of them (`results`).
+    """A planned study. Subclasses define the parts of a variant (`trial`) and the tables made of them (`results`).
 
     Making an instance plans the whole study and runs nothing; one `ConfigError` lists every problem of its settings.
 
@@ -222,7 +222,7 @@ class StudyRecipe(ABC):
         make_corpora(self.corpus_rows(), self.corpora)
 
     def measured(self, trial: Trial) -> Mapping[str, Any]:
-        """What a line of trials.jsonl says beside the folders of a trial."""
+        """What a line of trials.jsonl holds beside the folders of a trial."""
         return {}
 
     def page_runs(self) -> list[Path]:

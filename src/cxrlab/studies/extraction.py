@@ -228,8 +228,12 @@ class ExtractionStudy(StudyRecipe):
             "seed": seed,
             "measure": {"metrics": list(self.config.metrics), "seed": seed},
         }
-        about, shown = ({key: value for key, value in one.items() if key in _OF_VICTIM} for one in (given, own))
-        victim = self.add("victims", f"seed{seed}/victims/{name}", about, shown, seed=seed, place=place).folder
+        given_victim, own_victim = (
+            {key: value for key, value in one.items() if key in _OF_VICTIM} for one in (given, own)
+        )
+        victim = self.add(
+            "victims", f"seed{seed}/victims/{name}", given_victim, own_victim, seed=seed, place=place
+        ).folder
         own["victim_run"] = str(self.out / victim)
         extract = self.add("extract", f"seed{seed}/extract/{name}", given, own, seed=seed, place=place).folder
         return {"extract": extract, "victim": victim}
@@ -444,7 +448,7 @@ def _variant_row(config: ExtractionStudyConfig, variant: ExtractionVariant, tria
     # The attack in the names of the study, not in folders of a machine.
     given = merged(config.extract, variant.extract)
     named = {key: given[key] for key in ("victim", "surrogate", "pool") if key in given}
-    asked = {**found[0].get("options", {}), "method": found[0]["method"], "budget": found[0]["budget"], **named}
+    settings = {**found[0].get("options", {}), "method": found[0]["method"], "budget": found[0]["budget"], **named}
 
     def over(*keys: str) -> dict[str, Any]:
         return over_seeds(number_at(one, *keys) for one in found)
@@ -460,7 +464,7 @@ def _variant_row(config: ExtractionStudyConfig, variant: ExtractionVariant, tria
     return {
         "changes": variant.changes,
         "published": dict(variant.published),
-        "asked": asked,
+        "asked": settings,
         "folders": [trial["extract"] for trial in trials],
         "metrics": {
             metric: {side: {**over(side, metric, "value"), "by_seed": by_seed(side, metric)} for side in SIDES}

@@ -45,7 +45,7 @@ def run_study(
 ) -> Path | list[dict[str, str]]:
     """Run a whole experiment and end with a page.
 
-    A stopped study is continued part by part; a finished one with the same settings is shown again.
+    A stopped study is continued part by part; a finished one with the same settings is kept.
 
     Args:
         study: YAML file, or the name of one in configs/studies (ablations_phantom).
