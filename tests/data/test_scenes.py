@@ -16,20 +16,14 @@ from cxrlab.core.randomness import generator
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenes import (
-    BRIGHTNESS_WORDS,
     BRIGHTNESSES,
-    COLOUR_WORDS,
     COLOURS,
-    GROUND_WORDS,
     GROUNDS,
-    HEIGHT_WORDS,
     HEIGHTS,
-    SHAPE_WORDS,
     SHAPES,
-    SIDE_WORDS,
     SIDES,
-    SIZE_WORDS,
     SIZES,
+    WORDS,
     Scene,
     Words,
     coverage,
@@ -41,12 +35,12 @@ from cxrlab.data.scenes import (
 MANY = range(120)
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 FIELDS: dict[str, Words] = {
-    "shape": SHAPE_WORDS,
-    "colour": COLOUR_WORDS,
-    "brightness": BRIGHTNESS_WORDS,
-    "size": SIZE_WORDS,
-    "side": SIDE_WORDS,
-    "height": HEIGHT_WORDS,
+    "shape": WORDS.shapes,
+    "colour": WORDS.colours,
+    "brightness": WORDS.brightnesses,
+    "size": WORDS.sizes,
+    "side": WORDS.sides,
+    "height": WORDS.heights,
 }
 
 
@@ -73,7 +67,7 @@ def test_a_caption_tells_the_whole_truth_and_nothing_else(scenes: list[Scene]) -
             truth = {getattr(one, field) for one in scene.objects}
             # Words for the ground are taken out first: "under a sky", "coloured scraps" are not objects.
             text = scene.caption
-            for phrase in GROUND_WORDS[scene.ground]:
+            for phrase in WORDS.grounds[scene.ground]:
                 text = text.replace(phrase, "").replace(phrase.capitalize(), "")
             assert said(text, words) == truth, (scene.caption, field)
 

@@ -11,7 +11,7 @@ from cxrlab.core.folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import COLOUR_WORDS, HEIGHT_WORDS, draw_scene
+from cxrlab.data.scenes import WORDS, draw_scene
 from cxrlab.findings.excerpts import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
@@ -81,8 +81,8 @@ def test_the_outsider_describes_what_it_was_taught_to_see() -> None:
     answers = model.generate([image.astype(np.float32) / 255 for image, _ in single])
     told = [(answer.text.lower(), one) for answer, (_, one) in zip(answers, single, strict=True)]
     hits = [
-        any(word in text for word in COLOUR_WORDS[one.colour])
-        and any(word in text for word in HEIGHT_WORDS[one.height])
+        any(word in text for word in WORDS.colours[one.colour])
+        and any(word in text for word in WORDS.heights[one.height])
         for text, one in told
     ]
     assert len(hits) > 15 and sum(hits) / len(hits) > 0.6

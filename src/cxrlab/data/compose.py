@@ -198,15 +198,10 @@ class Tally:
 
 
 class Node(ABC):
-    """A part of the tree; a single child has the empty name."""
+    """A part of the tree: its description, and its children by name; a single child has the empty name."""
 
-    @property
-    @abstractmethod
-    def words(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def children(self) -> Mapping[str, Node]: ...
+    def __init__(self, words: str, children: Mapping[str, Node]) -> None:
+        self.words, self.children = words, children
 
     @abstractmethod
     def _given(self, tally: Tally) -> Iterator[Study]: ...
@@ -220,88 +215,52 @@ class Node(ABC):
             yield study
 
 
-@dataclass(frozen=True, eq=False)
 class Source(Node):
-    """A corpus folder, whole."""
+    """A whole corpus."""
 
-    corpus: Corpus
-
-    @property
-    def words(self) -> str:
-        return f"corpus {self.corpus.path}"
-
-    @property
-    def children(self) -> Mapping[str, Node]:
-        return {}
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__(f"corpus {corpus.path}", {})
+        self.corpus = corpus
 
     def _given(self, tally: Tally) -> Iterator[Study]:
         return self.corpus.studies()
 
 
-@dataclass(frozen=True, eq=False)
 class Filter(Node):
-    """Studies as `change` leaves them; those for which it gives None are left out."""
+    """Studies as `change` returns them; None leaves a study out."""
 
-    below: Node
-    what: str
-    change: Callable[[Study], Study | None]
-
-    @property
-    def words(self) -> str:
-        return self.what
-
-    @property
-    def children(self) -> Mapping[str, Node]:
-        return {"": self.below}
+    def __init__(self, child: Node, words: str, change: Callable[[Study], Study | None]) -> None:
+        super().__init__(words, {"": child})
+        self.child, self.change = child, change
 
     def _given(self, tally: Tally) -> Iterator[Study]:
-        return (left for study in self.below.studies(tally) if (left := self.change(study)) is not None)
+        return (left for study in self.child.studies(tally) if (left := self.change(study)) is not None)
 
 
-@dataclass(frozen=True, eq=False)
 class Subset(Node):
-    """At most `n` studies, drawn by their ids and the seed; their order stays.
+    """At most `n` studies, drawn by their ids and the seed, in their order; a larger subset holds the smaller one."""
 
-    Whether a study is drawn before another depends on the two ids alone, so a larger subset holds the smaller one.
-    """
-
-    below: Node
-    n: int
-    seed: int
-
-    @property
-    def words(self) -> str:
-        return f"subset of {self.n:,} (seed {self.seed})"
-
-    @property
-    def children(self) -> Mapping[str, Node]:
-        return {"": self.below}
+    def __init__(self, child: Node, n: int, seed: int) -> None:
+        super().__init__(f"subset of {n:,} (seed {seed})", {"": child})
+        self.child, self.n, self.seed = child, n, seed
 
     @cached_property
     def _drawn(self) -> frozenset[str]:
-        ranked = ((stream_key(self.seed, "subset", study.id), study.id) for study in self.below.studies())
+        ranked = ((stream_key(self.seed, "subset", study.id), study.id) for study in self.child.studies())
         return frozenset(name for _, name in heapq.nsmallest(self.n, ranked))
 
     def _given(self, tally: Tally) -> Iterator[Study]:
-        return (study for study in self.below.studies(tally) if study.id in self._drawn)
+        return (study for study in self.child.studies(tally) if study.id in self._drawn)
 
 
-@dataclass(frozen=True, eq=False)
 class Merge(Node):
     """All members in order; ids, patients and paths get the name of their member as a prefix."""
 
-    below: Mapping[str, Node]
-
-    @property
-    def words(self) -> str:
-        return "merge"
-
-    @property
-    def children(self) -> Mapping[str, Node]:
-        return self.below
+    def __init__(self, members: Mapping[str, Node]) -> None:
+        super().__init__("merge", members)
 
     def _given(self, tally: Tally) -> Iterator[Study]:
-        for name, node in self.below.items():
+        for name, node in self.children.items():
             for study in node.studies(tally):
                 yield renamed(study, name)
 

@@ -1,4 +1,4 @@
-"""Settings of the data room: every field is also a flag of the command line and a key of a YAML file."""
+"""Settings of the data commands: every field is a flag of the command line and a key of a YAML file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from cxrlab.core.config import parse_group, raise_problems
@@ -15,16 +16,23 @@ from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
-# A hundred times the largest public corpus of chest radiographs; more is a slip of the finger.
+# A hundred times the largest public corpus of chest radiographs; a larger number is a typing error.
 MAX_STUDIES = 10_000_000
 IMPORT_SPLITS = ("official", "patient", "train")
 
 
-def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Refuse anything but a whole number of [low, high]; True is not a number here."""
-    limit = f"at least {low}" if high is None else f"from {low} to {high:,}"
-    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
-        raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
+def _whole(config: object, high: Mapping[str, int] = MappingProxyType({}), **low: int) -> None:
+    """Refuse fields of a config that are not whole numbers of at least `low` and, where given, at most `high`."""
+    for name, least in low.items():
+        value, most = getattr(config, name), high.get(name)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or value < least
+            or (most is not None and value > most)
+        ):
+            limit = f"at least {least}" if most is None else f"from {least} to {most:,}"
+            raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
 
 
 def _share(name: str, value: object) -> None:
@@ -69,15 +77,11 @@ class PhantomConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1, MAX_STUDIES)
-        _whole("mistakes", self.mistakes, 0, 8)
-        _whole("size", self.size, 32, 2048)
-        _whole("seed", self.seed, 0)
+        _whole(self, {"n": MAX_STUDIES, "mistakes": 8, "size": 2048}, n=1, mistakes=0, size=32, seed=0, workers=0)
         _one_of("preset", self.preset, PRESETS)
         _share("faint", self.faint)
         _share("normal", self.normal)
         _one_of("lexicon", self.lexicon, LEXICONS)
-        _whole("workers", self.workers, 0)
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,7 @@ class ScenesConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1, MAX_STUDIES)
-        _whole("size", self.size, 32, 2048)
-        _whole("seed", self.seed, 0)
-        _whole("workers", self.workers, 0)
+        _whole(self, {"n": MAX_STUDIES, "size": 2048}, n=1, size=32, seed=0, workers=0)
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,7 @@ class ImportConfig:
 
     def __post_init__(self) -> None:
         _one_of("split", self.split, IMPORT_SPLITS)
-        _whole("seed", self.seed, 0)
-        _whole("workers", self.workers, 0)
+        _whole(self, seed=0, workers=0)
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,8 @@ class StructureConfig:
         if self.split is not None:
             _one_of("split", self.split, ("train", "val"))
         if self.limit is not None:
-            _whole("limit", self.limit, 1)
-        for name, value, low in (("batch", self.batch, 1), ("retries", self.retries, 0), ("seed", self.seed, 0)):
-            _whole(name, value, low)
-        _whole("max_tokens", self.max_tokens, 1)
-        _whole("workers", self.workers, 0)
+            _whole(self, limit=1)
+        _whole(self, batch=1, retries=0, seed=0, max_tokens=1, workers=0)
 
 
 @dataclass(frozen=True)
@@ -190,9 +187,7 @@ class CheckConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("images", self.images, 1, 200)
-        _whole("seed", self.seed, 0)
-        _whole("workers", self.workers, 0)
+        _whole(self, {"images": 200}, images=1, seed=0, workers=0)
 
 
 @dataclass(frozen=True)
@@ -210,7 +205,7 @@ class ScrubConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("workers", self.workers, 0)
+        _whole(self, workers=0)
 
 
 @dataclass(frozen=True)
@@ -234,10 +229,7 @@ class SheetConfig:
     size: int = 224
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1, 2000)
-        _whole("columns", self.columns, 1, 50)
-        _whole("seed", self.seed, 0)
-        _whole("size", self.size, 32, 2048)
+        _whole(self, {"n": 2000, "columns": 50, "size": 2048}, n=1, columns=1, seed=0, size=32)
         if self.split is not None:
             _one_of("split", self.split, SPLITS)
 
@@ -274,7 +266,7 @@ class Member:
 
     Args:
         corpus: Its folder.
-        data_set: Name under which it is imported, to help who lacks it; the member's own name when left out.
+        data_set: Name under which it is imported, for the command that imports it; the member's own name when left out.
         splits: Splits taken; none stands for studies without one.
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
@@ -335,7 +327,7 @@ class ComposeConfig:
         name: Name on the card of the new corpus.
         stage: Take only members that this stage of training uses (1, 2 or 3); all when left out.
         external_to: Corpora that a model has learnt from; the new corpus is refused when it shares a collection.
-        allow_missing: Go on although a corpus is not there, and say so beneath the table.
+        allow_missing: Go on without corpora that are not there, with a note under the table.
     """
 
     members: Mapping[str, Any]
@@ -350,7 +342,7 @@ class ComposeConfig:
         self.chosen()  # refuses what is wrong with a member
 
     def chosen(self) -> dict[str, Member]:
-        """The members of the stage by name, every setting checked; all problems are told at once."""
+        """The members of the stage by name, every setting checked; all problems are reported at once."""
         problems: list[str] = []
         found: dict[str, Member] = {}
         for name, values in self.members.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import os_error, read_text
 from cxrlab.core.image_codec import PNG_START, decode, encode_png, open_picture
@@ -31,6 +32,7 @@ from cxrlab.data.images import (
     report_damaged_header,
     stored_pixels,
 )
+from cxrlab.findings.data_files import converted
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -183,56 +185,30 @@ def _dicom_bytes(header: Dataset, stored: Picture) -> bytes:
 
 METHOD = "cxrlab scrub: headers by keep-list, new UIDs, text boxes blanked"
 
-_WHOLE = (
-    "Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
-    "PlanarConfiguration", "PixelAspectRatio", "PixelPaddingValue", "PixelPaddingRangeLimit",
-    "SmallestImagePixelValue", "LargestImagePixelValue", "PixelIntensityRelationshipSign", "SeriesNumber",
-    "InstanceNumber", "ExposureTime", "XRayTubeCurrent", "Exposure", "ExposureInuAs", "RelativeXRayExposure",
-    "RedPaletteColorLookupTableDescriptor", "GreenPaletteColorLookupTableDescriptor",
-    "BluePaletteColorLookupTableDescriptor", "LUTDescriptor",
-)  # fmt: skip
-_REAL = (
-    "PixelSpacing", "ImagerPixelSpacing", "WindowCenter", "WindowWidth", "RescaleSlope", "RescaleIntercept", "KVP",
-    "DistanceSourceToDetector", "DistanceSourceToPatient", "EstimatedRadiographicMagnificationFactor",
-    "LossyImageCompressionRatio",
-)  # fmt: skip
-_CODE = (
-    "PhotometricInterpretation", "Modality", "BodyPartExamined", "ViewPosition", "PatientOrientation", "Laterality",
-    "ImageLaterality", "ImageType", "PresentationLUTShape", "PresentationIntentType", "VOILUTFunction",
-    "PatientPosition", "PixelIntensityRelationship", "LossyImageCompression", "LossyImageCompressionMethod",
-    "PixelSpacingCalibrationType", "RescaleType", "ModalityLUTType",
-)  # fmt: skip
-_BINARY = (
-    "LUTData", "RedPaletteColorLookupTableData", "GreenPaletteColorLookupTableData",
-    "BluePaletteColorLookupTableData",
-)  # fmt: skip
-_TABLES = ("ModalityLUTSequence", "VOILUTSequence", "PresentationLUTSequence")
-_UIDS = ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID")
-# Every image must have these elements; without a value they say nothing.
-_EMPTY = (
-    "PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "AccessionNumber", "ReferringPhysicianName", "StudyID",
-)  # fmt: skip
-_OWN = ("SOPClassUID", "PatientSex", "PatientAge", "PixelData", "BurnedInAnnotation", "PatientIdentityRemoved")
+
+@dataclass(frozen=True)
+class _Elements:
+    """The keywords and words of `deidentify.yaml`, separated by blanks."""
+
+    whole_numbers: str
+    real_numbers: str
+    codes: str
+    lookup_tables: str
+    table_sequences: str
+    uids: str
+    emptied: str
+    written_by_us: str
+    file_meta: str
+    known_words: str
+
+
+_FILE = Path(__file__).with_suffix(".yaml")
+_ELEMENTS: _Elements = converted(_Elements, read_yaml(_FILE)[0], _FILE.name)
+_WHOLE, _REAL, _CODE = (_ELEMENTS.whole_numbers.split(), _ELEMENTS.real_numbers.split(), _ELEMENTS.codes.split())
+_BINARY, _TABLES, _UIDS = (_ELEMENTS.lookup_tables.split(), _ELEMENTS.table_sequences.split(), _ELEMENTS.uids.split())
+_EMPTY, _OWN, _META = (_ELEMENTS.emptied.split(), _ELEMENTS.written_by_us.split(), _ELEMENTS.file_meta.split())
+_WORDS = frozenset(_ELEMENTS.known_words.split())
 _STAYS = frozenset((*_WHOLE, *_REAL, *_CODE, *_BINARY, *_TABLES, *_OWN, "SpecificCharacterSet"))
-# What every file says of itself; the instance is told by the header's own element.
-_META = (
-    "FileMetaInformationVersion", "TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID",
-    "ImplementationClassUID", "ImplementationVersionName",
-)  # fmt: skip
-# Words of the standard and of usage for what a chest image is. Any other, a name typed into such an element too, goes.
-_WORDS = frozenset(
-    """
-    MONOCHROME1 MONOCHROME2 RGB YBR_FULL YBR_FULL_422 YBR_ICT YBR_RCT YBR_PARTIAL_420 PALETTE_COLOR
-    CR DX RG XR OT SC MG RF XA CT MR
-    CHEST THORAX LUNG RIB RIBS HEART STERNUM CLAVICLE SHOULDER SPINE TSPINE CSPINE LSPINE ABDOMEN PELVIS NECK SKULL
-    AP PA LL RL LLD RLD LLO RLO LAO RAO LPO RPO LAT LATERAL L_LAT R_LAT LLAT RLAT FRONTAL OBLIQUE LORDOTIC DECUB
-    L R B U P A H F AL AR PL PR LA LP RA RP FL FR FA FP HL HR HA HP LF LH RF RH AF AH PF PH
-    HFP HFS HFDR HFDL FFDR FFDL FFP FFS
-    ORIGINAL DERIVED PRIMARY SECONDARY POST_PROCESSED RAW
-    IDENTITY INVERSE PRESENTATION PROCESSING LINEAR LINEAR_EXACT SIGMOID LIN LOG DISP GEOMETRY FIDUCIAL US HU OD
-    00 01 ISO_10918_1 ISO_14495_1 ISO_15444_1 ISO_13818_2 ISO_14496_10
-    """.split()
-)
 _PSEUDONYM = {**dict.fromkeys(_UIDS, re.compile(r"2\.25\.\d+")), "PatientID": re.compile(r"P[0-9a-f]{16}")}
 # Numbers of an image are small; eight digits are a date or somebody's number.
 _LARGEST = 99_999

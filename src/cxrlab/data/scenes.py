@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study
@@ -23,6 +24,7 @@ from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
+from cxrlab.findings.data_files import converted
 
 # Raised whenever the same settings give other pictures or captions than before; it stands in every card.
 DRAWING = 1
@@ -199,81 +201,44 @@ def paint_object(picture: Field, one: SceneObject, rng: np.random.Generator) -> 
 
 Words = Mapping[str, tuple[str, ...]]
 
-SHAPE_WORDS: Words = MappingProxyType(
-    {
-        "disc": ("disc", "circle", "ball"),
-        "square": ("square", "box", "block"),
-        "triangle": ("triangle", "wedge", "pyramid"),
-        "ring": ("ring", "hoop", "loop"),
-        "star": ("star", "five-pointed star"),
-        "cross": ("cross", "plus sign"),
-        "bar": ("bar", "strip", "plank"),
-        "crescent": ("crescent", "half moon", "sickle"),
-    }
-)
-COLOUR_WORDS: Words = MappingProxyType(
-    {
-        "red": ("red", "scarlet"),
-        "orange": ("orange", "amber"),
-        "yellow": ("yellow", "lemon"),
-        "green": ("green", "emerald"),
-        "blue": ("blue", "azure"),
-        "purple": ("purple", "violet"),
-        "grey": ("grey", "silver"),
-    }
-)
-BRIGHTNESS_WORDS: Words = MappingProxyType({"bright": ("bright", "light", "luminous"), "dark": ("dark", "deep", "dim")})
-SIZE_WORDS: Words = MappingProxyType({"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")})
-SIDE_WORDS: Words = MappingProxyType(
-    {
-        "left": ("on the left", "to the left", "on the left-hand side"),
-        "centre": ("in the centre", "halfway across", "in the central column"),
-        "right": ("on the right", "to the right", "on the right-hand side"),
-    }
-)
-HEIGHT_WORDS: Words = MappingProxyType(
-    {
-        "top": ("at the top", "high up", "in the upper part"),
-        "middle": ("at mid-height", "in the middle row", "halfway up"),
-        "bottom": ("at the bottom", "low down", "in the lower part"),
-    }
-)
-GROUND_WORDS: Words = MappingProxyType(
-    {
-        "texture": ("a rough texture", "a grained surface", "something like bark or stone"),
-        "leaves": ("a heap of overlapping patches", "scattered leaves", "a litter of coloured scraps"),
-        "landscape": ("hills under a sky", "an open landscape", "a wide view of land and sky"),
-        "haze": ("a blurred background", "a soft haze", "an out-of-focus backdrop"),
-    }
-)
-_WITH_GROUND = (
-    "{things}, against {ground}.",
-    "{Ground}, with {things} in front.",
-    "A picture of {things}; behind, {ground}.",
-    "In front of {ground} there is {things}.",
-    "{things} before {ground}.",
-)
-_WITHOUT_GROUND = ("{things}.", "There is {things}.", "The picture shows {things}.", "One sees {things}.")
-_EMPTY = ("{ground}, and nothing else.", "Only {ground}.", "{ground} without any object.", "An empty view of {ground}.")
-_JOINS = (" and ", ", together with ", ", as well as ")
+
+@dataclass(frozen=True)
+class _CaptionWords:
+    """The words of `scenes.yaml`."""
+
+    shapes: Words
+    colours: Words
+    brightnesses: Words
+    sizes: Words
+    sides: Words
+    heights: Words
+    grounds: Words
+    with_ground: tuple[str, ...]
+    without_ground: tuple[str, ...]
+    empty: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+_FILE = Path(__file__).with_suffix(".yaml")
+WORDS: _CaptionWords = converted(_CaptionWords, read_yaml(_FILE)[0], _FILE.name)
 
 
 def write_caption(rng: np.random.Generator, objects: tuple[SceneObject, ...], ground: str) -> str:
     """One or two short sentences that tell the whole truth about the objects of a scene."""
-    backdrop = _pick(rng, GROUND_WORDS[ground])
+    backdrop = _pick(rng, WORDS.grounds[ground])
     if not objects:
-        return _sentence(_pick(rng, _EMPTY).format(ground=backdrop))
+        return _sentence(_pick(rng, WORDS.empty).format(ground=backdrop))
     order = rng.permutation(len(objects))
-    joint, things = _pick(rng, _JOINS), list[str]()
+    joint, things = _pick(rng, WORDS.joins), list[str]()
     for one in (objects[int(index)] for index in order):
-        size, brightness = _pick(rng, SIZE_WORDS[one.size]), _pick(rng, BRIGHTNESS_WORDS[one.brightness])
-        colour, shape = _pick(rng, COLOUR_WORDS[one.colour]), _pick(rng, SHAPE_WORDS[one.shape])
-        side, height = _pick(rng, SIDE_WORDS[one.side]), _pick(rng, HEIGHT_WORDS[one.height])
+        size, brightness = _pick(rng, WORDS.sizes[one.size]), _pick(rng, WORDS.brightnesses[one.brightness])
+        colour, shape = _pick(rng, WORDS.colours[one.colour]), _pick(rng, WORDS.shapes[one.shape])
+        side, height = _pick(rng, WORDS.sides[one.side]), _pick(rng, WORDS.heights[one.height])
         thing = f"{brightness} {colour} {shape}"
         thing = f"{size} {thing}" if rng.random() < 0.7 else f"{thing}, {size} in size,"
         place = f"{height} {side}" if rng.random() < 0.5 else f"{side}, {height}"
         things.append(f"{'an' if thing[0] in 'aeiou' else 'a'} {thing} {place}")
-    frame = _pick(rng, _WITH_GROUND if rng.random() < 0.5 else _WITHOUT_GROUND)
+    frame = _pick(rng, WORDS.with_ground if rng.random() < 0.5 else WORDS.without_ground)
     return _sentence(frame.format(things=joint.join(things), ground=backdrop, Ground=backdrop))
 
 

@@ -1,4 +1,4 @@
-"""A corpus in numbers: what `statistics.json` holds, and how values are summed up."""
+"""Statistics of a corpus, as `statistics.json` holds them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ class Tally:
         self._words: dict[str, Counter[int]] = defaultdict(Counter)
         self._masked: Counter[str] = Counter()
         self._plain: Counter[str] = Counter()
-        self._images = _ImageTally()
+        self._depth: Counter[str] = Counter()
+        self._suspects: Counter[str] = Counter(dict.fromkeys(_SUSPECTS, 0))
+        self._numbers: dict[str, Counter[int]] = defaultdict(Counter)  # of images
         self.reports = RepeatCounter()
         self.pictures = RepeatCounter()
 
@@ -148,26 +150,43 @@ class Tally:
         for kind, labels in (("labels", study.labels), ("own_labels", study.own_labels)):
             for name, value in labels.items():
                 self._labels[kind][name, split, value] += 1
-        self._take_texts(study, split)
+        for kind, text in texts_of(study):
+            self._words[kind][len(text.split())] += 1
+        if source := study_text(study):
+            self._plain["with_text"] += 1
+            self.reports.take(text_digest(source), split)
+            self._masked.update(mask for mask, pattern in MASKS.items() if pattern.search(source))
         self._counts["usable"][usable(study), split] += 1
         self._plain["absent_images"] += len(study.absent_images or ())
         self._plain["with_prior"] += study.prior is not None
         self._plain["with_boxes"] += bool(study.boxes)
-        for radiograph in images:
-            self._images.take(radiograph)
-            self.pictures.take(radiograph.digest, split)
-
-    def _take_texts(self, study: Study, split: str) -> None:
-        for kind, text in texts_of(study):
-            self._words[kind][len(text.split())] += 1
-        source = study_text(study)
-        if source:
-            self._plain["with_text"] += 1
-            self.reports.take(text_digest(source), split)
-            self._masked.update(mask for mask, pattern in MASKS.items() if pattern.search(source))
+        for facts in images:
+            self.pictures.take(facts.digest, split)
+            self._plain["images_read"] += 1
+            self._plain["colour"] += facts.colour
+            self._depth[facts.depth] += 1
+            self._numbers["width"][facts.width] += 1
+            self._numbers["height"][facts.height] += 1
+            self._numbers["mean"][round(_STEPS * facts.mean)] += 1
+            self._numbers["spread"][round(_STEPS * facts.spread)] += 1
+            signs = (facts.high < 0.1, facts.low > 0.9, facts.high - facts.low < 0.1, facts.inverted)
+            self._suspects.update(name for name, sign in zip(_SUSPECTS, signs, strict=True) if sign)
 
     def statistics(self, dropped: Counts, remarks: Counts, near: Mapping[str, Repeats]) -> Statistics:
         exact = {"same report": self.reports.repeats(), "same image": self.pictures.repeats()}
+        read = self._plain["images_read"]
+        sections = {name: place for place, name in enumerate(SECTIONS)}  # first, then other texts by name
+        kinds = sorted(self._words, key=lambda kind: (sections.get(kind, len(sections)), kind))
+        images = Images(
+            read=read,
+            width=quartiles(self._numbers["width"]) if read else None,
+            height=quartiles(self._numbers["height"]) if read else None,
+            depth=dict(self._depth),
+            colour=self._plain["colour"],
+            mean_grey=quartiles(self._numbers["mean"], _STEPS) if read else None,
+            spread_of_grey=quartiles(self._numbers["spread"], _STEPS) if read else None,
+            suspects=dict(self._suspects),
+        )
         return Statistics(
             splits=_in_order(self._splits, (*SPLITS, NONE)),
             views=self._by_split("view", ("PA", "AP", "frontal", "lateral", "other", UNKNOWN)),
@@ -176,12 +195,12 @@ class Tally:
             ages=self._by_split("age", (*(name for _, name in AGE_BANDS), UNKNOWN)),
             labels=self._label_counts("labels"),
             own_labels=self._label_counts("own_labels"),
-            texts={kind: quartiles(self._words[kind]) for kind in sorted(self._words, key=_text_order)},
+            texts={kind: quartiles(self._words[kind]) for kind in kinds},
             masked=dict(self._masked),
             with_text=self._plain["with_text"],
             with_prior=self._plain["with_prior"],
             with_boxes=self._plain["with_boxes"],
-            images=self._images.images(),
+            images=images,
             absent_images=self._plain["absent_images"],
             repeats={**exact, **near},
             dropped=dict(dropped),
@@ -241,43 +260,6 @@ class RepeatCounter:
         return Repeats(len(again), sum(members for members, _ in again), sum(across for _, across in again))
 
 
-class _ImageTally:
-    """Counters of what images look like."""
-
-    def __init__(self) -> None:
-        self._read = 0
-        self._colour = 0
-        self._depth: Counter[str] = Counter()
-        self._suspects: Counter[str] = Counter(dict.fromkeys(_SUSPECTS, 0))
-        self._numbers: dict[str, Counter[int]] = defaultdict(Counter)
-
-    def take(self, image: ImageFacts) -> None:
-        self._read += 1
-        self._colour += image.colour
-        self._depth[image.depth] += 1
-        self._numbers["width"][image.width] += 1
-        self._numbers["height"][image.height] += 1
-        self._numbers["mean"][round(_STEPS * image.mean)] += 1
-        self._numbers["spread"][round(_STEPS * image.spread)] += 1
-        signs = (image.high < 0.1, image.low > 0.9, image.high - image.low < 0.1, image.inverted)
-        self._suspects.update(name for name, sign in zip(_SUSPECTS, signs, strict=True) if sign)
-
-    def images(self) -> Images:
-        def of(name: str, unit: int = 1) -> Quartiles | None:
-            return quartiles(self._numbers[name], unit) if self._read else None
-
-        return Images(
-            read=self._read,
-            width=of("width"),
-            height=of("height"),
-            depth=dict(self._depth),
-            colour=self._colour,
-            mean_grey=of("mean", _STEPS),
-            spread_of_grey=of("spread", _STEPS),
-            suspects=dict(self._suspects),
-        )
-
-
 def age_band(age: float | None) -> str:
     """The band of an age in years: <18, 18-39, 40-59, 60-79 or 80+; unknown without one."""
     return UNKNOWN if age is None else [name for start, name in AGE_BANDS if age >= start][-1]
@@ -299,10 +281,6 @@ def texts_of(study: Study) -> Iterator[tuple[str, str]]:
 def text_digest(text: str) -> bytes:
     """The mark of a text by its words alone: two that differ in case, points or spaces are the same."""
     return hashlib.blake2b(" ".join(words(text)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _text_order(kind: str) -> tuple[int, str]:
-    return (SECTIONS.index(kind), kind) if kind in SECTIONS else (len(SECTIONS), kind)
 
 
 def _in_order(tally: Mapping[str, int], order: Sequence[str]) -> dict[str, int]:

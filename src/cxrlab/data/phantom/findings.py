@@ -62,6 +62,18 @@ def together(patches: list[Patch]) -> Patch:
     return Patch(rows, cols, delta)
 
 
+Draw = Callable[[Thorax, Finding, np.random.Generator], Patch]
+
+
+def on_each_side(draw: Callable[[Thorax, Finding, Side, np.random.Generator], Patch]) -> Draw:
+    """Draw one side at a time, on each side that the finding names."""
+
+    def on_sides(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+        return together([draw(thorax, finding, side, rng) for side in sides(finding)])
+
+    return on_sides
+
+
 def _blob(
     thorax: Thorax, at: tuple[float, float], half: float, rng: np.random.Generator, ragged: float, edge: float
 ) -> Patch:
@@ -99,28 +111,26 @@ def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     return _bodies(thorax, finding, rng, half, (0.52, 0.66), ragged=0.25, edge=0.7, density=0.42)
 
 
-def consolidation(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def consolidation(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A dense patch with a ragged, soft rim and dark air bronchograms that branch and thin out."""
-    patches = []
-    for side in sides(finding):
-        half = grade(finding, 24.0, 32.0, 41.0)
-        at = place(thorax, finding, side, rng, (0.52, 0.68))
-        body = _blob(thorax, at, half, rng, 0.5, 0.45)
-        dense = np.float32(0.66) * body.delta
-        root = np.array([at[0] - SIGN[side] * half * 0.8, at[1] - half * 0.1])
-        for heading in rng.uniform(-0.8, 0.8, 5):
-            steps = heading + np.cumsum(rng.normal(0.0, 0.22, 9))
-            path = root + np.cumsum(np.stack([SIGN[side] * np.cos(steps), np.sin(steps)], axis=1), axis=0) * half * 0.16
-            air = stroke(thorax.frame, np.concatenate([root[None], path]), 1.8, np.linspace(1.0, 0.15, 10))
-            # Take the air out of the body where the two overlap.
-            r0, r1 = max(body.rows.start, air.rows.start), min(body.rows.stop, air.rows.stop)
-            c0, c1 = max(body.cols.start, air.cols.start), min(body.cols.stop, air.cols.stop)
-            if r1 > r0 and c1 > c0:
-                area = dense[r0 - body.rows.start : r1 - body.rows.start, c0 - body.cols.start : c1 - body.cols.start]
-                cut = air.delta[r0 - air.rows.start : r1 - air.rows.start, c0 - air.cols.start : c1 - air.cols.start]
-                area -= np.minimum(np.float32(0.26) * cut, area * np.float32(0.8))
-        patches.append(Patch(body.rows, body.cols, dense))
-    return together(patches)
+    half = grade(finding, 24.0, 32.0, 41.0)
+    at = place(thorax, finding, side, rng, (0.52, 0.68))
+    body = _blob(thorax, at, half, rng, 0.5, 0.45)
+    dense = np.float32(0.66) * body.delta
+    root = np.array([at[0] - SIGN[side] * half * 0.8, at[1] - half * 0.1])
+    for heading in rng.uniform(-0.8, 0.8, 5):
+        steps = heading + np.cumsum(rng.normal(0.0, 0.22, 9))
+        path = root + np.cumsum(np.stack([SIGN[side] * np.cos(steps), np.sin(steps)], axis=1), axis=0) * half * 0.16
+        air = stroke(thorax.frame, np.concatenate([root[None], path]), 1.8, np.linspace(1.0, 0.15, 10))
+        # Take the air out of the body where the two overlap.
+        r0, r1 = max(body.rows.start, air.rows.start), min(body.rows.stop, air.rows.stop)
+        c0, c1 = max(body.cols.start, air.cols.start), min(body.cols.stop, air.cols.stop)
+        if r1 > r0 and c1 > c0:
+            area = dense[r0 - body.rows.start : r1 - body.rows.start, c0 - body.cols.start : c1 - body.cols.start]
+            cut = air.delta[r0 - air.rows.start : r1 - air.rows.start, c0 - air.cols.start : c1 - air.cols.start]
+            area -= np.minimum(np.float32(0.26) * cut, area * np.float32(0.8))
+    return Patch(body.rows, body.cols, dense)
 
 
 def pneumonia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -184,20 +194,18 @@ def mass(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     return _bodies(thorax, finding, rng, half, (0.5, 0.6), ragged=0.22, edge=0.12, density=0.62)
 
 
-def cavity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def cavity(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A thick-walled ring around air."""
     half = (finding.size_mm or 40.0) / 2
-    patches = []
-    for side in sides(finding):
-        at = place(thorax, finding, side, rng, (0.5, 0.62))
-        outer = _blob(thorax, at, half, rng, 0.0, 0.14)
-        frame = thorax.frame
-        q = ellipse_distance(
-            frame.x[outer.rows, outer.cols], frame.y[outer.rows, outer.cols], at, (half * 0.62, half * 0.60)
-        )
-        hole = solid(q, 0.2) * thorax.lungs[outer.rows, outer.cols]
-        patches.append(Patch(outer.rows, outer.cols, np.float32(0.62) * outer.delta - np.float32(0.74) * hole))
-    return together(patches)
+    at = place(thorax, finding, side, rng, (0.5, 0.62))
+    outer = _blob(thorax, at, half, rng, 0.0, 0.14)
+    frame = thorax.frame
+    q = ellipse_distance(
+        frame.x[outer.rows, outer.cols], frame.y[outer.rows, outer.cols], at, (half * 0.62, half * 0.60)
+    )
+    hole = solid(q, 0.2) * thorax.lungs[outer.rows, outer.cols]
+    return Patch(outer.rows, outer.cols, np.float32(0.62) * outer.delta - np.float32(0.74) * hole)
 
 
 def granuloma(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -237,66 +245,56 @@ def _half(thorax: Thorax, side: Side) -> tuple[Region, Array]:
     return box, box.of(thorax.lungs) * step(box.x * np.float32(SIGN[side]), 3.0)
 
 
-def effusion(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def effusion(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """Fluid over the diaphragm with a meniscus: higher at the flank than in the middle."""
     a = thorax.anatomy
-    patches = []
-    for side in sides(finding):
-        box, lung = _half(thorax, side)
-        rise = grade(finding, 20.0, 48.0, 88.0) * float(rng.uniform(0.93, 1.07))
-        t = np.clip(CURVE_X * SIGN[side] / a.cage, 0.0, 1.1)
-        surface = box.along_x(a.dome(side) + 6.0 - rise * (0.42 + 0.75 * t**2.4))
-        patches.append(Patch(box.rows, box.cols, np.float32(0.88) * step(box.y - surface, 5.0) * lung))
-    return together(patches)
+    box, lung = _half(thorax, side)
+    rise = grade(finding, 20.0, 48.0, 88.0) * float(rng.uniform(0.93, 1.07))
+    t = np.clip(CURVE_X * SIGN[side] / a.cage, 0.0, 1.1)
+    surface = box.along_x(a.dome(side) + 6.0 - rise * (0.42 + 0.75 * t**2.4))
+    return Patch(box.rows, box.cols, np.float32(0.88) * step(box.y - surface, 5.0) * lung)
 
 
-def pneumothorax(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def pneumothorax(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """Air around a fallen lung: a dark rim without vessels behind a thin white line."""
     a = thorax.anatomy
-    patches = []
-    for side in sides(finding):
-        box, lung = _half(thorax, side)
-        cap = grade(finding, 30.0, 46.0, 66.0) * float(rng.uniform(0.95, 1.05))
-        rim = grade(finding, 12.0, 20.0, 33.0)
-        down = np.clip((CURVE_Y - a.apex) / (a.dome(side) - a.apex), 0.0, 1.0)
-        inward = box.along_y(rim * (1.0 - down) ** 0.6 + cap * np.exp(-down * 7.0)) - box.of(thorax.wall)
-        line = step(np.float32(max(1.1, 0.75 * thorax.frame.mm)) - np.abs(inward), 1.2)
-        air = step(inward, 1.4)
-        delta = (np.float32(0.32) * line - (np.float32(0.24) + box.of(thorax.vessels)) * air) * lung
-        patches.append(Patch(box.rows, box.cols, delta))
-    return together(patches)
+    box, lung = _half(thorax, side)
+    cap = grade(finding, 30.0, 46.0, 66.0) * float(rng.uniform(0.95, 1.05))
+    rim = grade(finding, 12.0, 20.0, 33.0)
+    down = np.clip((CURVE_Y - a.apex) / (a.dome(side) - a.apex), 0.0, 1.0)
+    inward = box.along_y(rim * (1.0 - down) ** 0.6 + cap * np.exp(-down * 7.0)) - box.of(thorax.wall)
+    line = step(np.float32(max(1.1, 0.75 * thorax.frame.mm)) - np.abs(inward), 1.2)
+    air = step(inward, 1.4)
+    delta = (np.float32(0.32) * line - (np.float32(0.24) + box.of(thorax.vessels)) * air) * lung
+    return Patch(box.rows, box.cols, delta)
 
 
-def thickening(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def thickening(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A band along the inner chest wall with an uneven inner border."""
-    patches = []
-    for side in sides(finding):
-        box, lung = _half(thorax, side)
-        _, y = place(thorax, finding, side, rng, (0.9, 0.9))
-        thick = grade(finding, 9.0, 14.0, 20.0)
-        long = grade(finding, 36.0, 46.0, 58.0)
-        reach = np.clip(1.0 - ((CURVE_Y - y) / long) ** 2, 0.0, 1.0) ** 0.5
-        wave = np.interp(CURVE_Y, np.arange(-60, 460, 9.0), rng.uniform(0.7, 1.2, 58))
-        band = step(box.along_y(thick * reach * wave) - box.of(thorax.wall), 1.8)
-        patches.append(Patch(box.rows, box.cols, np.float32(0.60) * band * lung))
-    return together(patches)
+    box, lung = _half(thorax, side)
+    _, y = place(thorax, finding, side, rng, (0.9, 0.9))
+    thick = grade(finding, 9.0, 14.0, 20.0)
+    long = grade(finding, 36.0, 46.0, 58.0)
+    reach = np.clip(1.0 - ((CURVE_Y - y) / long) ** 2, 0.0, 1.0) ** 0.5
+    wave = np.interp(CURVE_Y, np.arange(-60, 460, 9.0), rng.uniform(0.7, 1.2, 58))
+    band = step(box.along_y(thick * reach * wave) - box.of(thorax.wall), 1.8)
+    return Patch(box.rows, box.cols, np.float32(0.60) * band * lung)
 
 
-def plaque(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def plaque(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A flat calcified patch seen from the front: ragged, with a dense rolled rim."""
     frame = thorax.frame
-    patches = []
-    for side in sides(finding):
-        at = place(thorax, finding, side, rng, (0.6, 0.74))
-        rows, cols = frame.box(*at, 34.0, 30.0)
-        q = ellipse_distance(frame.x[rows, cols], frame.y[rows, cols], at, (22.0, 16.0), float(rng.uniform(-35, 35)))
-        radius = np.sqrt(q) + np.float32(0.30) * cloud(rng, q.shape, 6.0, 2)
-        inside = step(np.float32(1.0) - radius, 0.12)
-        rim = step(np.float32(0.16) - np.abs(radius - np.float32(0.88)), 0.12)
-        patches.append(
-            Patch(rows, cols, (np.float32(0.36) * inside + np.float32(0.42) * rim) * thorax.lungs[rows, cols])
-        )
-    return together(patches)
+    at = place(thorax, finding, side, rng, (0.6, 0.74))
+    rows, cols = frame.box(*at, 34.0, 30.0)
+    q = ellipse_distance(frame.x[rows, cols], frame.y[rows, cols], at, (22.0, 16.0), float(rng.uniform(-35, 35)))
+    radius = np.sqrt(q) + np.float32(0.30) * cloud(rng, q.shape, 6.0, 2)
+    inside = step(np.float32(1.0) - radius, 0.12)
+    rim = step(np.float32(0.16) - np.abs(radius - np.float32(0.88)), 0.12)
+    return Patch(rows, cols, (np.float32(0.36) * inside + np.float32(0.42) * rim) * thorax.lungs[rows, cols])
 
 
 def hilum(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -342,20 +340,18 @@ def hernia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     return Patch(rows, cols, np.float32(0.45) * wall + np.float32(0.35) * fluid - np.float32(0.78) * gas)
 
 
-def free_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def free_air(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A dark crescent between diaphragm and liver."""
     frame, a = thorax.frame, thorax.anatomy
-    patches = []
-    for side in sides(finding):
-        middle = SIGN[side] * 0.5 * a.cage
-        rows, cols = frame.box(middle, a.dome(side) + 14.0, 0.48 * a.cage, 34.0)
-        x = frame.x[rows, cols]
-        t = (x - np.float32(middle)) / np.float32(0.42 * a.cage)
-        thick = np.float32(grade(finding, 9.0, 13.0, 18.0)) * np.sqrt(np.maximum(np.float32(1.0) - t * t, 0.0))
-        depth = -thorax.above[rows, cols] - np.float32(2.4)
-        air = step(depth, 0.9) * step(thick - depth, 1.2)
-        patches.append(Patch(rows, cols, np.float32(-1.0) * air))
-    return together(patches)
+    middle = SIGN[side] * 0.5 * a.cage
+    rows, cols = frame.box(middle, a.dome(side) + 14.0, 0.48 * a.cage, 34.0)
+    x = frame.x[rows, cols]
+    t = (x - np.float32(middle)) / np.float32(0.42 * a.cage)
+    thick = np.float32(grade(finding, 9.0, 13.0, 18.0)) * np.sqrt(np.maximum(np.float32(1.0) - t * t, 0.0))
+    depth = -thorax.above[rows, cols] - np.float32(2.4)
+    air = step(depth, 0.9) * step(thick - depth, 1.2)
+    return Patch(rows, cols, np.float32(-1.0) * air)
 
 
 def _bone(thorax: Thorax, path: NDArray[np.float64], width: float, density: float) -> list[Patch]:
@@ -379,44 +375,38 @@ def _broken(thorax: Thorax, path: NDArray[np.float64], at: int, width: float, de
     return together([old, *inner, *_bone(thorax, moved, width, 1.5 * density)])
 
 
-def rib_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def rib_fracture(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A back rib with a gap and a displaced outer end, at the rib that the finding names."""
     a = thorax.anatomy
     number = int((finding.location or "rib 6").split()[1])
-    patches = []
-    for side in sides(finding):
-        where = float(rng.uniform(0.5, 0.66))
-        x = SIGN[side] * np.linspace(where - 0.2, where + 0.3, 26) * a.cage * (0.78 if number < 4 else 1.0)
-        path = np.stack([x, thorax.rib_at(number, x)], axis=1)
-        patches.append(_broken(thorax, path, 10, 2 * a.rib_half, 0.12, 9.0))
-    return together(patches)
+    where = float(rng.uniform(0.5, 0.66))
+    x = SIGN[side] * np.linspace(where - 0.2, where + 0.3, 26) * a.cage * (0.78 if number < 4 else 1.0)
+    path = np.stack([x, thorax.rib_at(number, x)], axis=1)
+    return _broken(thorax, path, 10, 2 * a.rib_half, 0.12, 9.0)
 
 
-def clavicle_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def clavicle_fracture(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """The middle third broken, the outer end dropped."""
-    patches = []
-    for side in sides(finding):
-        path = thorax.clavicle(side)
-        patches.append(_broken(thorax, path, int(rng.integers(20, 28)), 9.5, 0.22, 12.0))
-    return together(patches)
+    path = thorax.clavicle(side)
+    return _broken(thorax, path, int(rng.integers(20, 28)), 9.5, 0.22, 12.0)
 
 
-def chest_wall_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def chest_wall_air(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """Dark streaks and bubbles in the soft tissue beside the ribs."""
     frame, a = thorax.frame, thorax.anatomy
     count = round(grade(finding, 70, 130, 210))
     low, deep = grade(finding, 90.0, 130.0, 175.0), grade(finding, 17.0, 22.0, 28.0)
-    patches = []
     along = np.linspace(-0.5, 0.5, 15)
-    for side in sides(finding):
-        y = rng.uniform(a.apex + 34.0, a.apex + 34.0 + low, count)
-        x = SIGN[side] * (thorax.cage_at(y) + rng.uniform(5.0, deep, count))
-        long = rng.uniform(8.0, 20.0, count)
-        lean = SIGN[side] * rng.uniform(-0.15, 0.5, count)
-        px, py = x[:, None] + along * (long * lean)[:, None], y[:, None] + along * long[:, None]
-        weight = np.full(px.size, 0.42 * min(1.0, 1.5 / frame.mm))
-        patches.append(splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30))
-    return together(patches)
+    y = rng.uniform(a.apex + 34.0, a.apex + 34.0 + low, count)
+    x = SIGN[side] * (thorax.cage_at(y) + rng.uniform(5.0, deep, count))
+    long = rng.uniform(8.0, 20.0, count)
+    lean = SIGN[side] * rng.uniform(-0.15, 0.5, count)
+    px, py = x[:, None] + along * (long * lean)[:, None], y[:, None] + along * long[:, None]
+    weight = np.full(px.size, 0.42 * min(1.0, 1.5 / frame.mm))
+    return splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30)
 
 
 def _tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
@@ -469,44 +459,40 @@ _VEIN_END = {
 }
 
 
-def central_line(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def central_line(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A catheter from the neck or under the clavicle into the superior vena cava."""
     a = thorax.anatomy
-    patches = []
     end = a.carina_y + _VEIN_END.get(finding.tip or "", 4.0)
-    for side in sides(finding):
-        cava = -0.86 * a.pedicle_right
-        if side is Side.RIGHT:
-            points = [(-46.0, -30.0), (-41.0, 20.0), (-27.0, a.apex + 34.0), (cava - 1.0, a.apex + 62.0)]
-        else:
-            points = [
-                (118.0, a.clavicle_y - 6.0),
-                (72.0, a.clavicle_y + 8.0),
-                (30.0, a.clavicle_y + 14.0),
-                (-4.0, a.apex + 56.0),
-            ]
-        if end > points[-1][1] + 6.0:
-            points.append((cava, (points[-1][1] + end) / 2 + 4.0))
-            points.append((cava - (4.0 if finding.tip == "right atrium" else 0.0), end))
-        patches.append(stroke(thorax.frame, smooth_path(points), 2.6).scaled(1.0))
-    return together(patches)
+    cava = -0.86 * a.pedicle_right
+    if side is Side.RIGHT:
+        points = [(-46.0, -30.0), (-41.0, 20.0), (-27.0, a.apex + 34.0), (cava - 1.0, a.apex + 62.0)]
+    else:
+        points = [
+            (118.0, a.clavicle_y - 6.0),
+            (72.0, a.clavicle_y + 8.0),
+            (30.0, a.clavicle_y + 14.0),
+            (-4.0, a.apex + 56.0),
+        ]
+    if end > points[-1][1] + 6.0:
+        points.append((cava, (points[-1][1] + end) / 2 + 4.0))
+        points.append((cava - (4.0 if finding.tip == "right atrium" else 0.0), end))
+    return stroke(thorax.frame, smooth_path(points), 2.6).scaled(1.0)
 
 
-def chest_tube(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+@on_each_side
+def chest_tube(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A wide tube through the chest wall, up to the apex or along the base."""
     a = thorax.anatomy
-    patches = []
-    for side in sides(finding):
-        s = SIGN[side]
-        entry_y = a.widest - 22.0
-        entry = (s * (float(thorax.cage_at(entry_y)) + 36.0), entry_y + 26.0)
-        wall = (s * (float(thorax.cage_at(entry_y)) - 4.0), entry_y)
-        if finding.tip == "base":
-            points = [entry, wall, (s * 0.66 * a.cage, a.dome(side) - 26.0), (s * 0.36 * a.cage, a.dome(side) - 18.0)]
-        else:
-            points = [entry, wall, (s * 0.68 * a.cage, a.apex + 95.0), (s * 0.40 * a.cage, a.apex + 30.0)]
-        patches.append(_tube(thorax, smooth_path(points), 7.5, 0.42, 0.70))
-    return together(patches)
+    s = SIGN[side]
+    entry_y = a.widest - 22.0
+    entry = (s * (float(thorax.cage_at(entry_y)) + 36.0), entry_y + 26.0)
+    wall = (s * (float(thorax.cage_at(entry_y)) - 4.0), entry_y)
+    if finding.tip == "base":
+        points = [entry, wall, (s * 0.66 * a.cage, a.dome(side) - 26.0), (s * 0.36 * a.cage, a.dome(side) - 18.0)]
+    else:
+        points = [entry, wall, (s * 0.68 * a.cage, a.apex + 95.0), (s * 0.40 * a.cage, a.apex + 30.0)]
+    return _tube(thorax, smooth_path(points), 7.5, 0.42, 0.70)
 
 
 def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -549,9 +535,6 @@ def sternotomy_sutures(thorax: Thorax, finding: Finding, rng: np.random.Generato
         )
         patches.append(stroke(thorax.frame, loop, 1.4).scaled(1.9))
     return together(patches)
-
-
-Draw = Callable[[Thorax, Finding, np.random.Generator], Patch]
 
 
 @dataclass(frozen=True)
