@@ -1,6 +1,6 @@
-"""Two reports, finding by finding: what was matched, what is missing, what was made up, what is off.
+"""Compare two reports finding by finding: matches, omissions, false findings and wrong attributes.
 
-The one comparison behind the twelve error counts, `green:rules`, `crimson:rules` and `clinical:rules`.
+Behind the twelve error counts, `green:rules`, `crimson:rules` and `clinical:rules`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from cxrlab.metrics.pairs import Context
 if TYPE_CHECKING:
     from cxrlab.metrics.pairs import Batch
 
-# What lies on the skin belongs to the monitor: naming it or not makes no report better or worse.
+# On the skin and not in the patient: naming them or not makes no report better or worse.
 NOT_COMPARED = frozenset({"monitoring leads"})
-# From this relatedness on, another name is a less exact word and not another finding.
+# From this relatedness on, another name is a less exact word for the same finding.
 SAME_THING = 0.5
 
 
 @dataclass(frozen=True)
 class Match:
-    """A reference finding and the candidate finding that stands for it.
+    """A reference finding and its counterpart in the candidate.
 
     Args:
-        reference: What is right.
-        candidate: What was said.
-        credit: How far the one stands for the other, in (0, 1]: their relatedness.
-        urgency: How much the reference finding matters.
-        called: How much it would matter if it were what the candidate calls it.
-        slips: What is wrong about the attributes.
-        vague: How many attributes the reference gives and the candidate leaves out.
+        reference: In the reference.
+        candidate: In the candidate.
+        credit: Their relatedness, in (0, 1].
+        urgency: Of the reference finding.
+        called: Urgency of the candidate's name for it.
+        slips: Errors in the attributes.
+        vague: How many attributes the reference gives and the candidate omits.
     """
 
     reference: Finding
@@ -56,10 +56,10 @@ class UnmatchedFinding:
 
     Args:
         finding: The finding.
-        urgency: How much it matters.
-        contradicted: The finding of the other report that denies it; None where the other is silent.
-        nearest: Highest relatedness to a finding of the other report: below 0.5 a neighbour, but not the
-            same thing; from 0.5 on (echoes only) the thing that it restates.
+        urgency: Its urgency.
+        contradicted: The finding of the other report that denies it; None where the other does not mention it.
+        nearest: Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on (echoes
+            only) the finding that it restates.
     """
 
     finding: Finding
@@ -74,13 +74,13 @@ class Comparison:
 
     Args:
         matches: Each reference finding that the candidate names, with its counterpart.
-        echoes: Further findings of either report that restate something of the other in another word
-            ("opacity … may be atelectasis or pneumonia"): neither missing nor made up.
+        echoes: Further findings of either report that restate one of the other in another word ("opacity … may be
+            atelectasis or pneumonia"): neither omitted nor false.
         missing: Reference findings without a counterpart.
         invented: Candidate findings without a counterpart.
-        unspoken: Comparisons with the prior on which no present finding stands ("has resolved") and that are wrong.
-        silent: True when the candidate says nothing of the image, neither a finding nor that something is
-            normal, although the reference does: it makes no error, and is no report either.
+        unspoken: Wrong comparisons with the prior without a present finding ("has resolved").
+        silent: True when the candidate states neither a finding nor that anything is normal, although the reference
+            does: it makes no error, but is no report.
     """
 
     matches: tuple[Match, ...] = ()
@@ -93,24 +93,20 @@ class Comparison:
     @cached_property
     def errors(self) -> tuple[ReportError, ...]:
         """Every error, each of one kind, with its place in both texts."""
-        return tuple(self._errors())
-
-    def _errors(self) -> Iterator[ReportError]:
+        errors = []
         for lone in self.invented:
-            said, denied = lone.finding, lone.contradicted
+            finding, denied = lone.finding, lone.contradicted
             detail = "denied by the reference" if denied else "not in the reference"
-            span = denied.span if denied else None
+            spans = denied.span if denied else None, finding.span
             matters = lone.urgency.matters
-            yield ReportError(ErrorKind.FALSE_FINDING, matters, said.observation, span, said.span, detail)
+            errors.append(ReportError(ErrorKind.FALSE_FINDING, matters, finding.observation, *spans, detail))
         for lone in self.missing:
-            meant, denied = lone.finding, lone.contradicted
+            finding, denied = lone.finding, lone.contradicted
             detail = "denied by the candidate" if denied else "not in the candidate"
-            span = denied.span if denied else None
+            spans = finding.span, denied.span if denied else None
             matters = lone.urgency.matters
-            yield ReportError(ErrorKind.OMITTED_FINDING, matters, meant.observation, meant.span, span, detail)
-        for match in self.matches:
-            yield from match.slips
-        yield from self.unspoken
+            errors.append(ReportError(ErrorKind.OMITTED_FINDING, matters, finding.observation, *spans, detail))
+        return (*errors, *(slip for match in self.matches for slip in match.slips), *self.unspoken)
 
 
 def compare_pair(batch: Batch, index: int) -> Comparison | None:
@@ -119,55 +115,54 @@ def compare_pair(batch: Batch, index: int) -> Comparison | None:
     if not pair.answerable:
         return None
     compared = compare_things(*batch.things[index], pair.context)
-    told = pair.findings is not None or batch.read(batch.references[index]).has_statements
-    return replace(compared, silent=told and not batch.read(batch.candidates[index]).has_statements)
+    stated = pair.findings is not None or batch.read(batch.references[index]).has_statements
+    return replace(compared, silent=stated and not batch.read(batch.candidates[index]).has_statements)
 
 
 def compare_findings(
     reference: Sequence[Finding], candidate: Sequence[Finding], context: Context | None = None
 ) -> Comparison:
-    """Compare two lists of findings.
-
-    Args:
-        reference: What is right: present findings, and those stated to be absent.
-        candidate: What was said.
-        context: Age and indication, which can change how much a finding matters and what stands for it.
-    """
+    """Compare two lists of present and absent findings; age and indication can change urgency and relatedness."""
     return compare_things(*side_by_side(reference, candidate), context or Context())
 
 
 def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Comparison:
-    """Compare what two reports say after repeats were merged (`findings.merge.side_by_side`)."""
+    """Compare the findings of two reports after repeats were merged (`findings.merge.side_by_side`)."""
     meant = [finding for finding in meant if finding.observation not in NOT_COMPARED]
     said = [finding for finding in said if finding.observation not in NOT_COMPARED]
     there, named = [f for f in meant if f.present], [f for f in said if f.present]
-    matches = _matched(there, named, context)
+    matches = _match(there, named, context)
     left = [f for f in there if not any(f is match.reference for match in matches)]
     over = [f for f in named if not any(f is match.candidate for match in matches)]
-    echoes = [*_echoes(left, named, context), *_echoes(over, there, context)]
+    echoes = [*_find_echoes(left, named, context), *_find_echoes(over, there, context)]
     known = {id(echo.finding) for echo in echoes}
     return Comparison(
         matches=tuple(matches),
         echoes=tuple(echoes),
-        missing=tuple(_lone(f, said, named, context) for f in left if id(f) not in known),
-        # The question asked makes an answer weigh more, not an invention.
-        invented=tuple(_lone(f, meant, there, Context(context.age)) for f in over if id(f) not in known),
+        missing=tuple(_unmatched(f, said, named, context) for f in left if id(f) not in known),
+        # The indication makes an omission weigh more, but not a false finding.
+        invented=tuple(_unmatched(f, meant, there, Context(context.age)) for f in over if id(f) not in known),
         unspoken=tuple(_resolutions(meant, said, context)),
     )
 
 
-def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:
-    """One to one, the best counterparts first: the same observation before a related one, on the same side at least."""
-    ranked = sorted(
-        (
-            (-_closeness(meant, said, credit), row, column, credit)
-            for row, meant in enumerate(there)
-            for column, said in enumerate(named)
-            if (credit := _credit(meant, said, context)) >= SAME_THING
-        ),
-    )
+def _match(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:
+    """One to one, the best counterparts first: by name, then side, location and severity, in this order of weight."""
+    ranked = []
+    for row, meant in enumerate(there):
+        for column, said in enumerate(named):
+            if (credit := _credit(meant, said, context)) < SAME_THING:
+                continue
+            value = 10.0 * credit
+            value -= 4.0 * wrong_side(meant, said) + 2.0 * (not same_place(meant.location, said.location))
+            value += 0.5 * (meant.location == said.location)
+            if meant.severity and said.severity:
+                value -= 0.3 * abs(meant.severity.rank - said.severity.rank)
+            if meant.size_mm and said.size_mm:
+                value -= abs(meant.size_mm - said.size_mm) / max(meant.size_mm, said.size_mm)
+            ranked.append((-value, row, column, credit))
     rows, columns, matches = set(), set(), []
-    for _, row, column, credit in ranked:
+    for _, row, column, credit in sorted(ranked):
         if row not in rows and column not in columns:
             rows.add(row)
             columns.add(column)
@@ -180,7 +175,7 @@ def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Contex
 
 
 def _credit(meant: Finding, said: Finding, context: Context) -> float:
-    """Relatedness; 0 for another observation on the other side or elsewhere, which is another thing."""
+    """Relatedness; 0 for another observation on the other side or at another location."""
     credit = relatedness(meant.observation, said.observation, context.indication)
     if meant.observation != said.observation and not _overlap(meant, said):
         return 0.0
@@ -193,88 +188,77 @@ def _overlap(one: Finding, other: Finding) -> bool:
     return (not opposite or bilateral) and same_place(one.location, other.location)
 
 
-def _closeness(meant: Finding, said: Finding, credit: float) -> float:
-    """Which counterpart to take first: the name, then side, place, degree, in this order of weight."""
-    value = 10.0 * credit
-    value -= 4.0 * wrong_side(meant, said) + 2.0 * (not same_place(meant.location, said.location))
-    value += 0.5 * (meant.location == said.location)
-    if meant.severity and said.severity:
-        value -= 0.3 * abs(meant.severity.rank - said.severity.rank)
-    if meant.size_mm and said.size_mm:
-        value -= abs(meant.size_mm - said.size_mm) / max(meant.size_mm, said.size_mm)
-    return value
-
-
-def _echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[UnmatchedFinding]:
-    """Findings that restate something which the other report says: in a related word, or one side of both."""
-    found = []
+def _find_echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[UnmatchedFinding]:
+    """Findings that restate one of the other report: in a related word (1 where it is implied), or one side of both."""
+    echoes = []
     for finding in findings:
-        near = max((_echoed(finding, other, context) for other in others), default=0.0)
-        if near >= SAME_THING:
-            found.append(UnmatchedFinding(finding, urgency_of(finding, context.age, context.indication), nearest=near))
-    return found
+        nearest = 0.0
+        for other in others:
+            if finding.observation == other.observation:
+                near = float(Side.BILATERAL in (finding.side, other.side) and _overlap(finding, other))
+            elif restates(finding.observation, other.observation):
+                near = _credit(finding, other, context)
+                near = 1.0 if near >= SAME_THING and implies(other.observation, finding.observation) else near
+            else:
+                continue
+            nearest = max(nearest, near)
+        if nearest >= SAME_THING:
+            urgency = urgency_of(finding, context.age, context.indication)
+            echoes.append(UnmatchedFinding(finding, urgency, nearest=nearest))
+    return echoes
 
 
-def _echoed(finding: Finding, other: Finding, context: Context) -> float:
-    """How far it is another word for the same thing (1 where the other says it as well), or one side of both."""
-    if finding.observation == other.observation:
-        return float(Side.BILATERAL in (finding.side, other.side) and _overlap(finding, other))
-    if not restates(finding.observation, other.observation):
-        return 0.0
-    credit = _credit(finding, other, context)
-    return 1.0 if credit >= SAME_THING and implies(other.observation, finding.observation) else credit
-
-
-def _lone(finding: Finding, other: Sequence[Finding], present: Sequence[Finding], context: Context) -> UnmatchedFinding:
+def _unmatched(
+    finding: Finding, other: Sequence[Finding], present: Sequence[Finding], context: Context
+) -> UnmatchedFinding:
     denial = next((f for f in other if not f.present and f.observation == finding.observation), None)
     nearest = max((_credit(finding, f, context) for f in present), default=0.0)
-    # Two of a kind where the other report has one: the second is not half there.
+    # Two of a kind where the other report has one: no partial credit for the second.
     nearest = nearest if nearest < SAME_THING else 0.0
     return UnmatchedFinding(finding, urgency_of(finding, context.age, context.indication), denial, nearest)
 
 
 def _resolutions(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Iterator[ReportError]:
-    """A resolution that only one of the two reports tells of; what is still there counts as a finding instead."""
-    gone = {f.observation: f for f in meant if not f.present and f.change is Change.RESOLVED}
-    told = {f.observation: f for f in said if not f.present and f.change is Change.RESOLVED}
+    """Resolutions that only one of the reports states; a finding that is still present is compared as such instead."""
+    right = {f.observation: f for f in meant if not f.present and f.change is Change.RESOLVED}
+    claimed = {f.observation: f for f in said if not f.present and f.change is Change.RESOLVED}
     still = {f.observation for f in (*meant, *said) if f.present}
-    for name, finding in gone.items():
-        if name not in told and name not in still:
+    for name, finding in right.items():
+        if name not in claimed and name not in still:
             matters = urgency_of(finding, context.age, context.indication).matters
             detail = "none instead of resolved"
             yield ReportError(ErrorKind.OMITTED_COMPARISON, matters, name, finding.span, None, detail)
-    for name, finding in told.items():
-        if name not in gone and name not in still:
+    for name, finding in claimed.items():
+        if name not in right and name not in still:
             matters = urgency_of(finding, context.age, context.indication).matters
             detail = "resolved instead of none"
             yield ReportError(ErrorKind.FALSE_COMPARISON, matters, name, None, finding.span, detail)
 
 
-# A size may differ by this share, or by this many millimetres, before it is another size: two readers of one film do.
+# Sizes that differ by no more than this share, or this many millimetres, agree, as two readers of one image do.
 SIZE_SHARE, SIZE_MM = 0.25, 2.0
-# From this ratio on, another size is another patient.
+# From this ratio on, a wrong size is significant.
 SIZE_SIGNIFICANT = 1.5
-# Tips of a tube move with the neck by about this much between two films.
+# The tip of a tube moves with the neck by about this much between two images.
 TIP_MM = 20.0
-# Above the carina, outside these heights a tube is drawn back or pushed on.
+# A tube whose tip is outside these heights above the carina is repositioned.
 SAFE_TIP_MM = (20.0, 70.0)
-# Against "unchanged", leaving out or making up the comparison changes little.
+# An omitted or false comparison with "unchanged" is not significant.
 STEADY = (Change.UNCHANGED, None)
 WORSE = (Change.NEW, Change.INCREASED)
 BETTER = (Change.DECREASED, Change.RESOLVED)
 
 
 def slips(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
-    """The errors of a candidate's finding about the reference's finding that it stands for.
-
-    Args:
-        reference: What is right.
-        candidate: What was said; the same observation or a related one.
-        urgency: How much the reference's finding matters.
-    """
-    yield from _place(reference, candidate, urgency)
-    yield from _degree(reference, candidate, urgency)
-    yield from _comparison(reference, candidate, urgency)
+    """The errors in the attributes of a candidate's finding, given the urgency of its counterpart in the reference."""
+    yield from _location_error(reference, candidate, urgency)
+    yield from _severity_error(reference, candidate, urgency)
+    meant, said = reference.change, candidate.change
+    alike = meant is said or (meant in WORSE and said in WORSE) or (meant in BETTER and said in BETTER)
+    if not alike:
+        kind = ErrorKind.OMITTED_COMPARISON if said is None else ErrorKind.FALSE_COMPARISON
+        steady = meant in STEADY and said in STEADY
+        yield _error(kind, not steady and urgency.matters, reference, candidate, said or "none", meant or "none")
 
 
 def _error(
@@ -290,29 +274,29 @@ def wrong_side(reference: Finding, candidate: Finding) -> bool:
     return sided and None not in (reference.side, candidate.side) and reference.side is not candidate.side
 
 
-def _place(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
-    """One error at most: the side, else the place, else the tip."""
+def _location_error(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
+    """At most one error: the side, else the location, else the tip."""
     kind = ErrorKind.WRONG_LOCATION
     if wrong_side(reference, candidate):
-        # One side of two is half right; the other side is wrong.
+        # One of two sides is half right.
         opposite = Side.BILATERAL not in (reference.side, candidate.side)
         yield _error(kind, opposite or urgency.matters, reference, candidate, candidate.side, reference.side)
     elif not same_place(reference.location, candidate.location):
         yield _error(kind, False, reference, candidate, candidate.location, reference.location)
-    elif (other := _tips(reference, candidate)) is not None:
-        yield _error(kind, other, reference, candidate, candidate.tip or "no place", reference.tip or "no place")
+    elif (significant := _compare_tips(reference, candidate)) is not None:
+        said, meant = candidate.tip or "no place", reference.tip or "no place"
+        yield _error(kind, significant, reference, candidate, said, meant)
     elif reference.tip_mm is not None and candidate.tip_mm is not None:
-        said, meant = candidate.tip_mm, reference.tip_mm
-        if abs(meant - said) > TIP_MM:
-            astray = {not SAFE_TIP_MM[0] <= height <= SAFE_TIP_MM[1] for height in (said, meant)}
-            yield _error(kind, True in astray, reference, candidate, f"{said:g} mm", f"{meant:g} mm")
+        heights = candidate.tip_mm, reference.tip_mm
+        if abs(heights[1] - heights[0]) > TIP_MM:
+            unsafe = any(not SAFE_TIP_MM[0] <= height <= SAFE_TIP_MM[1] for height in heights)
+            yield _error(kind, unsafe, reference, candidate, f"{heights[0]:g} mm", f"{heights[1]:g} mm")
 
 
-def _tips(reference: Finding, candidate: Finding) -> bool | None:
+def _compare_tips(reference: Finding, candidate: Finding) -> bool | None:
     """None where the tips agree, else whether the error is significant.
 
-    A device of which no more is said is taken to lie where it should, so that a misplaced tip cannot
-    be passed over in silence.
+    A device without a stated tip counts as well placed, so that omitting a misplaced tip is an error.
     """
     tips = {reference.tip, candidate.tip}
     if len(tips) == 1 or tips == AGREEING_TIPS:
@@ -322,28 +306,27 @@ def _tips(reference: Finding, candidate: Finding) -> bool | None:
     return None if None in tips else False
 
 
-def _degree(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
-    """One error at most: the size where both give one, else the degree."""
+def _severity_error(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
+    """At most one error: the size where both give one, else the severity."""
     kind = ErrorKind.WRONG_SEVERITY
-    graver = urgency is not Urgency.BENIGN
+    above_benign = urgency is not Urgency.BENIGN
     if reference.size_mm and candidate.size_mm:
         small, large = sorted((reference.size_mm, candidate.size_mm))
         if large - small > max(SIZE_MM, SIZE_SHARE * reference.size_mm):
-            said, meant = f"{candidate.size_mm:g} mm", f"{reference.size_mm:g} mm"
-            yield _error(kind, graver and large >= SIZE_SIGNIFICANT * small, reference, candidate, said, meant)
+            significant = above_benign and large >= SIZE_SIGNIFICANT * small
+            sizes = f"{candidate.size_mm:g} mm", f"{reference.size_mm:g} mm"
+            yield _error(kind, significant, reference, candidate, *sizes)
     elif reference.severity and candidate.severity and observation(reference.observation).graded:
-        steps = abs(_step(reference.severity) - _step(candidate.severity))
-        if steps:
-            yield _error(kind, graver and steps >= 2, reference, candidate, candidate.severity, reference.severity)
-
-
-def _step(severity: Severity) -> int:
-    """Rank with trace and mild as one: "tiny" and "small" are said of the same image."""
-    return max(severity.rank, Severity.MILD.rank)
+        # Trace and mild are one step: "tiny" and "small" are said of the same image.
+        meant, said = (max(one.severity.rank, Severity.MILD.rank) for one in (reference, candidate) if one.severity)
+        if steps := abs(meant - said):
+            yield _error(
+                kind, above_benign and steps >= 2, reference, candidate, candidate.severity, reference.severity
+            )
 
 
 def omitted_attributes(reference: Finding, candidate: Finding) -> int:
-    """How many of side, place, degree and size the reference gives and the candidate leaves out; not an error."""
+    """How many of side, location, severity and size the reference gives and the candidate omits; not an error."""
     row = observation(reference.observation)
     given = (
         (row.sided, reference.side, candidate.side),
@@ -351,15 +334,4 @@ def omitted_attributes(reference: Finding, candidate: Finding) -> int:
         (row.graded, reference.severity, candidate.severity),
         (row.measured, reference.size_mm, candidate.size_mm),
     )
-    return sum(asked and meant is not None and said is None for asked, meant, said in given)
-
-
-def _comparison(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
-    meant, said = reference.change, candidate.change
-    if meant is said:
-        return
-    kind = ErrorKind.OMITTED_COMPARISON if said is None else ErrorKind.FALSE_COMPARISON
-    steady = meant in STEADY and said in STEADY
-    alike = (meant in WORSE and said in WORSE) or (meant in BETTER and said in BETTER)
-    if not alike:
-        yield _error(kind, not steady and urgency.matters, reference, candidate, said or "none", meant or "none")
+    return sum(expected and meant is not None and said is None for expected, meant, said in given)

@@ -1,8 +1,7 @@
-"""F1 of the present findings: by kind, by kind and side, by kind, side and degree.
+"""Metrics on findings: F1 of the present findings, error counts, and scores by rule.
 
-Findings are merged first, so that repeating oneself earns nothing. A hedged finding counts as
-present. Side and degree are compared only where the observation's row calls for them; a side that
-neither report gives is the same side.
+Findings are merged first, so that repeating one earns nothing. A hedged finding counts as present. Side and severity
+are compared only where the observation has them; a side that neither report gives is the same side.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import OBSERVATIONS, Certainty, Change, ErrorKind
 from cxrlab.findings.significance import Urgency
-from cxrlab.metrics.finding_comparison import Comparison, Match, UnmatchedFinding
+from cxrlab.metrics.finding_comparison import Comparison, UnmatchedFinding
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally, ratio
 
@@ -44,13 +43,13 @@ _LEVELS: tuple[tuple[str, str, Key], ...] = (
 
 
 def f1_of(sums: Matrix) -> Matrix:
-    """[..., 3] of (true positive, false positive, false negative) → F1; 1 where there is nothing to find or invent."""
+    """[..., 3] of (true positive, false positive, false negative) → F1; 1 where neither report has a finding."""
     hit, extra, lost = sums[..., 0], sums[..., 1], sums[..., 2]
     return np.where(hit + extra + lost == 0, 1.0, ratio(2 * hit, 2 * hit + extra + lost))
 
 
 def counted(meant: Sequence[Finding], said: Sequence[Finding], key: Key = _full) -> tuple[int, int, int]:
-    """True positives, false positives and false negatives among the present things of two reports."""
+    """True positives, false positives and false negatives among the present findings of two reports."""
     right = Counter(key(finding) for finding in meant if finding.present)
     found = Counter(key(finding) for finding in said if finding.present)
     hit = (right & found).total()
@@ -74,7 +73,7 @@ class FindingsF1:
     )
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a level; rows are (true positive, false positive, false negative)."""
+        """One tally per level; rows are (true positive, false positive, false negative)."""
         defined = np.array([pair.answerable for pair in batch.pairs])
         found = []
         for metric, (_, _, key) in zip(self.metrics, _LEVELS, strict=True):
@@ -100,7 +99,7 @@ _CELLS = [(kind, weight) for weight in ("significant", "insignificant") for kind
 
 
 class ErrorCounts:
-    """Errors a report, in all, by significance and by kind."""
+    """Errors per report: all, by significance and by kind."""
 
     metrics: Sequence[Metric] = (
         _count("errors.total", "errors a report"),
@@ -115,37 +114,27 @@ class ErrorCounts:
     default = tuple(metric.name for metric in metrics)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a metric, in the order of the cards."""
-        rows = np.array([_values(c) if c else [math.nan] * len(self.metrics) for c in batch.comparisons])
+        """One tally per metric; a silent report is not free of errors."""
+        rows = np.full((len(batch), len(self.metrics)), np.nan)
+        for row, comparison in enumerate(batch.comparisons):
+            if comparison is not None:
+                errors, speaks = comparison.errors, not comparison.silent
+                total, significant = len(errors), sum(error.significant for error in errors)
+                cells = [
+                    sum(error.kind is kind and error.significant == (weight == "significant") for error in errors)
+                    for kind, weight in _CELLS
+                ]
+                rows[row] = [total, significant, speaks and not total, speaks and not significant, *cells]
         return [mean_tally(metric, rows[:, column]) for column, metric in enumerate(self.metrics)]
 
 
-def _values(comparison: Comparison) -> list[float]:
-    """The value of every metric for one report, in the order of the cards; a silent report is not free of errors."""
-    errors, said = comparison.errors, not comparison.silent
-    total, significant = len(errors), sum(error.significant for error in errors)
-    cells = [
-        sum(error.kind is kind and error.significant == (weight == "significant") for error in errors)
-        for kind, weight in _CELLS
-    ]
-    return [float(value) for value in (total, significant, said and not total, said and not significant, *cells)]
-
-
 def green_score(matched: int, significant: Sequence[int]) -> float:
-    """GREEN as published: matched ÷ (matched + significant errors), 0 when nothing matched.
-
-    Args:
-        matched: Findings that both reports have.
-        significant: Significant errors of each of the six kinds; the others do not enter.
-    """
+    """GREEN as published: matched findings ÷ (matched + significant errors of each kind), 0 when nothing matched."""
     return matched / (matched + sum(significant)) if matched else 0.0
 
 
 def green(comparison: Comparison) -> float:
-    """GREEN's score of the counts by rule; 1, not the published 0, when nothing matched and nothing is wrong.
-
-    Two normal reports have nothing to match; nothing was there to find and nothing is wrong.
-    """
+    """GREEN's score of the counts by rule; 1, not the published 0, for two normal reports with nothing to match."""
     matched = len(comparison.matches)
     significant = sum(error.significant for error in comparison.errors)
     return green_score(matched, [significant]) if matched or significant else 1.0
@@ -163,8 +152,7 @@ CRIMSON_SLIP = {True: 0.5, False: 0.0}
 def crimson(comparison: Comparison) -> float:
     """CRIMSON's formula, in (-1, 1], over the abnormal findings and their clinical weights.
 
-    A related name for the thing, which CRIMSON calls unspecific or overinterpreted, is a slip by as much
-    as it is not the thing.
+    A related name, which CRIMSON calls unspecific or overinterpreted, is an error in proportion to the missing credit.
     """
     weight = CRIMSON_WEIGHT
     correct = 0.0
@@ -186,19 +174,19 @@ def crimson(comparison: Comparison) -> float:
 
 @dataclass(frozen=True)
 class Weights:
-    """What `clinical:rules` gives and takes; see docs/metrics.md for how the figures were chosen.
+    """The weights of `clinical:rules`; see docs/metrics.md for how they were chosen.
 
     Args:
-        finding: Weight of a finding by how much it matters.
-        start: Credit that every report begins with, so that one error in a normal report is not the end.
-        significant: Weight of a significant slip about a matched finding.
-        minor: Weight of another slip.
-        vague: Weight of an attribute that the reference gives and the candidate leaves out: less than a wrong one.
+        finding: Weight of a finding by urgency.
+        start: Credit that every report begins with, so that one error in a normal report does not score 0.
+        significant: Weight of a significant error in an attribute of a matched finding.
+        minor: Weight of another error in an attribute.
+        vague: Weight of an attribute that the reference gives and the candidate omits: less than a wrong one.
         doubt: Weight of a hedge that only one of the two reports has.
         hedged: Factor on a finding that is only possible.
-        known: Factor on a finding that is said to be unchanged: somebody has acted on it before.
-        untold: Factor on a comparison that is left out; one that points the wrong way misleads.
-        echo: Factor on what is lost, or read into the image, by a further word for a matched thing.
+        known: Factor on an unchanged finding, which has been acted on before.
+        untold: Factor on an omitted comparison; a wrong one misleads more.
+        echo: Factor on a further word for a matched finding.
     """
 
     finding: Mapping[Urgency, float] = field(
@@ -227,12 +215,17 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
     """(right + start) ÷ (right + start + wrong) in clinical weights, in (0, 1]; 1 for a report without an error."""
     right = wrong = 0.0
     for match in comparison.matches:
-        worth, off = _worth(match, weights), _off(match, weights)
+        meant, said = match.reference.certainty, match.candidate.certainty
+        # A hedge of one report alone does not make the finding smaller; it is an error of its own.
+        worth = _weight(match.reference, match.urgency, weights, Certainty.POSSIBLE is meant is said)
+        off = _slip_weight(match.slips, weights) + weights.vague * match.vague + weights.doubt * (meant is not said)
         gained = worth * match.credit * worth / (worth + off)
         right += gained
-        wrong += worth - gained + _overcall(match, weights)
+        # A graver name, such as aneurysm for a long aorta, claims more in proportion to the missing credit.
+        claimed = max(0.0, weights.finding[match.called] - weights.finding[match.urgency])
+        wrong += worth - gained + claimed * (1.0 - match.credit)
     for lone in (*comparison.missing, *comparison.invented):
-        # A neighbour softens omission and invention alike; squared, so that naming it beats saying nothing.
+        # A related finding softens omission and invention alike; squared, so that naming it beats omitting it.
         wrong += _cost(lone, weights) * (1.0 - lone.nearest) ** 2
     for echo in comparison.echoes:
         wrong += _cost(echo, weights) * (1.0 - echo.nearest) * weights.echo
@@ -240,25 +233,13 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
     return (right + weights.start) / (right + weights.start + wrong)
 
 
-def _worth(match: Match, weights: Weights) -> float:
-    # A hedge of one report alone does not make the thing smaller; it is a slip of its own.
-    hedged = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
-    return _weight(match.reference, match.urgency, weights, hedged)
-
-
 def _weight(finding: Finding, urgency: Urgency, weights: Weights, hedged: bool) -> float:
     known = weights.known if finding.change is Change.UNCHANGED else 1.0
     return weights.finding[urgency] * known * (weights.hedged if hedged else 1.0)
 
 
-def _overcall(match: Match, weights: Weights) -> float:
-    """What a graver name claims beyond the thing, by as much as it is not the thing: an aneurysm for a long aorta."""
-    return max(0.0, weights.finding[match.called] - weights.finding[match.urgency]) * (1.0 - match.credit)
-
-
-def _off(match: Match, weights: Weights) -> float:
-    doubted = match.reference.certainty is not match.candidate.certainty
-    return _slip_weight(match.slips, weights) + weights.vague * match.vague + weights.doubt * doubted
+def _cost(lone: UnmatchedFinding, weights: Weights) -> float:
+    return _weight(lone.finding, lone.urgency, weights, lone.finding.certainty is Certainty.POSSIBLE)
 
 
 def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
@@ -269,45 +250,32 @@ def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
     return sum(weight(slip) for slip in slips)
 
 
-def _cost(lone: UnmatchedFinding, weights: Weights) -> float:
-    return _weight(lone.finding, lone.urgency, weights, lone.finding.certainty is Certainty.POSSIBLE)
-
-
 _RULES = {"reader": "rules", "weights": "table"}
+
+
+def _score(name: str, low: float, conventions: Mapping[str, str], about: str) -> Metric:
+    return Metric(name, "higher", (low, 1.0), 1.0, _UNDEFINED, {**conventions, **_RULES}, about)
+
+
+_GREEN = {"formula": "green", "nothing-to-match": "1"}
+_CLINICAL = {"formula": "right/(right+wrong)"}
 _SCORES = (
-    (
-        green,
-        Metric(
-            "green:rules",
-            "higher",
-            (0.0, 1.0),
-            1.0,
-            _UNDEFINED,
-            {"formula": "green", "nothing-to-match": "1", **_RULES},
-            "matched findings against significant errors, GREEN's formula",
-        ),
-    ),
+    (green, _score("green:rules", 0.0, _GREEN, "matched findings against significant errors, GREEN's formula")),
     (
         crimson,
-        Metric(
+        _score(
             "crimson:rules",
-            "higher",
-            (-1.0, 1.0),
-            1.0,
-            _UNDEFINED,
-            {"formula": "crimson", **_RULES},
+            -1.0,
+            {"formula": "crimson"},
             "abnormal findings in clinical weights, CRIMSON's formula",
         ),
     ),
     (
         clinical,
-        Metric(
+        _score(
             "clinical:rules",
-            "higher",
-            (0.0, 1.0),
-            1.0,
-            _UNDEFINED,
-            {"formula": "right/(right+wrong)", **_RULES},
+            0.0,
+            _CLINICAL,
             "right against wrong in clinical weights, with credit for related findings",
         ),
     ),
@@ -315,30 +283,28 @@ _SCORES = (
 
 
 class RuleScores:
-    """The three scores, each the mean over reports."""
+    """The three scores, each the mean over reports; a silent candidate scores 0 at most, since it is not normal."""
 
     metrics: Sequence[Metric] = tuple(metric for _, metric in _SCORES)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a score."""
-        return [
-            mean_tally(metric, [math.nan if c is None else _scored(formula, c) for c in batch.comparisons])
-            for formula, metric in _SCORES
-        ]
-
-
-def _scored(formula: Callable[[Comparison], float], comparison: Comparison) -> float:
-    """The score, but nothing for a candidate that says nothing: silence is not a normal report."""
-    return min(0.0, formula(comparison)) if comparison.silent else formula(comparison)
+        """One tally per score."""
+        found = []
+        for formula, metric in _SCORES:
+            values = [math.nan if c is None else formula(c) for c in batch.comparisons]
+            silent = [c is not None and c.silent for c in batch.comparisons]
+            values = [min(0.0, value) if quiet else value for value, quiet in zip(values, silent, strict=True)]
+            found.append(mean_tally(metric, values))
+        return found
 
 
 _PLAIN = "green:rules"
 
 
 def length_controlled(value: float, candidate: str, reference: str) -> float:
-    """The value divided by how many times as many words as the reference the candidate has, where it has more.
+    """The value divided by the candidate's words per word of the reference, where it has more.
 
-    A value below 0 is multiplied instead: divided, it would rise with length. Words are what white space parts; a
+    A value below 0 is multiplied instead: divided, it would rise with length. Words are split at white space; a
     reference without any counts as one word.
     """
     times = max(len(candidate.split()) / max(len(reference.split()), 1), 1.0)
@@ -346,7 +312,7 @@ def length_controlled(value: float, candidate: str, reference: str) -> float:
 
 
 class LengthControlled:
-    """`green:rules-lc`, the mean over reports; counted where it is asked for."""
+    """`green:rules-lc`, the mean over reports; only on request."""
 
     metrics: Sequence[Metric] = tuple(
         Metric(
