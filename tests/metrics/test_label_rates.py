@@ -31,20 +31,20 @@ def test_a_label_that_one_side_alone_has_scores_0_and_one_that_neither_has_is_un
 def test_averages_over_labels() -> None:
     """F1 is 2/3, 0, 0 and undefined: macro divides by 4, macro-seen by 3, weighted by the 10 true positives in all."""
     sums = np.array([*SEEN, *ONLY_CLAIMED, *ONLY_TRUE, *UNSEEN], float)
-    assert rates.macro(rates.f1)(sums) == pytest.approx(2 / 3 / 4)
-    assert rates.macro_seen(rates.f1)(sums) == pytest.approx(2 / 3 / 3)
-    assert rates.weighted(rates.f1)(sums) == pytest.approx(2 / 3 * 5 / 10)
+    assert rates.OVER_LABELS["macro"](sums, rates.f1) == pytest.approx(2 / 3 / 4)
+    assert rates.OVER_LABELS["macro-seen"](sums, rates.f1) == pytest.approx(2 / 3 / 3)
+    assert rates.OVER_LABELS["weighted"](sums, rates.f1) == pytest.approx(2 / 3 * 5 / 10)
 
 
 def test_nothing_positive_anywhere_has_no_average() -> None:
     sums = np.array([*UNSEEN, *UNSEEN], float)
-    for average in (rates.macro, rates.macro_seen, rates.weighted):
-        assert math.isnan(average(rates.f1)(sums))
+    for average in rates.OVER_LABELS.values():
+        assert math.isnan(average(sums, rates.f1))
 
 
 def test_a_stack_of_sums_gives_each_its_own_value() -> None:
     """A bootstrap hands over [samples, labels · 4] at once."""
     sums = np.array([[*SEEN, *UNSEEN], [*ONLY_TRUE, *SEEN]], float)
-    for average in (rates.macro, rates.macro_seen, rates.weighted):
-        value = average(rates.recall)
-        np.testing.assert_array_equal(value(sums[None])[0], [value(row) for row in sums])
+    for average in rates.OVER_LABELS.values():
+        found = average(sums[None], rates.recall)[0]
+        np.testing.assert_array_equal(found, [average(row, rates.recall) for row in sums])

@@ -1,10 +1,9 @@
 """BERTScore: each token of a report matched to the most similar token of the other, by cosine.
 
-The arithmetic is that of the `bert-score` package: special tokens can be matched and weigh nothing
-themselves. It differs where that package gives a number for nothing: weights by document frequency
-come from a fixed corpus and not from the references at hand, so a score never depends on what else
-is scored, and a text whose every token weighs 0 counts its tokens equally, where the package divides
-0 by 0 and reports an F of 0.
+The arithmetic is that of the `bert-score` package: special tokens can be matched and have no weight themselves. Two
+things differ: weights by document frequency come from a fixed corpus and not from the scored references, so that a
+score never depends on the other pairs; and a text whose every token has weight 0 counts its tokens equally, where the
+package divides 0 by 0 and reports an F of 0.
 """
 
 from __future__ import annotations
@@ -29,13 +28,7 @@ _NOTHING = "pairs whose reference is absent or has no token"
 
 @dataclass(frozen=True)
 class Baseline:
-    """What unrelated sentences score with an encoder; rescaling maps it to 0 and 1 to 1.
-
-    Args:
-        precision: In [0, 1).
-        recall: In [0, 1).
-        f1: In [0, 1).
-    """
+    """Scores of unrelated sentences with an encoder, each in [0, 1); rescaling maps them to 0, and 1 to 1."""
 
     precision: float
     recall: float
@@ -58,12 +51,12 @@ DISTILROBERTA_5 = Baseline(precision=0.84732, recall=0.84759504, f1=0.8473319)
 
 @dataclass(frozen=True)
 class Idf:
-    """Weights of tokens by how few documents of a fixed corpus hold them: log((N + 1) / (n + 1)).
+    """Weights of tokens by inverse document frequency in a fixed corpus: log((N + 1) / (n + 1)).
 
     Args:
         documents: N, at least 2.
         containing: Token → n, documents with it.
-        name: Which corpus, for the signature.
+        name: Of the corpus, for the signature.
     """
 
     documents: int
@@ -84,7 +77,7 @@ class Idf:
         return cls(len(texts), dict(containing), f"{len(texts)}-{digest[:8]}")
 
     def weights(self, tokens: Sequence[str]) -> Matrix:
-        """Weights [T] ≥ 0; a token that the corpus does not hold has the largest."""
+        """Weights [T] ≥ 0; a token outside the corpus has the largest."""
         return np.array([math.log((self.documents + 1) / (self.containing.get(token, 0) + 1)) for token in tokens])
 
 
@@ -122,9 +115,9 @@ class BertScore:
     """BERTScore of each pair.
 
     Args:
-        encoder: Gives a vector for each token (`models.token_encoder.LocalTokenEncoder`).
-        baseline: Rescale with these; None keeps raw cosines.
-        idf: Weigh tokens by a fixed corpus; None weighs them equally.
+        encoder: Such as `models.text_encoders.LocalTokenEncoder`.
+        baseline: For rescaling; raw cosines when None.
+        idf: Weights of tokens; equal when None.
     """
 
     def __init__(self, encoder: TokenEncoder, *, baseline: Baseline | None = None, idf: Idf | None = None) -> None:
@@ -176,5 +169,5 @@ class BertScore:
 
 
 def _spaced(text: str) -> str:
-    """Without spaces at the ends, and one where there were several, as RadCliQ's authors do."""
+    """Without spaces at the ends, and with single spaces, as RadCliQ's authors do."""
     return re.sub(" +", " ", text).strip()

@@ -1,7 +1,7 @@
-"""BLEU from counts: what is counted is one thing, what is made of the counts differs between tools.
+"""BLEU as in coco-caption and as in sacreBLEU, from the same rows of counts.
 
-A row holds [matches of 1..4 words, runs of 1..4 words in the candidate, words of the reference, 1].
-Rows of several pairs add up to the row of their corpus.
+A row is [matches of 1..4 words, runs of 1..4 words in the candidate, words of the reference, 1]. Rows of several pairs
+add up to the row of their corpus.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ WIDTH = 2 * ORDER + 2
 def bleu_rows(
     counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers
 ) -> Matrix:
-    """One row for each pair [N, 10].
-
-    Args:
-        counts: Runs of 1..4 words over all texts.
-        shared: Of each length, what the candidate (left) and the reference (right) have in common.
-        reference: Text of each pair's reference [N].
-        candidate: Text of each pair's candidate [N].
-    """
+    """One row per pair [N, 10] from the runs of 1..4 words, and those that candidate (left) and reference share."""
     rows = np.ones((len(reference), WIDTH))
     for order in range(ORDER):
         rows[:, order] = shared[order].matches(len(reference))
@@ -43,15 +36,15 @@ def bleu_rows(
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The runs of a batch: what BLEU and CIDEr are made of.
+    """The n-grams of a batch, for BLEU and CIDEr.
 
     Args:
         defined: Which pairs have a reference [N].
         rows: BLEU's rows [N, 10]; all zero where there is none.
         counts: Runs of 1..4 words over all texts.
-        shared: Of each length, what candidate and reference of the defined pairs have in common.
-        reference: Text of each defined pair's reference.
-        candidate: Text of each defined pair's candidate.
+        shared: Of each length, the runs that candidate and reference of the defined pairs share.
+        reference: Text number of each defined pair's reference.
+        candidate: Text number of each defined pair's candidate.
     """
 
     defined: NDArray[np.bool_]
@@ -62,18 +55,18 @@ class Counted:
     candidate: Numbers
 
 
-def counted(batch: Batch, shelf: NgramCache) -> Counted:
-    """Count a batch; the shelf says what a word is, and remembers texts."""
+def counted(batch: Batch, cache: NgramCache) -> Counted:
+    """Count a batch; the cache splits texts into words and keeps their counts."""
     defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
-    reference, candidate = (side[defined] for side in shelf.numbers(batch.references, batch.candidates))
-    shared = [count.shared(candidate, reference) for count in shelf.counts]
+    reference, candidate = (side[defined] for side in cache.numbers(batch.references, batch.candidates))
+    shared = [count.shared(candidate, reference) for count in cache.counts]
     rows = np.zeros((len(batch), WIDTH))
-    rows[defined] = bleu_rows(shelf.counts, shared, reference, candidate)
-    return Counted(defined, rows, shelf.counts, shared, reference, candidate)
+    rows[defined] = bleu_rows(cache.counts, shared, reference, candidate)
+    return Counted(defined, rows, cache.counts, shared, reference, candidate)
 
 
 def rows_of_words(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:
-    """The same from words, for texts that were split by someone else [N, 10]."""
+    """The same from texts that are already split into words [N, 10]."""
     index = NgramIndex(ORDER)
     reference, candidate = index.add(references), index.add(candidates)
     shared = [count.shared(candidate, reference) for count in index.counts]
@@ -81,9 +74,9 @@ def rows_of_words(references: Sequence[Words], candidates: Sequence[Words]) -> M
 
 
 def coco_bleu(sums: Matrix, order: int) -> Matrix:
-    """BLEU as in coco-caption of sums of rows [..., 10] → [...], 0..1; not-a-number for no pair.
+    """BLEU as in coco-caption of sums of rows [..., 10] → [...], 0..1; not-a-number without pairs.
 
-    Two tiny numbers keep its quotients finite: where nothing matches the value is almost 0, not 0.
+    Two small constants keep its quotients finite: where nothing matches the value is almost 0, not 0.
     """
     small, tiny = 1e-9, 1e-15
     precisions = (sums[..., MATCHES] + tiny) / (sums[..., RUNS] + small)
@@ -97,7 +90,7 @@ def sacre_bleu(sums: Matrix) -> Matrix:
     """Corpus BLEU-4 as in sacreBLEU, smoothed exponentially, of sums of rows [..., 10] → [...], 0..1.
 
     The k-th order without a match counts as 1 / 2^k of a match. 0 where no word matches or no candidate
-    has four words; not-a-number for no pair.
+    has four words; not-a-number without pairs.
     """
     matches, runs = sums[..., MATCHES], sums[..., RUNS]
     halvings = np.cumsum(matches == 0, axis=-1)
@@ -123,14 +116,14 @@ METRIC = Metric(
 
 
 class SacreBleu:
-    """One metric; texts are remembered between batches."""
+    """`bleu4:sacre`; counts of texts are cached between batches."""
 
     metrics = (METRIC,)
 
     def __init__(self) -> None:
-        self._shelf = NgramCache(words_13a, ORDER)
+        self._cache = NgramCache(words_13a, ORDER)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """Corpus counts."""
-        found = counted(batch, self._shelf)
+        """One tally of corpus counts."""
+        found = counted(batch, self._cache)
         return [Tally(METRIC, found.rows, found.defined, sacre_bleu)]

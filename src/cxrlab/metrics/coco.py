@@ -1,7 +1,7 @@
-"""CIDEr as coco-caption computes it: agreement on runs of words, each weighted by how rare it is.
+"""BLEU, ROUGE-L and CIDEr as coco-caption computes them.
 
-That implementation is the variant known as CIDEr-D: matches are clipped at the reference's count and
-a Gaussian punishes a difference in length.
+Its CIDEr is the variant CIDEr-D: matches are clipped at the reference's count and a Gaussian penalises a difference in
+length.
 """
 
 from __future__ import annotations
@@ -26,30 +26,25 @@ def cider(counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Nu
 
     Args:
         counts: Runs of 1, 2, 3, 4 words over all texts.
-        shared: Of each length, what the candidate (left) and the reference (right) have in common.
-        reference: Text of each pair's reference [N]; a reference that stands in two pairs counts twice.
-        candidate: Text of each pair's candidate [N].
+        shared: Of each length, the runs that the candidate (left) and the reference (right) share.
+        reference: Text number of each pair's reference [N]; a reference of two pairs counts twice.
+        candidate: Text number of each pair's candidate [N].
     """
     total = np.zeros(len(reference))
     for count, common in zip(counts, shared, strict=True):
-        weight = _rarity(count, reference)
+        # log(references / references with the run); a run of no reference is as rare as one of a single reference.
+        often = np.bincount(reference, minlength=count.texts)
+        references = summed(count.run, often[count.text], count.runs)
+        weight: Matrix = np.log(max(len(reference), 1)) - np.log(np.maximum(references, 1.0))
         overlap = np.minimum(common.left, common.right) * common.right * weight[common.run] ** 2
         product = summed(common.pair, overlap, len(reference))
         squares = summed(count.text, (count.times * weight[count.run]) ** 2, count.texts)
         norms = np.sqrt(squares[candidate]) * np.sqrt(squares[reference])
         total += np.divide(product, norms, out=np.zeros_like(product), where=norms > 0)
-    # Length is told by pairs of words, so that texts of no and of one word are equally long.
+    # Length is counted in pairs of words, so that texts of no and of one word are equally long.
     length = counts[1].totals
     penalty = np.exp(-((length[candidate] - length[reference]) ** 2) / (2 * SIGMA**2))
     return SCALE * penalty * total / len(counts)
-
-
-def _rarity(count: NgramCounts, reference: Numbers) -> Matrix:
-    """log(references / references with the run) of every run; a run of no reference is as rare as one of a single."""
-    often = np.bincount(reference, minlength=count.texts)
-    holders = summed(count.run, often[count.text], count.runs)
-    weight: Matrix = np.log(max(len(reference), 1)) - np.log(np.maximum(holders, 1.0))
-    return weight
 
 
 BETA = 1.2  # ROUGE-L weighs recall BETA² times as much as precision
@@ -112,16 +107,16 @@ def rouge_l(reference: Sequence[str], candidate: Sequence[str]) -> float:
 
 
 class Coco:
-    """The six metrics, counted together; texts are remembered between batches."""
+    """The six metrics, counted together; counts of texts are cached between batches."""
 
     metrics = METRICS
 
     def __init__(self) -> None:
-        self._shelf = NgramCache(lambda text: [word for word in coco_words(text) if word], ORDER)
+        self._cache = NgramCache(lambda text: [word for word in coco_words(text) if word], ORDER)
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """BLEU by corpus counts, ROUGE-L and CIDEr as means of pairs."""
-        found = counted(batch, self._shelf)
+        found = counted(batch, self._cache)
         defined = found.defined
         bleus = [
             Tally(metric, found.rows, defined, partial(coco_bleu, order=order))
@@ -129,6 +124,6 @@ class Coco:
         ]
         texts = zip(batch.references, batch.candidates, defined, strict=True)
         means = np.full((2, len(batch)), np.nan)
-        means[0, defined] = [rouge_l(coco_words(told), coco_words(said)) for told, said, ok in texts if ok]
+        means[0, defined] = [rouge_l(coco_words(one), coco_words(two)) for one, two, ok in texts if ok]
         means[1, defined] = cider(found.counts, found.shared, found.reference, found.candidate)
         return bleus + [mean_tally(metric, values) for metric, values in zip(METRICS[ORDER:], means, strict=True)]

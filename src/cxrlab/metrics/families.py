@@ -1,8 +1,7 @@
-"""The table of metric families: what can be counted, by default or with something more.
+"""The table of metric families, each of which counts several metrics at once.
 
-A family counts several metrics at once. Rows that need weights, graphs or a labeler of their own are
-made by whoever has those; the rest is ready after a plain install. Listing the names of the families
-imports nothing.
+These are ready after a plain install; families that need weights, graphs or a labeler are built by
+`evaluation.metric_choice`. Listing the names imports nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FAMILIES = Table(
         "length": "cxrlab.metrics.finding_scores:LengthControlled",
     },
 )
-# Families that cannot be made out of nothing: name → where it lives, and what it needs.
+# Families that need something of the user: name → where it is defined, and what it needs.
 WITH_NEEDS: Mapping[str, tuple[str, str]] = {
     "radgraph": ("cxrlab.metrics.radgraph:RadGraphF1", "graphs of both reports: a JSON file, or the radgraph package"),
     "bertscore": ("cxrlab.metrics.bertscore:BertScore", "a local encoder folder"),
@@ -39,7 +38,7 @@ WITH_NEEDS: Mapping[str, tuple[str, str]] = {
 
 @cache
 def ready() -> Mapping[str, Family]:
-    """Every family that needs nothing more, by name, made once."""
+    """Every family that needs nothing more, by name, constructed once."""
     return {name: FAMILIES.load(name)() for name in FAMILIES}
 
 
@@ -49,19 +48,15 @@ def cards() -> dict[str, Metric]:
 
 
 def default_names() -> tuple[str, ...]:
-    """What is scored when nothing is asked for: all of a family, or its own choice where it has many."""
-    return tuple(name for family in ready().values() for name in _default(family))
-
-
-def _default(family: Family) -> Sequence[str]:
-    chosen: Sequence[str] | None = getattr(family, "default", None)
-    return chosen if chosen is not None else [metric.name for metric in family.metrics]
+    """The metrics that are scored by default: all of a family, or its own choice where it has many."""
+    every = ((family, [metric.name for metric in family.metrics]) for family in ready().values())
+    return tuple(name for family, names in every for name in getattr(family, "default", names))
 
 
 def metric_names(wanted: Sequence[str] | None = None) -> tuple[str, ...]:
     """Names of metrics from names, patterns (`bleu*`), families (`coco`) or "all"; the default when None.
 
-    The result is in table order without repeats. What matches nothing is an `UnknownName` with the nearest.
+    The result is in table order without repeats; an item that matches nothing raises `UnknownName`.
     """
     if wanted is None:
         return default_names()
@@ -79,18 +74,15 @@ def metric_names(wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         elif matching := [name for name in known if fnmatchcase(name, item)]:
             found.update(matching)
         else:
-            raise UnknownName(_unknown(item, known))
+            for family in (item.split(".")[0], item.rstrip("01")):
+                if family in WITH_NEEDS:
+                    needs = WITH_NEEDS[family][1]
+                    raise UnknownName(f"the metric '{item}' needs {needs}; it is not counted from two texts alone.")
+            raise UnknownName(
+                f"there is no metric '{item}'.{did_you_mean(item, [*known, *FAMILIES])} "
+                f"`cxrlab metrics ls` lists the {len(known)} metrics; patterns such as 'bleu*' and 'all' work too."
+            )
     return tuple(name for name in known if name in found)
-
-
-def _unknown(item: str, known: Mapping[str, Metric]) -> str:
-    if item.split(".")[0] in WITH_NEEDS or item.rstrip("01") in WITH_NEEDS:
-        family = item.split(".")[0] if item.split(".")[0] in WITH_NEEDS else item.rstrip("01")
-        return f"the metric '{item}' needs {WITH_NEEDS[family][1]}; it is not counted from two texts alone."
-    return (
-        f"there is no metric '{item}'.{did_you_mean(item, [*known, *FAMILIES])} "
-        f"`cxrlab metrics ls` lists the {len(known)} metrics; patterns such as 'bleu*' and 'all' work too."
-    )
 
 
 def families(wanted: Sequence[str] | None = None) -> list[Family]:

@@ -1,8 +1,8 @@
 """CheXpert labels: accuracy, precision, recall and F1, under every convention in use.
 
-Papers that write "CheXbert F1" mean different numbers: an uncertain label counts as positive in some
-and as negative in others, and the mean runs over cells, labels or reports. Each choice is part of a
-metric's name here. The arithmetic follows scikit-learn's `classification_report`, which they share.
+"CheXbert F1" means different numbers in different papers: an uncertain label counts as positive or as negative, and
+the mean is over cells, labels or reports. Each choice is part of a metric's name here. The arithmetic is that of
+scikit-learn's `classification_report`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Support:
 class ChexpertLabels:
     """The fourteen CheXpert labels of references and candidates, compared.
 
-    What a report does not mention counts as negative, and so does every label of a text without a word.
-    Where a pair carries exact findings they are the reference; the label that they leave open (a parent
-    whose child is present) is not counted.
+    A label that a report does not mention counts as negative, and so does every label of a text without a word. The
+    exact findings of a pair replace its reference; a label that they leave open (a parent whose child is present) is
+    not counted.
 
     Args:
-        labeler: Reads labels off text; None for the built-in reader.
-        prefix: First word of the metrics' names, so that two labelers can stand in one table.
+        labeler: Labels texts; None for the built-in reader.
+        prefix: First word of the metrics' names, so that two labelers fit into one table.
     """
 
     def __init__(self, labeler: Labeler | None = None, prefix: str = "chexpert") -> None:
@@ -57,11 +57,15 @@ class ChexpertLabels:
         self.default = tuple(choice.name(prefix) for choice in DEFAULT_CHOICES)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a metric: three policies for uncertain labels, each counted once."""
+        """One tally per metric: three policies for uncertain labels, each counted once."""
         reference, candidate, defined = self._cells(batch)
-        by_policy = {policy: _Counted(count(reference, candidate, policy), defined) for policy in POLICIES}
+        by_policy = {}
+        for policy in POLICIES:
+            counts = count(reference, candidate, policy) * defined[:, None, None]
+            by_policy[policy] = {"14": counts, "5": counts[:, _TOP]}
         return [
-            by_policy[choice.policy].tally(choice, metric) for choice, metric in zip(CHOICES, self.metrics, strict=True)
+            _make_tally(choice, metric, by_policy[choice.policy], defined)
+            for choice, metric in zip(CHOICES, self.metrics, strict=True)
         ]
 
     def support(self, batch: Batch, policy: Policy = "positive") -> dict[str, Support]:
@@ -88,7 +92,7 @@ class ChexpertLabels:
         return np.array(reference, np.int8), np.array(candidate, np.int8), defined
 
     def _label(self, batch: Batch, texts: Iterable[str]) -> dict[str, Labels]:
-        """Text → labels; a text without a word has none, whatever a labeler would make of it."""
+        """Text → labels; a text without a word has none and is not labelled."""
         out: dict[str, Labels] = {text: {} for text in texts}
         spoken = sorted(text for text in out if not wordless(text))
         if self.labeler is None:
@@ -97,18 +101,26 @@ class ChexpertLabels:
         if len(answers) != len(spoken):
             raise DataError(
                 f"the labeler '{self.labeler.name}' answered {len(answers)} times for {len(spoken)} reports; "
-                "it must give one dictionary a report, in order."
+                "it must give one dictionary per report, in order."
             )
-        return out | {text: _checked(labels, self.labeler.name) for text, labels in zip(spoken, answers, strict=True)}
+        for labels in answers:
+            for name, value in labels.items():
+                chexpert_label(name)
+                if value not in (1, 0, -1):
+                    raise DataError(
+                        f"the labeler '{self.labeler.name}' gave {short_repr(value)} for '{name}'; "
+                        "a label is 1 (present), 0 (absent) or -1 (uncertain), or is left out."
+                    )
+        return out | dict(zip(spoken, answers, strict=True))
 
 
 def count(reference: Cells, candidate: Cells, policy: Policy) -> Matrix:
     """Label cells [N, L] of 1, 0 and -1 → true and false positives, false and true negatives [N, L, 4].
 
     Args:
-        reference: What is true; 9 marks a cell that is not counted.
-        candidate: What was claimed.
-        policy: Whether -1 is positive, negative, or takes the cell out on either side.
+        reference: 9 marks a cell that is not counted.
+        candidate: Like the reference, without 9.
+        policy: Whether -1 is positive, negative, or removes the cell on either side.
     """
     counted = reference != _NOT_COUNTED
     if policy == "ignored":
@@ -119,57 +131,27 @@ def count(reference: Cells, candidate: Cells, policy: Policy) -> Matrix:
     return np.asarray(cells & counted[..., None], np.float64)
 
 
-class _Counted:
-    """Counts [N, 14, 4] under one policy, turned into the tallies of its metrics."""
-
-    def __init__(self, counts: Matrix, defined: NDArray[np.bool_]) -> None:
-        counts = counts * defined[:, None, None]
-        self.sets = {"14": counts, "5": counts[:, _TOP]}
-        self.defined = defined
-
-    def tally(self, choice: Choice, metric: Metric) -> Tally:
-        """The rows and the function of sums that a choice of labels, average and rate asks for."""
-        rate = RATES[choice.rate]
-        if choice.average == "observation":
-            return self._summed(metric, self.sets["14"][:, _COLUMN[choice.labels]], rate)
-        counts = self.sets[choice.labels]
-        match choice.average:
-            case "micro":
-                return self._summed(metric, counts.sum(axis=1), rate)
-            case "macro":
-                return self._summed(metric, counts, macro(rate))
-            case "macro-seen":
-                return self._summed(metric, counts, macro_seen(rate))
-            case "weighted":
-                return self._summed(metric, counts, weighted(rate))
-            case "exact":
-                wrong = counts[..., 1] + counts[..., 2]
-                return self._mean(metric, (wrong.sum(axis=1) == 0).astype(np.float64))
-            case "example":
-                return self._mean(metric, np.nan_to_num(rate(counts.sum(axis=1))))
-            case _:
-                return self._mean(metric, rate(counts.sum(axis=1)))
-
-    def _summed(self, metric: Metric, rows: Matrix, value_of: Rate) -> Tally:
-        return Tally(metric, rows.reshape(len(rows), -1), self.defined, value_of)
-
-    def _mean(self, metric: Metric, values: Matrix) -> Tally:
-        return mean_tally(metric, np.where(self.defined, values, np.nan))
+def _make_tally(choice: Choice, metric: Metric, sets: Mapping[str, Matrix], defined: NDArray[np.bool_]) -> Tally:
+    """The rows and the function of sums of a choice of labels, average and rate, from counts [N, L, 4]."""
+    rate = RATES[choice.rate]
+    if choice.average == "observation":
+        return Tally(metric, sets["14"][:, _COLUMN[choice.labels]], defined, rate)
+    counts = sets[choice.labels]
+    by_report = counts.sum(axis=1)
+    if choice.average == "micro":
+        return Tally(metric, by_report, defined, rate)
+    if choice.average in OVER_LABELS:
+        rows = counts.reshape(len(counts), -1)
+        return Tally(metric, rows, defined, partial(OVER_LABELS[choice.average], rate=rate))
+    if choice.average == "exact":
+        values = ((counts[..., 1] + counts[..., 2]).sum(axis=1) == 0).astype(np.float64)
+    else:
+        values = np.nan_to_num(rate(by_report)) if choice.average == "example" else rate(by_report)
+    return mean_tally(metric, np.where(defined, values, np.nan))
 
 
 def _row(labels: Labels, blank: int) -> list[int]:
     return [labels.get(name, blank) for name in CHEXPERT_14]
-
-
-def _checked(labels: Labels, labeler: str) -> Labels:
-    for name, value in labels.items():
-        chexpert_label(name)
-        if value not in (1, 0, -1):
-            raise DataError(
-                f"the labeler '{labeler}' gave {short_repr(value)} for '{name}'; "
-                "a label is 1 (present), 0 (absent) or -1 (uncertain), or is left out."
-            )
-    return labels
 
 
 Policy = Literal["positive", "negative", "ignored"]
@@ -184,15 +166,7 @@ _BARE = "a pair without a positive label on either side counts 0, so identity ma
 
 @dataclass(frozen=True)
 class Average:
-    """One way of averaging.
-
-    Args:
-        rates: The rates that it makes sense for.
-        words: What the mean runs over, with a place for the set of labels.
-        identity: Value of a corpus against itself; None where it depends on the texts.
-        quirk: A published oddity.
-        by_pair: Whether it means something for a single pair.
-    """
+    """One way of averaging; `words` says over what, with a place for the set of labels. See `Metric` for the rest."""
 
     rates: tuple[str, ...]
     words: str
@@ -215,14 +189,7 @@ AVERAGES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One label metric as the choices that make it.
-
-    Args:
-        policy: What an uncertain label counts as.
-        labels: `14`, `5`, or the name of one observation.
-        average: A key of `AVERAGES`.
-        rate: precision, recall, f1 or accuracy.
-    """
+    """One label metric; `labels` is `14`, `5`, or the name of one observation, `average` a key of `AVERAGES`."""
 
     policy: Policy
     labels: str
@@ -240,45 +207,39 @@ class Choice:
         conventions = {"labeler": labeler, "uncertain": self.policy, "unmentioned": "negative"}
         uncertain = "left out" if self.policy == "ignored" else f"counted as {self.policy}"
         where = average.words.format(_SETS.get(self.labels, self.labels))
+        undefined = f"{_NO_REFERENCE}; no value where nothing is positive on either side"
+        if self.rate == "accuracy" or self.average == "example":
+            undefined = _NO_REFERENCE
+        elif self.average == "example-seen":
+            undefined = f"{_NO_REFERENCE}; pairs without a positive label on either side"
         rate = {"f1": "F1"}.get(self.rate, self.rate)
         return Metric(
             name=self.name(prefix),
             direction="higher",
             range=(0.0, 1.0),
             identity=average.identity,
-            undefined=self._undefined(),
+            undefined=undefined,
             conventions=conventions | ({"absent-class": "0"} if self.average == "macro" else {}),
             about=f"CheXpert label {rate}, {where}; uncertain labels {uncertain}",
             quirk=average.quirk,
             by_pair=average.by_pair,
         )
 
-    def _undefined(self) -> str:
-        if self.rate == "accuracy" or self.average == "example":
-            return _NO_REFERENCE
-        if self.average == "example-seen":
-            return f"{_NO_REFERENCE}; pairs without a positive label on either side"
-        return f"{_NO_REFERENCE}; no value where nothing is positive on either side"
 
-
-def _sets(policy: Policy) -> list[Choice]:
+def _choices(policy: Policy) -> list[Choice]:
     return [
-        Choice(policy, labels, average, rate)
-        for labels in _SETS
-        for average, row in AVERAGES.items()
-        if average != "observation"
-        for rate in row.rates
+        *(
+            Choice(policy, labels, average, rate)
+            for labels in _SETS
+            for average, row in AVERAGES.items()
+            if average != "observation"
+            for rate in row.rates
+        ),
+        *(Choice(policy, name, "observation", rate) for name in CHEXPERT_14 for rate in AVERAGES["observation"].rates),
     ]
 
 
-def _observations(policy: Policy) -> list[Choice]:
-    rates = AVERAGES["observation"].rates
-    return [Choice(policy, name, "observation", rate) for name in CHEXPERT_14 for rate in rates]
-
-
-CHOICES: tuple[Choice, ...] = tuple(
-    choice for policy in POLICIES for choice in (*_sets(policy), *_observations(policy))
-)
+CHOICES: tuple[Choice, ...] = tuple(choice for policy in POLICIES for choice in _choices(policy))
 # F1 as most papers report it, and by observation; the rest on request.
 DEFAULT_CHOICES: tuple[Choice, ...] = tuple(
     choice
@@ -295,22 +256,22 @@ COUNTS = 4
 
 
 def precision(counts: Matrix) -> Matrix:
-    """[..., 4] → [...] in [0, 1]: 0 where nothing was claimed, not-a-number where nothing is positive at all."""
+    """[..., 4] → [...]: 0 where the candidate has no positive, not-a-number where neither side has one."""
     return _rate(counts, counts[..., 0] + counts[..., 1])
 
 
 def recall(counts: Matrix) -> Matrix:
-    """[..., 4] → [...] in [0, 1]: 0 where nothing was to be found, not-a-number where nothing is positive at all."""
+    """[..., 4] → [...]: 0 where the reference has no positive, not-a-number where neither side has one."""
     return _rate(counts, counts[..., 0] + counts[..., 2])
 
 
 def f1(counts: Matrix) -> Matrix:
-    """[..., 4] → [...] in [0, 1]: 2 tp / (2 tp + fp + fn), not-a-number where nothing is positive on either side."""
+    """[..., 4] → [...]: 2 tp / (2 tp + fp + fn), not-a-number where neither side has a positive."""
     return ratio(2 * counts[..., 0], 2 * counts[..., 0] + counts[..., 1] + counts[..., 2])
 
 
 def accuracy(counts: Matrix) -> Matrix:
-    """[..., 4] → [...] in [0, 1]: share of cells that agree, not-a-number where there is no cell."""
+    """[..., 4] → [...]: share of cells that agree, not-a-number without cells."""
     return ratio(counts[..., 0] + counts[..., 3], counts.sum(axis=-1))
 
 
@@ -318,38 +279,23 @@ Rate = Callable[[Matrix], Matrix]
 RATES: dict[str, Rate] = {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy}
 
 
-def macro(rate: Rate) -> Rate:
-    """Mean over all labels; a label that is positive on neither side counts 0, as scikit-learn reports it.
-
-    Sums [..., L·4] → [...]; not-a-number where no label at all is positive on either side.
-    """
-    return partial(_macro, rate=rate)
-
-
-def macro_seen(rate: Rate) -> Rate:
-    """Mean over the labels that are positive on at least one side; sums [..., L·4] → [...]."""
-    return partial(_macro_seen, rate=rate)
-
-
-def weighted(rate: Rate) -> Rate:
-    """Mean over labels weighted by support, their number of positive references; sums [..., L·4] → [...]."""
-    return partial(_weighted, rate=rate)
-
-
-# At the top of the module and bound by name, not closures: a scored run writes down which function made a value.
+# Top-level functions of sums [..., L·4], not closures: a scored run stores the name of the function of a value.
 def _macro(sums: Matrix, rate: Rate) -> Matrix:
+    """Mean over all labels; one that is positive on neither side counts 0, as in scikit-learn."""
     by_label = rate(_by_label(sums))
     seen = ~np.isnan(by_label)
     return np.where(seen.any(axis=-1), np.where(seen, by_label, 0.0).mean(axis=-1), np.nan)
 
 
 def _macro_seen(sums: Matrix, rate: Rate) -> Matrix:
+    """Mean over the labels that are positive on at least one side."""
     by_label = rate(_by_label(sums))
     seen = ~np.isnan(by_label)
     return ratio(np.where(seen, by_label, 0.0).sum(axis=-1), seen.sum(axis=-1).astype(np.float64))
 
 
 def _weighted(sums: Matrix, rate: Rate) -> Matrix:
+    """Mean over labels weighted by their number of positive references."""
     counts = _by_label(sums)
     support = counts[..., 0] + counts[..., 2]
     # A label with support is positive on one side, so its rate is a number.
@@ -363,3 +309,10 @@ def _rate(counts: Matrix, below: Matrix) -> Matrix:
 
 def _by_label(sums: Matrix) -> Matrix:
     return sums.reshape(*sums.shape[:-1], -1, COUNTS)
+
+
+OVER_LABELS: Mapping[str, Callable[..., Matrix]] = {
+    "macro": _macro,
+    "macro-seen": _macro_seen,
+    "weighted": _weighted,
+}

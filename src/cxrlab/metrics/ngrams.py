@@ -1,9 +1,8 @@
-"""Runs of n words, counted for all texts of a batch at once.
+"""N-grams (runs of n words), counted for all texts of a batch at once.
 
-Every distinct word and run gets a number; what is kept is a sparse table of (text, run, times). All
-later questions, how many runs two texts share or in how many references one occurs, are then sums
-over columns. Texts may be added later: the references of a batch are counted once, however many
-candidate systems and floors are scored against them.
+Every distinct word and run has a number, in a sparse table of (text, run, times). How many runs two texts share, or in
+how many references one occurs, are then sums over columns. Texts may be added later: the references of a batch are
+counted once, for all systems and floors that are scored against them.
 """
 
 from __future__ import annotations
@@ -22,21 +21,14 @@ from cxrlab.metrics.tally import Matrix
 Numbers = NDArray[np.int64]
 Words = Sequence[Hashable]
 
-_SHIFT = 32  # a pair of numbers is kept in one integer of 64 bits
+_SHIFT = 32  # two numbers share one integer of 64 bits
 _LOW = (1 << _SHIFT) - 1
-_KEPT_WORDS = 2_000_000  # a shelf that holds more words is emptied before the next batch
+_KEPT_WORDS = 2_000_000  # a cache of more words is emptied before the next batch
 
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Runs that occur on both sides of a pair, one entry for each pair and run.
-
-    Args:
-        pair: Number of the pair [E].
-        run: Number of the run [E].
-        left: How often the left text has it [E].
-        right: How often the right text has it [E].
-    """
+    """Runs that occur on both sides of a pair, one entry for each pair and run, with their counts on both sides."""
 
     pair: Numbers
     run: Numbers
@@ -44,7 +36,7 @@ class Shared:
     right: Numbers
 
     def matches(self, pairs: int) -> Matrix:
-        """Runs of the left text that the right one has too, each as often as both have it [pairs]."""
+        """Shared runs of each pair, counted as often as both texts have them [pairs]."""
         return summed(self.pair, np.minimum(self.left, self.right), pairs)
 
 
@@ -53,8 +45,8 @@ class NgramCounts:
     """How often each text has each run of one length.
 
     Args:
-        texts: How many texts there are.
-        runs: How many distinct runs there are.
+        texts: Number of texts.
+        runs: Number of distinct runs.
         cell: Text in the upper, run in the lower half of each number [E], ascending.
         times: Occurrences [E], at least 1.
     """
@@ -93,11 +85,7 @@ class NgramCounts:
 
 
 class NgramIndex:
-    """Lists of words and the runs in them, numbered in order of arrival.
-
-    Args:
-        longest: Runs of 1, 2, … up to so many words are counted.
-    """
+    """Lists of words and their runs of 1, 2, … `longest` words, numbered in the order in which they are added."""
 
     def __init__(self, longest: int) -> None:
         self._word_numbers: defaultdict[Hashable, int] = defaultdict()
@@ -128,7 +116,7 @@ class NgramIndex:
         return added
 
     def _number(self, order: int, keys: Numbers) -> Numbers:
-        """The number of each run; a run not met before gets the next free one."""
+        """The number of each run; a new run gets the next one."""
         known, numbers = self._known[order]
         distinct, back, _ = _distinct(keys)
         place = np.searchsorted(known, distinct)
@@ -143,12 +131,7 @@ class NgramIndex:
 
 
 class NgramCache:
-    """Texts whose runs were counted, each once as long as the references stay the same.
-
-    Args:
-        split: Text → words.
-        longest: Length of the longest run counted.
-    """
+    """Texts whose runs were counted, each once as long as the references stay the same."""
 
     def __init__(self, split: Callable[[str], Sequence[str]], longest: int) -> None:
         self._split = split
@@ -172,10 +155,10 @@ class NgramCache:
         new = [text for text in dict.fromkeys((*references, *candidates)) if text not in self._numbers]
         added = self._index.add([self._split(text) for text in new])
         self._numbers.update(zip(new, added.tolist(), strict=True))
-        return self._numbers_of(references), self._numbers_of(candidates)
-
-    def _numbers_of(self, texts: Sequence[str]) -> Numbers:
-        return np.array([self._numbers[text] for text in texts], dtype=np.int64)
+        left, right = (
+            np.array([self._numbers[text] for text in side], dtype=np.int64) for side in (references, candidates)
+        )
+        return left, right
 
 
 def summed(group: Numbers, values: Matrix | Numbers, groups: int) -> Matrix:
@@ -185,9 +168,9 @@ def summed(group: Numbers, values: Matrix | Numbers, groups: int) -> Matrix:
 
 
 def _distinct(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Distinct keys (none negative), ascending; for each key its place among them; and how often each occurs.
+    """Distinct keys (none negative), ascending; the index of each key among them; and how often each occurs.
 
-    As `numpy.unique`, but sixteen bits at a time, which numpy sorts by counting: four times as fast.
+    As `numpy.unique`, but by sixteen bits at a time, which numpy sorts by counting: four times as fast.
     """
     digits = [(keys >> shift).astype(np.uint16) for shift in (0, 16, 32, 48)]
     order = np.lexsort([digit for digit in digits if digit.any()] or digits[:1])
@@ -200,7 +183,7 @@ def _distinct(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _at(values: Numbers, places: Numbers) -> Numbers:
-    """`values[places]`, -1 (which is no number of anything) for a place past the end."""
+    """`values[places]`; -1, which is never a number, for a place past the end."""
     return np.append(values, -1)[places]
 
 

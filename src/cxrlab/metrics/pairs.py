@@ -1,7 +1,7 @@
-"""What is scored: pairs of a reference and a candidate, and what several metrics want to know of them.
+"""Pairs of a reference and a candidate, and batches of them with what several metrics share.
 
-No pair is ever dropped. A pair whose texts are missing or empty stays in the batch with a status,
-and each metric says by its tally whether the pair has a value.
+No pair is ever dropped. A pair whose texts are missing or empty stays in the batch with a status, and the tally of
+each metric shows whether the pair has a value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """What became of a pair."""
+    """Whether a pair has both texts."""
 
     SCORED = "scored"
     NO_REFERENCE = "no reference"  # null: the source has no such text; no metric has a value
@@ -33,12 +33,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Context:
-    """What is known of the patient beside the image; it may change what an error means.
-
-    Args:
-        age: Years; None when unknown.
-        indication: Why the image was taken; None when unknown.
-    """
+    """Age in years and indication, None when unknown; they can change whether an error is significant."""
 
     age: float | None = None
     indication: str | None = None
@@ -66,36 +61,31 @@ class Pair:
 
     @property
     def status(self) -> Status:
-        """What can be said of this pair before any metric looks at it."""
+        """Whether both texts are there and have a word."""
         if self.reference is None:
             return Status.NO_REFERENCE
         if self.candidate is None:
             return Status.MISSING_CANDIDATE
-        told, said = wordless(self.reference), wordless(self.candidate)
-        if told and said:
+        empty = wordless(self.reference), wordless(self.candidate)
+        if all(empty):
             return Status.BOTH_EMPTY
-        return Status.EMPTY_REFERENCE if told else Status.EMPTY_CANDIDATE if said else Status.SCORED
+        return Status.EMPTY_REFERENCE if empty[0] else Status.EMPTY_CANDIDATE if empty[1] else Status.SCORED
 
     @property
     def answerable(self) -> bool:
-        """Whether there is anything to compare a candidate's findings with: exact findings, or a reference with a word.
-
-        A pair without a reference has nothing, whatever else it carries: no metric has a value there.
-        """
+        """Whether the reference has a word or exact findings; a pair without a reference never counts."""
         return self.reference is not None and (self.findings is not None or not wordless(self.reference))
 
 
 def wordless(text: str) -> bool:
-    """True for text without a letter or digit once de-identification masks (`___`, `XXXX`) are taken out."""
+    """True for text without a letter or digit besides de-identification masks (`___`, `XXXX`)."""
     return not any(c.isalnum() for c in text.replace("XXXX", " "))
 
 
 class Batch:
-    """Pairs in order, with what is computed once and shared by the metrics.
+    """Pairs in order, at least one, with what is computed once and shared by the metrics.
 
-    Args:
-        pairs: At least one; ids must differ.
-        readings: Texts that were read already; shared between batches of the same references.
+    `readings` of texts are shared between batches of the same references.
     """
 
     def __init__(self, pairs: Sequence[Pair], readings: dict[str, Reading] | None = None) -> None:
@@ -137,19 +127,19 @@ class Batch:
 
     @cached_property
     def reference_findings(self) -> tuple[tuple[Finding, ...], ...]:
-        """Of each reference: the exact findings where the pair carries them, else what its text says."""
+        """Exact findings of each reference where the pair has them, else those read from its text."""
         return tuple(
             self.read(pair.reference or "").findings if pair.findings is None else pair.findings for pair in self.pairs
         )
 
     @cached_property
     def candidate_findings(self) -> tuple[tuple[Finding, ...], ...]:
-        """What each candidate's text says."""
+        """Findings read from each candidate's text."""
         return tuple(self.read(text).findings for text in self.candidates)
 
     @cached_property
     def things(self) -> tuple[tuple[tuple[Finding, ...], tuple[Finding, ...]], ...]:
-        """Of each pair the merged findings of reference and candidate, both sides of a chest told alike in both."""
+        """Merged findings of reference and candidate of each pair, with both sides of a chest stated alike."""
         from cxrlab.findings.merge import side_by_side
 
         both = zip(self.reference_findings, self.candidate_findings, strict=True)
@@ -157,7 +147,7 @@ class Batch:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison | None, ...]:
-        """Finding by finding, what the candidate got right and wrong; None where there is nothing to compare with."""
+        """The comparison of each pair finding by finding; None where the reference has nothing to compare with."""
         from cxrlab.metrics.finding_comparison import compare_pair
 
         return tuple(compare_pair(self, index) for index in range(len(self)))

@@ -1,7 +1,7 @@
-"""RadCliQ in closed form: four scores of a pair into the number of errors that radiologists would count.
+"""RadCliQ in closed form: the number of errors that radiologists would count, from four scores of a pair.
 
-Lower is better, and v1 crosses zero: its reciprocal, which some tables print, puts a perfect report
-below a useless one, so it is not offered. The coefficients are those of the published models.
+Lower is better, and v1 crosses zero: its reciprocal, which some tables print, ranks a perfect report below a useless
+one, so it is not offered. The coefficients are those of the published models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = ("radgraph", "bertscore", "semb", "bleu2")
 embeddings, and BLEU-2: the order of the components everywhere in this file."""
 
 Part = Callable[[Batch], Matrix]
-"""One value a pair [N], not-a-number where it has none."""
+"""One value per pair [N], not-a-number where undefined."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class RadCliq:
     """RadCliQ v0 and v1 of each pair; undefined where a component is.
 
     Args:
-        parts: Component → how to get it: a function of the batch (`RadGraphF1(…).combined`,
-            `BertScore(…).f1`, `semb(…)`) or its values [N]. `bleu2` needs nothing and may be left out.
-        names: What the components were computed with, for the signature; component → name.
+        parts: Component → a function of the batch (`RadGraphF1(…).combined`, `BertScore(…).f1`, `semb(…)`) or its
+            values [N]. `bleu2` may be left out.
+        names: Component → what it was computed with, for the signature.
     """
 
     def __init__(self, parts: Mapping[str, Part | Matrix], names: Mapping[str, str] | None = None) -> None:
@@ -81,20 +81,18 @@ class RadCliq:
         self.default = tuple(MODELS)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a version; each component is computed once."""
-        columns = [self._values(name, batch) for name in PARTS]
+        """One tally per version; each component is computed once."""
+        columns = []
+        for name, part in self.parts.items():
+            values = np.asarray(part(batch) if callable(part) else part, dtype=np.float64)
+            if values.shape != (len(batch),):
+                raise ConfigError(
+                    f"RadCliQ's component '{name}' has shape {list(values.shape)} for {len(batch)} pairs; "
+                    "give one value per pair."
+                )
+            columns.append(values)
         parts = np.stack(columns, axis=1)
         return [mean_tally(metric, MODELS[metric.name](parts)) for metric in self.metrics]
-
-    def _values(self, name: str, batch: Batch) -> Matrix:
-        part = self.parts[name]
-        values = np.asarray(part(batch) if callable(part) else part, dtype=np.float64)
-        if values.shape != (len(batch),):
-            raise ConfigError(
-                f"RadCliQ's component '{name}' has shape {list(values.shape)} for {len(batch)} pairs; "
-                "give one value a pair."
-            )
-        return values
 
     def _card(self, name: str, names: dict[str, str]) -> Metric:
         identity = float(MODELS[name](np.ones(len(PARTS))))
@@ -111,11 +109,7 @@ class RadCliq:
 
 
 def semb(embedder: TextEmbedder) -> Part:
-    """CheXbert similarity as a component: the cosine in [-1, 1] of the two reports' embeddings.
-
-    Args:
-        embedder: Text → vector of length 1 (`models.chexbert.CheXbert`).
-    """
+    """CheXbert similarity as a component: the cosine in [-1, 1] of the two reports' embeddings of length 1."""
 
     def values(batch: Batch) -> Matrix:
         texts = sorted({*batch.references, *batch.candidates})
@@ -135,27 +129,24 @@ def bleu2_of(batch: Batch) -> Matrix:
 
 
 def bleu2(reference: str, candidate: str) -> float:
-    """Sentence BLEU-2 in [0, 1]: lower case, full stops set apart, split at spaces, NLTK's first smoothing.
+    """Sentence BLEU-2 in [0, 1]: lower case, full stops split off, split at spaces, NLTK's first smoothing.
 
-    0 where no word agrees; a bigram precision of 0 becomes 0.1 over the number of bigrams, so a report of
-    one word scores below 1 even against itself.
+    0 where no word agrees; a bigram precision of 0 becomes 0.1 over the number of bigrams, so a report of one word
+    scores below 1 even against itself.
     """
-    told, said = _words(reference), _words(candidate)
-    one, two = (_precision(told, said, n) for n in (1, 2))
-    if one == 0:
+    wanted, words = (
+        [word for word in text.lower().replace(".", " .").split(" ") if word] for text in (reference, candidate)
+    )
+    precisions = []
+    for n in (1, 2):
+        in_reference, in_candidate = (
+            Counter(zip(*(side[i:] for i in range(n)), strict=False)) for side in (wanted, words)
+        )
+        precisions.append((in_reference & in_candidate).total() / max(1, in_candidate.total()))
+    if precisions[0] == 0:
         return 0.0
-    shorter = math.exp(1 - len(told) / len(said)) if len(said) <= len(told) else 1.0
-    return shorter * math.sqrt(one * (two or 0.1 / max(1, len(said) - 1)))
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in text.lower().replace(".", " .").split(" ") if word]
-
-
-def _precision(told: list[str], said: list[str], n: int) -> float:
-    """Share of the candidate's n-grams that the reference has, each at most as often as there."""
-    there, claimed = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (told, said))
-    return (there & claimed).total() / max(1, claimed.total())
+    shorter = math.exp(1 - len(wanted) / len(words)) if len(words) <= len(wanted) else 1.0
+    return shorter * math.sqrt(precisions[0] * (precisions[1] or 0.1 / max(1, len(words) - 1)))
 
 
 def _with_reference(batch: Batch, values: Matrix) -> Matrix:

@@ -1,7 +1,7 @@
-"""RadGraph F1: how many entities and relations of two reports' graphs agree.
+"""RadGraph F1: agreement of the entities and relations of two reports' graphs.
 
-All are F1 of two sets, so an entity that is named twice counts once. A pair is undefined when
-neither report has an entity and 0 when only one has; the published code gives 0 to both.
+All are F1 of two sets, so an entity that is named twice counts once. A pair is undefined when neither report has an
+entity and 0 when only one has; the published code gives 0 to both.
 """
 
 from __future__ import annotations
@@ -94,11 +94,7 @@ def lowered(graph: Graph) -> Graph:
 
 
 class RadGraphF1:
-    """RadGraph F1 at three levels, without regard to case and, as the released package had it, with.
-
-    Args:
-        source: Where the graphs come from (`graphs.GraphFile`, `graphs.from_package`).
-    """
+    """RadGraph F1 at three levels, without regard to case and, as in the released package, with."""
 
     def __init__(self, source: GraphSource) -> None:
         self.source = source
@@ -106,7 +102,7 @@ class RadGraphF1:
         self.default = tuple(f"radgraph.{level}" for level in LEVELS)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a metric; the graphs are fetched once."""
+        """One tally per metric; the graphs are fetched once."""
         graphs = self._graphs(batch)
         small = [pair and (lowered(pair[0]), lowered(pair[1])) for pair in graphs]
         out = []
@@ -114,11 +110,12 @@ class RadGraphF1:
             level = metric.name.partition(":")[0].removeprefix("radgraph.")
             source = graphs if metric.name.endswith(":cased") else small
             out.append(mean_tally(metric, [reward(*pair, level) if pair else np.nan for pair in source]))
-        return [*out, mean_tally(self.metrics[-1], self._combine(graphs))]
+        return [*out, mean_tally(self.metrics[-1], self.combined(batch, graphs))]
 
-    def combined(self, batch: Batch) -> Matrix:
+    def combined(self, batch: Batch, graphs: list[tuple[Graph, Graph] | None] | None = None) -> Matrix:
         """RadCliQ's RadGraph part of each pair [N]; not-a-number where undefined."""
-        return self._combine(self._graphs(batch))
+        pairs = self._graphs(batch) if graphs is None else graphs
+        return np.array([combined(*pair) if pair else np.nan for pair in pairs], dtype=np.float64)
 
     def _graphs(self, batch: Batch) -> list[tuple[Graph, Graph] | None]:
         references = self.source.graphs(batch.pairs, "reference")
@@ -127,10 +124,6 @@ class RadGraphF1:
             None if status is Status.NO_REFERENCE else (reference, candidate)
             for status, reference, candidate in zip(batch.statuses, references, candidates, strict=True)
         ]
-
-    @staticmethod
-    def _combine(graphs: list[tuple[Graph, Graph] | None]) -> Matrix:
-        return np.array([combined(*pair) if pair else np.nan for pair in graphs], dtype=np.float64)
 
     def _card(self, level: str, cased: bool) -> Metric:
         words = {
@@ -167,7 +160,7 @@ Side = Literal["reference", "candidate"]
 
 @dataclass(frozen=True)
 class Relation:
-    """An arrow from an entity to another of the same report: its kind and the target's tokens and label."""
+    """A relation from an entity to another of the same report: its kind and the target's tokens and label."""
 
     kind: str
     tokens: str
@@ -208,39 +201,36 @@ def parse_graph(value: Any, place: str) -> Graph:
         words = (entity.get("tokens"), entity.get("label")) if isinstance(entity, Mapping) else (None,)
         if not all(isinstance(word, str) for word in words):
             raise DataError(f"{place}, entity '{key}': it must be an object with the texts tokens and label.")
-    return tuple(
-        Entity(entity["tokens"], entity["label"], _relations(entity, entities, f"{place}, entity '{key}'"))
-        for key, entity in entities.items()
-    )
-
-
-def _relations(entity: Mapping[str, Any], entities: Mapping[str, Any], place: str) -> tuple[Relation, ...]:
-    arrows = entity.get("relations", [])
-    if not isinstance(arrows, list):
-        raise DataError(f"{place}: relations is {short_repr(arrows)}; it must be a list of [kind, id of the target].")
-    out = []
-    for arrow in arrows:
-        if not (isinstance(arrow, list) and len(arrow) == 2 and str(arrow[1]) in entities):
+    graph = []
+    for key, entity in entities.items():
+        arrows, spot = entity.get("relations", []), f"{place}, entity '{key}'"
+        if not isinstance(arrows, list):
             raise DataError(
-                f"{place}: the relation {short_repr(arrow)} must be [kind, id of an entity of the same graph]."
+                f"{spot}: relations is {short_repr(arrows)}; it must be a list of [kind, id of the target]."
             )
-        target = entities[str(arrow[1])]
-        out.append(Relation(str(arrow[0]), target["tokens"], target["label"]))
-    return tuple(out)
+        relations = []
+        for arrow in arrows:
+            if not (isinstance(arrow, list) and len(arrow) == 2 and str(arrow[1]) in entities):
+                raise DataError(
+                    f"{spot}: the relation {short_repr(arrow)} must be [kind, id of an entity of the same graph]."
+                )
+            target = entities[str(arrow[1])]
+            relations.append(Relation(str(arrow[0]), target["tokens"], target["label"]))
+        graph.append(Entity(entity["tokens"], entity["label"], tuple(relations)))
+    return tuple(graph)
 
 
 class GraphFile:
     """Graphs from JSON files, by id or by text.
 
-    A file is one object from key to graph, or a list of graphs. A pair's graph is the one whose key or own
-    `text` is the pair's text, by letters and digits alone, since RadGraph sets tokens apart and changes some
-    signs; else the one under the pair's id, unless it carries another text. RadGraph's own numbering
-    ("0", "1", …) can therefore not be taken for ids.
+    A file is one object from key to graph, or a list of graphs. A pair's graph is the one whose key or own `text` has
+    the letters and digits of the pair's text, since RadGraph splits tokens and changes some signs; else the one under
+    the pair's id, unless it has another text. RadGraph's own numbers ("0", "1", …) can therefore not be taken for ids.
 
     Args:
         references: File with the graphs of the references.
-        candidates: File with those of the candidates; None when the first holds both, which then must be
-            by text, or hold one object each under `references` and `candidates`.
+        candidates: File with those of the candidates; None when the first has both, by text, or under `references`
+            and `candidates`.
     """
 
     def __init__(self, references: str | os.PathLike[str], candidates: str | os.PathLike[str] | None = None) -> None:
@@ -258,7 +248,7 @@ class GraphFile:
 
     @property
     def name(self) -> str:
-        """`file`: which model drew the graphs is not written in them."""
+        """`file`: the graphs do not name their model."""
         return "file"
 
     def graphs(self, pairs: Sequence[Pair], side: Side) -> list[Graph]:
@@ -307,12 +297,7 @@ def _squeezed(text: str) -> str:
 
 
 class PackageGraphs:
-    """Graphs drawn by the `radgraph` package, one call for all texts of a side.
-
-    Args:
-        annotate: Its model: texts → {"0": graph, …}.
-        name: Which model, for the signature.
-    """
+    """Graphs by a model of the `radgraph` package (texts → {"0": graph, …}), one call for all texts of a side."""
 
     def __init__(self, annotate: Callable[[list[str]], Mapping[str, Any]], name: str) -> None:
         self._annotate, self._name = annotate, name
@@ -323,40 +308,36 @@ class PackageGraphs:
         return self._name
 
     def graphs(self, pairs: Sequence[Pair], side: Side) -> list[Graph]:
-        """The graph of each pair; texts without a word never reach the model, which reads them as "None"."""
+        """The graph of each pair; texts without a word are not passed to the model, which reads them as "None"."""
         texts = [(pair.reference if side == "reference" else pair.candidate) or "" for pair in pairs]
         spoken = sorted({text for text in texts if not wordless(text)})
         answers = self._annotate(spoken) if spoken else {}
         lost = [index for index in range(len(spoken)) if str(index) not in answers]
         if lost:
-            study = pairs[texts.index(spoken[lost[0]])].id  # never the text itself: a message may end in a log
+            study = pairs[texts.index(spoken[lost[0]])].id  # not the text: a message may end up in a log
             raise DataError(
                 f"the radgraph package gave no graph for {len(lost)} of {len(spoken)} texts, such as the {side} of "
                 f"{study}; score without RadGraph, or give it graphs in a file."
             )
-        drawn = {text: parse_graph(answers[str(i)], f"graph {i} of {self.name}") for i, text in enumerate(spoken)}
-        return [drawn.get(text, ()) for text in texts]
+        graphs = {text: parse_graph(answers[str(i)], f"graph {i} of {self.name}") for i, text in enumerate(spoken)}
+        return [graphs.get(text, ()) for text in texts]
 
 
 PACKAGE_MODELS = ("radgraph", "radgraph-xl", "modern-radgraph-xl")
 
 
 def by_package(where: Path) -> bool:
-    """Whether this names a model of the package and not a file."""
+    """Whether this is the name of a model of the package and not a file."""
     return str(where) in PACKAGE_MODELS and not where.exists()
 
 
 def graph_source(where: Path) -> GraphSource:
-    """Graphs from a JSON file, or drawn by the model of the `radgraph` package that bears this name."""
+    """Graphs from a JSON file, or from the model of this name in the `radgraph` package."""
     return from_package(str(where)) if by_package(where) else GraphFile(where)
 
 
 def from_package(model: str = "radgraph-xl") -> PackageGraphs:
-    """Graphs by the installed `radgraph` package; an error that says what to do where it is absent or does not work.
-
-    Args:
-        model: One of `PACKAGE_MODELS`; the weights must be where the package keeps them.
-    """
+    """Graphs by one of `PACKAGE_MODELS` of the installed `radgraph` package, whose weights must be in its cache."""
     remedy = "write the graphs to a JSON file where the package works, and give that file"
     try:
         package = importlib.import_module("radgraph")

@@ -1,4 +1,4 @@
-"""ROUGE-1, ROUGE-2 and ROUGE-L with the values of the rouge-score package, stemmed."""
+"""ROUGE-1, ROUGE-2 and ROUGE-L with stemming, as the rouge-score package computes them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cxrlab.metrics.tokenization import stems
 _WHAT = {"1": "words", "2": "runs of two words", "L": "words of the longest common subsequence"}
 
 
-def _card(kind: str) -> Metric:
-    return Metric(
+ROUGE_1, ROUGE_2, ROUGE_L = (
+    Metric(
         name=f"rouge{kind}:google",
         direction="higher",
         range=(0.0, 1.0),
@@ -29,25 +29,24 @@ def _card(kind: str) -> Metric:
             else "text of fewer than two words scores 0, also against itself"
         ),
     )
-
-
-ROUGE_1, ROUGE_2, ROUGE_L = (_card(kind) for kind in _WHAT)
+    for kind in _WHAT
+)
 
 
 class GoogleRuns:
-    """ROUGE-1 and ROUGE-2, counted together; texts are remembered between batches."""
+    """ROUGE-1 and ROUGE-2, counted together; counts of texts are cached between batches."""
 
     metrics = (ROUGE_1, ROUGE_2)
 
     def __init__(self) -> None:
-        self._shelf = NgramCache(stems, len(self.metrics))
+        self._cache = NgramCache(stems, len(self.metrics))
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """Means of pairs."""
         defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
-        reference, candidate = (side[defined] for side in self._shelf.numbers(batch.references, batch.candidates))
+        reference, candidate = (side[defined] for side in self._cache.numbers(batch.references, batch.candidates))
         values = np.full((len(self.metrics), len(batch)), np.nan)
-        values[:, defined] = [rouge_n(count, reference, candidate) for count in self._shelf.counts]
+        values[:, defined] = [rouge_n(count, reference, candidate) for count in self._cache.counts]
         return [mean_tally(metric, row) for metric, row in zip(self.metrics, values, strict=True)]
 
 
@@ -71,17 +70,14 @@ def rouge_n(counts: NgramCounts, reference: Numbers, candidate: Numbers) -> Matr
 
 def rouge_l(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:
     """F1 of the longest common subsequence of lists of words [N]."""
-    common = [common_length(told, said) for told, said in zip(references, candidates, strict=True)]
-    return f1(*(np.array(column, dtype=np.float64) for column in (common, *_lengths(references, candidates))))
+    common = [common_length(one, two) for one, two in zip(references, candidates, strict=True)]
+    lengths = ([len(words) for words in side] for side in (references, candidates))
+    return f1(*(np.array(column, dtype=np.float64) for column in (common, *lengths)))
 
 
 def f1(common: Matrix, reference: Matrix, candidate: Matrix) -> Matrix:
-    """F1 [N] of what is common among what each side has; 0 where nothing is."""
+    """F1 [N] of the number in common and the numbers of both sides; 0 where nothing is common."""
     precision, recall = common / np.maximum(candidate, 1.0), common / np.maximum(reference, 1.0)
     # In the order of operations of the published code, so that not even the last digit differs.
     both = precision + recall
     return np.divide(2.0 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
-
-
-def _lengths(*sides: Sequence[Words]) -> list[list[int]]:
-    return [[len(words) for words in side] for side in sides]

@@ -1,9 +1,8 @@
-"""What every metric is made of: a card that says what the number means, and one row of counts a pair.
+"""Metric cards and tallies: one row of counts per pair, and the function from sums of rows to the value.
 
-A metric never returns a bare mean. It returns a `Tally`: for each pair a row of sufficient
-statistics, and a function from *sums of rows* to the value. The value of a corpus, of a bootstrap
-sample, of a slice and of a permuted pair of systems are then all the same function of a matrix
-product, and no report is scored twice.
+A metric never returns a bare mean. It returns a `Tally`: for each pair a row of sufficient statistics, and a function
+from *sums of rows* to the value. The values of a corpus, of a bootstrap sample, of a slice and of a permuted pair of
+systems are then all the same function of a matrix product, and no report is scored twice.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class Metric:
     """The card of one metric.
 
     Args:
-        name: As a user types it; a convention stands after the colon (`bleu4:coco`).
+        name: As a user types it, with the convention after the colon (`bleu4:coco`).
         direction: Whether higher or lower is better.
         range: Smallest and largest possible value; infinite where there is no bound.
         identity: Value of a corpus scored against itself; None where that depends on the texts.
         undefined: Which pairs have no value and stay out of the mean, in words.
-        conventions: What had to be decided, name → choice, in the order of the signature.
+        conventions: Name → choice, in the order of the signature.
         about: One line for `cxrlab metrics ls`.
         quirk: A published oddity that is kept on purpose; empty for our own metrics.
         by_pair: Whether the value of a single pair means something on its own.
@@ -87,7 +86,13 @@ class Tally:
     @property
     def value(self) -> float:
         """Over the whole batch; not-a-number when no pair has a value."""
-        return float(self.value_of(_sums(self.rows))) if self.n else float("nan")
+        if not self.n:
+            return float("nan")
+        # Sums that do not depend on the order of the rows: a mean of fractions is summed exactly; wider rows hold whole
+        # numbers, whose sums are exact in any order.
+        exact = self.rows.shape[1] == 2
+        sums = np.array([math.fsum(column) for column in self.rows.T]) if exact else self.rows.sum(axis=0)
+        return float(self.value_of(sums))
 
     @property
     def by_pair(self) -> Matrix:
@@ -95,16 +100,8 @@ class Tally:
         return np.where(self.defined, self.value_of(self.rows), np.nan)
 
 
-def _sums(rows: Matrix) -> Matrix:
-    """Column sums [K] that do not depend on the order of the rows.
-
-    Wider rows hold whole numbers, whose sums are exact in any order; a mean of fractions is summed exactly.
-    """
-    return np.array([math.fsum(column) for column in rows.T]) if rows.shape[1] == 2 else rows.sum(axis=0)
-
-
 def mean_tally(metric: Metric, values: Sequence[float] | Matrix) -> Tally:
-    """A metric that is the mean of one value a pair; a pair that is not-a-number is undefined."""
+    """A metric that is the mean of one value per pair; a pair that is not-a-number is undefined."""
     column = np.asarray(values, dtype=np.float64).reshape(-1)
     defined = ~np.isnan(column)
     rows = np.stack([np.where(defined, column, 0.0), defined.astype(np.float64)], axis=1)
@@ -132,5 +129,5 @@ class Family(Protocol):
         ...
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a metric, over the whole batch."""
+        """One tally per metric, over the whole batch."""
         ...

@@ -1,14 +1,13 @@
-"""Text into words, as each published metric does it: what counts as a word decides the number.
+"""Text into words, as each published metric does it.
 
 | function | case | punctuation | who |
 |---|---|---|---|
 | `coco_words` | lower | marks of prose split off, the rest stays in the word | the `:coco` metrics |
 | `words_13a` | kept | split off as in the 13a script | `bleu4:sacre` |
-| `stems` | lower | thrown away, words of more than three letters stemmed | the `:google` metrics |
+| `stems` | lower | removed, words of more than three letters stemmed | the `:google` metrics |
 
-No rule looks across white space, so a text is cut there first and each piece, most of which come
-again and again, is taken apart once. The words of a text are remembered too: several metrics and
-several candidates for one reference ask for them.
+No rule looks across white space, so a text is split there first and each distinct piece is processed once. The words
+of a text are cached too: several metrics, and several candidates for one reference, use them.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from typing import Generic, TypeVar
 
 Piece = TypeVar("Piece", str, bytes)
 Parts = TypeVar("Parts")
-_TEXTS = 1 << 14  # texts whose words are remembered
-_PIECES = 1 << 16  # distinct pieces that are remembered
+_TEXTS = 1 << 14  # texts whose words are cached
+_PIECES = 1 << 16  # distinct pieces that are cached
 
 # A run of one mark is one word ("..." stays whole). A point or comma between digits, and a point that opens
-# a number, belong to the number. Hyphens, slashes, apostrophes, per cent signs and angle brackets stay in the
-# word: collections that come with their words already apart use them so.
+# a number, belong to the number. Hyphens, slashes, apostrophes, per cent signs and angle brackets stay in the word, as
+# in corpora that are already tokenised.
 _MARK = re.compile(r"""(?<=\d)[.,](?=\d) | ^\.(?=\d) | (([.,;:!?()\[\]{}"“”…—])\2*)""", re.VERBOSE)
 # What each byte becomes: letters lower case, digits themselves, everything else a space.
 _LETTERS = bytes(ord(c.lower()) if c.isascii() and c.isalnum() else ord(" ") for c in map(chr, range(256)))
@@ -41,7 +40,7 @@ _ENTITIES_13A = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 
 
 class _Known(dict[Piece, Parts], Generic[Piece, Parts]):
-    """Piece of text → what it is made of, worked out once; starts afresh when full."""
+    """Piece of text → its parts, computed once; emptied when full."""
 
     def __init__(self, part: Callable[[Piece], Parts]) -> None:
         super().__init__()
@@ -58,9 +57,8 @@ class _Known(dict[Piece, Parts], Generic[Piece, Parts]):
 def coco_words(text: str) -> tuple[str, ...]:
     """Words and marks of the lower-cased text.
 
-    Text that is in lower case and split at spaces already is cut at every single space: two spaces in
-    a row leave an empty word between them, as in the published ROUGE-L, whose scores of such text then
-    come out to the last digit. Text without a word has none, not one that is empty.
+    Text that is already in lower case and split is cut at every single space: two spaces in a row leave an empty word
+    between them, so that scores equal the published ROUGE-L to the last digit. Text without a word has none.
     """
     words = tuple(chain.from_iterable(map(_PROSE.__getitem__, text.split())))
     at_spaces = tuple(text.split(" "))
@@ -101,7 +99,7 @@ def _stem(word: bytes) -> str:
 _PROSE, _13A, _STEMS = _Known(_prose), _Known(_13a), _Known(_stem)
 
 
-# Forms the rules would take apart.
+# Irregular forms.
 _WHOLE = {
     "sky": "sky", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "news": "news",
     "inning": "inning", "innings": "inning", "outing": "outing", "outings": "outing",
@@ -109,7 +107,7 @@ _WHOLE = {
     "howe": "howe", "proceed": "proceed", "exceed": "exceed", "succeed": "succeed",
 }  # fmt: skip
 _PLURAL = (("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", ""))
-# Where one ending is the tail of another the longer stands first.
+# Where one ending is the end of another, the longer comes first.
 _LONG = (
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
     ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
@@ -120,47 +118,41 @@ _MIDDLE = (
     ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
 )  # fmt: skip
 _SHORT = tuple(
-    (ending, "")
-    for ending in (
-        "al",
-        "ance",
-        "ence",
-        "er",
-        "ic",
-        "able",
-        "ible",
-        "ant",
-        "ement",
-        "ment",
-        "ent",
-        "ion",
-        "ou",
-        "ism",
-        "ate",
-        "iti",
-        "ous",
-        "ive",
-        "ize",
-    )  # fmt: skip
+    (ending, "") for ending in "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split()
 )
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """The stem of a lower-case word; words of one or two letters, and a few irregular ones, are left whole."""
+    """The stem of a lower-case word by Porter's steps; words of one or two letters are left whole."""
     if word in _WHOLE:
         return _WHOLE[word]
     if len(word) <= 2:
         return word
-    word = _final_y(_past(_plural(word)))
-    word = _derived(word)
-    word = _replaced(word, _MIDDLE, measure=1)
-    word = _replaced(word, _SHORT, measure=2)
-    return _tidied(word)
+    if len(word) == 4 and word.endswith("ies"):
+        word = word[:-1]  # dies → die, flies → fli
+    else:
+        word = _replace(word, _PLURAL, measure=0)
+    word = _strip_past(word)
+    if word.endswith("y") and len(word) > 2 and _pattern(word)[-2] == "c":
+        word = word[:-1] + "i"
+    while word.endswith("alli") and _measure(word[:-4]):
+        word = word[:-2]  # radicalli → radical, and again through the table
+    if word.endswith("logi"):
+        word = word[:-1] if _measure(word[:-3]) else word  # the l counts: geologi → geolog
+    else:
+        word = _replace(word, _LONG, measure=1)
+    word = _replace(word, _MIDDLE, measure=1)
+    word = _replace(word, _SHORT, measure=2)
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _is_closed(word[:-1])):
+            word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
 def _pattern(word: str) -> str:
-    """One `c` or `v` a letter; a `y` is a vowel after a consonant, digits are consonants."""
+    """One `c` or `v` per letter; a `y` is a vowel after a consonant, digits are consonants."""
     pattern: list[str] = []
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and pattern[-1:] == ["c"])
@@ -172,13 +164,13 @@ def _measure(word: str) -> int:
     return _pattern(word).count("vc")
 
 
-def _closed(word: str) -> bool:
+def _is_closed(word: str) -> bool:
     """Ends consonant, vowel, consonant other than w, x, y (`hop`), or is vowel and consonant alone (`at`)."""
     pattern = _pattern(word)
     return pattern == "vc" or (pattern.endswith("cvc") and word[-1] not in "wxy")
 
 
-def _replaced(word: str, endings: Iterable[tuple[str, str]], measure: int) -> str:
+def _replace(word: str, endings: Iterable[tuple[str, str]], measure: int) -> str:
     """The first ending that fits is replaced if what stands before it has at least this measure."""
     for ending, other in endings:
         if word.endswith(ending):
@@ -188,48 +180,19 @@ def _replaced(word: str, endings: Iterable[tuple[str, str]], measure: int) -> st
     return word
 
 
-def _plural(word: str) -> str:
-    if len(word) == 4 and word.endswith("ies"):
-        return word[:-1]  # dies → die, flies → fli
-    return _replaced(word, _PLURAL, measure=0)
-
-
-def _past(word: str) -> str:
+def _strip_past(word: str) -> str:
+    """Without `ed` or `ing`, and with its own ending again: sized → siz → size, hopping → hopp → hop."""
     if word.endswith("ied"):
         return word[:-1] if len(word) == 4 else word[:-2]
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) else word
-    for ending in ("ed", "ing"):
-        before = word[: -len(ending)]
-        if word.endswith(ending) and "v" in _pattern(before):
-            return _mended(before)
-    return word
-
-
-def _mended(word: str) -> str:
-    """A word that lost `ed` or `ing` gets its own ending back: sized → siz → size, hopping → hopp → hop."""
-    if word.endswith(("at", "bl", "iz")):
-        return word + "e"
-    if len(word) > 1 and word[-1] == word[-2] and _pattern(word)[-1] == "c":
-        return word if word[-1] in "lsz" else word[:-1]
-    return word + "e" if _measure(word) == 1 and _closed(word) else word
-
-
-def _final_y(word: str) -> str:
-    return word[:-1] + "i" if word.endswith("y") and len(word) > 2 and _pattern(word)[-2] == "c" else word
-
-
-def _derived(word: str) -> str:
-    while word.endswith("alli") and _measure(word[:-4]):
-        word = word[:-2]  # radicalli → radical, and again through the table
-    if word.endswith("logi"):
-        return word[:-1] if _measure(word[:-3]) else word  # the l counts: geologi → geolog
-    return _replaced(word, _LONG, measure=1)
-
-
-def _tidied(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _closed(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
+    stripped = next(
+        (word[: -len(e)] for e in ("ed", "ing") if word.endswith(e) and "v" in _pattern(word[: -len(e)])), ""
+    )
+    if not stripped:
+        return word
+    if stripped.endswith(("at", "bl", "iz")):
+        return stripped + "e"
+    if len(stripped) > 1 and stripped[-1] == stripped[-2] and _pattern(stripped)[-1] == "c":
+        return stripped if stripped[-1] in "lsz" else stripped[:-1]
+    return stripped + "e" if _measure(stripped) == 1 and _is_closed(stripped) else stripped
