@@ -78,12 +78,12 @@ def test_an_aggregation_may_be_given_a_function(tmp_path: Path) -> None:
     """A keyword that is itself a function of a metric is written down by name too."""
     rows = np.array([[1.0, 2.0], [3.0, 4.0]])
     tally = Tally(card("kept"), rows, np.ones(2, dtype=bool), partial(mean_of, how=ratio))
-    told = scored_runs._named(tally.value_of, "kept")
+    told = scored_runs._describe_function(tally.value_of, "kept")
     assert told == {
         "function": "cxrlab.metrics.tally:mean_of",
         "arguments": {"how": {"function": "cxrlab.metrics.tally:ratio", "arguments": {}}},
     }
-    back = scored_runs._function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
+    back = scored_runs._load_function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
     assert isinstance(back, partial) and back.keywords == {"how": ratio, "listed": (1, (2,))}
 
 

@@ -68,6 +68,7 @@ def write_tallies(run: Run, batch: Batch, tallies: Sequence[Tally]) -> None:
     metrics = {}
     for tally in tallies:
         card = tally.metric
+        value_of = _describe_function(tally.value_of, card.name)
         metrics[card.name] = {
             "signature": card.signature,
             "direction": card.direction,
@@ -79,7 +80,7 @@ def write_tallies(run: Run, batch: Batch, tallies: Sequence[Tally]) -> None:
             "quirk": card.quirk,
             "by_pair": card.by_pair,
             "value": tally.value,
-            "value_of": _describe_function(tally.value_of, card.name),
+            "value_of": value_of,
             "rows": _add_array(arrays, tally.rows),
             "defined": _add_array(arrays, tally.defined),
         }
