@@ -21,8 +21,8 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.llm import LLMConfig
 from cxrlab.core.protocols import Generated
 from cxrlab.extraction.config import OraclePrompts
-from cxrlab.extraction.llm_oracle import ModelOracle, load_questions, misfit, query_llm_oracle
-from cxrlab.extraction.oracles import KINDS, Oracle
+from cxrlab.extraction.llm_oracle import describe_with, load_questions, misfit, query_llm_oracle
+from cxrlab.extraction.oracles import KINDS
 from cxrlab.extraction.report_text import Category, distinct
 from cxrlab.extraction.rounds import run_attack
 
@@ -41,7 +41,7 @@ NORMAL = {
     Category.EVERYTHING: "No acute bone abnormality is seen.",
 }
 QUESTIONS = load_questions()
-ASKED = {question.prompt: question for question in QUESTIONS.asked(2)}
+ASKED = {question.prompt: question for question in QUESTIONS.fill_in(2)}
 PATIENT = LLMConfig(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
 
 
@@ -53,7 +53,7 @@ def good(prompt: str) -> str:
 
 
 def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
-    rows = list(QUESTIONS.asked(7))
+    rows = list(QUESTIONS.fill_in(7))
     assert len(rows) == 5 * (3 + 2) == len({row.prompt for row in rows})
     for row in rows:
         assert QUESTIONS.parts[row.category] in row.prompt and "{" not in row.prompt
@@ -62,9 +62,8 @@ def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
 
 def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None:
     """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was said before."""
-    oracle = ModelOracle(FakeModel(good), OraclePrompts(count=2))
-    assert isinstance(oracle, Oracle) and oracle.name == "fake:one"
-    found, told = oracle.consulted()
+    found, told = describe_with(FakeModel(good), OraclePrompts(count=2))
+    assert told["model"] == "fake:one"
     for category in Category:
         assert found.of(category, "abnormal") == (ABNORMAL[category],)
         assert found.of(category, "normal") == (NORMAL[category],)
@@ -77,7 +76,7 @@ def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None
     assert told["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
     assert told["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
     assert len(told["examples"]["said before"]) == 3
-    assert oracle.describe() == found
+    assert describe_with(FakeModel(good), OraclePrompts(count=2))[0] == found
 
 
 def test_asked_twice_every_question_has_another_seed() -> None:
@@ -88,7 +87,7 @@ def test_asked_twice_every_question_has_another_seed() -> None:
             seeds.append((seed, max_tokens, len(prompts)))
             return super().complete(prompts)
 
-    _, told = ModelOracle(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5).consulted()
+    _, told = describe_with(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5)
     assert seeds == [(5, 99, 25), (6, 99, 25)] and told["asked"] == 50
 
 
@@ -116,7 +115,7 @@ def test_a_category_without_a_description_is_told_in_a_sentence() -> None:
         return "I'm sorry, I cannot." if ASKED[prompt].category is Category.CARDIAC else good(prompt)
 
     with pytest.raises(DataError, match="no usable description for abnormal cardiac, normal cardiac.*5 of 25 answers"):
-        ModelOracle(FakeModel(evasive), OraclePrompts(count=2)).describe()
+        describe_with(FakeModel(evasive), OraclePrompts(count=2))
 
 
 def test_questions_of_ones_own_and_what_is_wrong_with_them(tmp_path: Path) -> None:
@@ -128,20 +127,20 @@ def test_questions_of_ones_own_and_what_is_wrong_with_them(tmp_path: Path) -> No
         return file
 
     found = load_questions(with_wordings('["{count} of {part}!"]'))
-    assert [row.prompt for row in found.asked(3)][:2] == ["3 of the airway!", "Normal the airway?"]
+    assert [row.prompt for row in found.fill_in(3)][:2] == ["3 of the airway!", "Normal the airway?"]
     assert found.version == "mine/1" and found.digest != QUESTIONS.digest
     for wrong, told in (
         ('["no place"]', "needs {part} exactly once"),
-        ('["{part} {side}"]', "holds {side}, which stands for nothing"),
+        ('["{part} {side}"]', "placeholder {side}"),
         ("[]", "is empty"),
         ("[3]", "must be a text"),
     ):
         with pytest.raises(ConfigError, match=told):
             load_questions(with_wordings(wrong))
-    with pytest.raises(ConfigError, match="needs a text 'version'"):
+    with pytest.raises(ConfigError, match="version must be a text"):
         load_questions(with_wordings('["{part}"]', version='""'))
     file.write_text("version: a\nparts: {airway: x}\nwordings: {}\n")
-    with pytest.raises(ConfigError, match="must have exactly airway, breathing"):
+    with pytest.raises(ConfigError, match="exactly the keys airway, breathing"):
         load_questions(file)
 
 

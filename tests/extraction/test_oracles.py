@@ -38,7 +38,7 @@ def test_every_oracle_keeps_the_protocol_and_its_word(name):
     oracle = load_oracle(name, 1)
     assert isinstance(oracle, Oracle) and oracle.name == name
     told = oracle.describe()
-    oracle_rules._described.cache_clear()  # said anew, not remembered
+    oracle_rules.describe_by_rules.cache_clear()  # said anew, not remembered
     assert told == load_oracle(name, 1).describe() != load_oracle(name, 2).describe()
     for kind in KINDS:
         for category in Category:

@@ -126,7 +126,7 @@ def compared(prompt: str) -> str:
 
 
 SAID = load_oracle("rules").describe()
-QUESTIONS = {question.prompt: question for question in load_questions().asked(ASKED_FOR)}
+QUESTIONS = {question.prompt: question for question in load_questions().fill_in(ASKED_FOR)}
 
 
 def described(prompt: str) -> str:

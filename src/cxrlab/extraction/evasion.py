@@ -1,16 +1,14 @@
-"""Attackers that know the defence: one for each, as an option of the attack.
+"""Adaptive attackers, who know the defence; each is an option of the attack.
 
-    gate       `dress`: blend a chest into the picture until the gate lets it pass; see `probing` for how much it needs
-    quota      several accounts; see `quotas.accounts_needed` for their number
-    coarse     `rewrite`: varied words for what the fixed sentences say, so that the copy learns to speak; plain too
-    watermark  `rewrite`: other words for the same findings before the copy is trained
-
-None of them sees anything but pictures and answers.
+gate             `dress`: blend a chest into the image until the gate passes it; `probe_gate` searches the share
+quota            several accounts; see `accounts_needed`
+coarse, plain    `rewrite`: varied words for the fixed sentences, so that the copy learns natural reports
+watermark        `rewrite`: other words for the same findings before the copy is trained
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -38,20 +36,12 @@ if TYPE_CHECKING:
 
     from cxrlab.extraction.records import Pixels
 
-_TRIALS = 4  # of other words for one report
+_TRIALS = 4  # of rewording one report
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What an attacker does about a defence; the fields are options of the attack.
-
-    Args:
-        dress: Share of a chest in each picture, 0 to 1.
-        probes: Pictures with which that share is looked for instead, at the cost of queries.
-        chest: File of the chest radiograph that is blended in; None for our drawing.
-        rewrite: Say the answers in other words before the copy is trained.
-        accounts: Accounts under which queries are put in turn.
-    """
+    """The adaptation of an attacker to a defence; the fields are those of `ExtractConfig`."""
 
     dress: float = 0.0
     probes: int = 0
@@ -61,21 +51,15 @@ class Adaptation:
 
 
 def dress(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:
-    """A picture with a chest blended into it.
-
-    Args:
-        pixels: uint8 [H, W], 255 is white.
-        share: 0 leaves it as it is, 1 leaves the chest alone.
-        chest: A chest radiograph of the same shape, for an attacker who has one; our drawing when left out.
-    """
+    """An image (uint8 [H, W]) with a share, 0 to 1, of a chest radiograph of the same shape, or of our drawing."""
     if not 0 <= share <= 1:
         raise ConfigError(f"dress={share} is not usable; give a share from 0 to 1.")
-    over = _chest(*pixels.shape) if chest is None else chest
+    over = _draw_chest(*pixels.shape) if chest is None else chest
     return np.asarray(np.rint((1 - share) * pixels + share * over), dtype=np.uint8)
 
 
 @lru_cache(maxsize=8)
-def _chest(height: int, width: int) -> NDArray[np.float32]:
+def _draw_chest(height: int, width: int) -> NDArray[np.float32]:
     """A chest in a few strokes [H, W], 0 to 255: black air, shoulders and trunk, two lungs, spine, heart, diaphragm."""
     y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
 
@@ -101,7 +85,7 @@ def _chest(height: int, width: int) -> NDArray[np.float32]:
 
 
 def load_chest(file: Path, size: int) -> Pixels:
-    """A chest radiograph of the attacker's own as uint8 [size, size], squeezed as the pictures of a pool are."""
+    """The attacker's own chest radiograph as uint8 [size, size], resized like the images of a pool."""
     return square(load_image(file), size)
 
 
@@ -112,17 +96,17 @@ def smallest_passing_share(
     shares: Sequence[float] = SHARES,
     chest: Pixels | None = None,
 ) -> tuple[float | None, dict[float, float]]:
-    """The least share of chest with which enough pictures pass a gate.
+    """The smallest share of chest with which enough images pass a gate.
 
     Args:
-        pictures: A sample of the pool; an attacker pays one query for each picture and share.
+        pictures: A sample of the pool; each image and share takes a query.
         passes: uint8 [H, W] each → whether each was answered.
-        wanted: Share of pictures that have to pass.
+        wanted: Share of images that have to pass.
         shares: In rising order.
-        chest: What is blended in; see `dress`.
+        chest: See `dress`.
 
     Returns:
-        The share, None where none is enough; and the share of pictures that passed at each one tried.
+        The share, None if none is enough; and the share of images that passed at each one tried.
     """
     passed: dict[float, float] = {}
     for share in shares:
@@ -133,54 +117,49 @@ def smallest_passing_share(
 
 
 def rewrite(report: str, seed: int) -> str:
-    """The findings of a report in other words: read, then told again with the lexicon that no model was trained on.
+    """The findings of a report in other words, with a lexicon on which no model was trained.
 
-    Args:
-        report: An answer; what is read of it is kept sentence by sentence, what is not read of it is dropped.
-        seed: Decides the words, together with the report.
-
-    A finding that lacks a detail which the lexicon needs is told in a fixed sentence, and a sentence that neither way
-    renders is kept as it was. Sentences may be read otherwise side by side than alone: other words are then tried, and
-    what cannot be told alike in a few trials stays as it was.
+    Sentences without findings are dropped. A finding that lacks a detail which the lexicon needs gets a fixed sentence,
+    and a sentence that cannot be reworded is kept. Sentences may be read differently side by side: other words are then
+    tried, and after a few trials the original sentences are returned.
     """
-    kept = _said(report)
-    said = " ".join(piece.text for piece in kept)
+    kept = _statements(report)
+    original = " ".join(piece.text for piece in kept)
     for trial in range(_TRIALS):
         words = Realiser(load_lexicon("B"), generator(seed, "rewrite", report, trial))
-        text = " ".join(_retold(piece, words) for piece in kept)
-        if difference(said, text) is None:
+        text = " ".join(_reword_sentence(piece, words) for piece in kept)
+        if difference(original, text) is None:
             return text
-    return said
+    return original
 
 
-@lru_cache(1 << 10)
-def _said(report: str) -> tuple[ReportSentence, ...]:
-    """What a report says, sentence by sentence; one that is told in several wordings is read once."""
+@lru_cache(1 << 10)  # a report that is reworded several times is read once
+def _statements(report: str) -> tuple[ReportSentence, ...]:
     return tuple(piece for piece in report_sentences(read(report)) if piece.findings or piece.normal)
 
 
-def _retold(piece: ReportSentence, words: Realiser) -> str:
-    for tell in (_varied, _plain):
-        told = list(tell(piece, words))
-        text = " ".join(sentence for sentence in told if sentence)
-        if None not in told and difference(piece.text, text) is None:
+def _reword_sentence(piece: ReportSentence, words: Realiser) -> str:
+    """The sentence in words of the lexicon; if that changes a finding in fixed sentences; else as it is."""
+    for varied in (True, False):
+        sentences: list[str | None] = []
+        for finding in (replace(one, span=None) for one in piece.findings):
+            try:
+                sentences.append(_vary(finding, words) if varied else canonical(finding, ()))
+            except (DataError, KeyError):  # KeyError: a place or tip that the lexicon does not have
+                sentences.append(canonical(finding, ()))
+        for phrase in piece.normal:
+            known = canonical_normal(phrase)
+            if known and varied:
+                sentences.append(f"{capital(words.pick(words.lexicon.normal[known[0]]))}.")
+            else:
+                sentences.append(known[1] if known else None)
+        text = " ".join(sentence for sentence in sentences if sentence)
+        if None not in sentences and difference(piece.text, text) is None:
             return text
     return piece.text
 
 
-def _varied(piece: ReportSentence, words: Realiser) -> Iterator[str | None]:
-    """The sentence in words of the lexicon; None for what it has no words for."""
-    for finding in piece.findings:
-        try:
-            yield _told(replace(finding, span=None), words)
-        except (DataError, KeyError):  # a place or tip that the lexicon has no row for is a KeyError
-            yield canonical(replace(finding, span=None), ())
-    for said in piece.normal:
-        known = canonical_normal(said)
-        yield f"{capital(words.pick(words.lexicon.normal[known[0]]))}." if known else None
-
-
-def _told(finding: Finding, words: Realiser) -> str:
+def _vary(finding: Finding, words: Realiser) -> str:
     if finding.present:
         return f"{capital(words.present(finding, fragment=words.chance(0.3)))}."
     if finding.change is Change.RESOLVED:
@@ -193,24 +172,15 @@ def _told(finding: Finding, words: Realiser) -> str:
     return f"{capital(agreed(frame, many).replace('{list}', name.removeprefix('+ ')))}."
 
 
-def _plain(piece: ReportSentence, words: Realiser) -> Iterator[str | None]:
-    """The sentence as fixed ones."""
-    for finding in piece.findings:
-        yield canonical(replace(finding, span=None), ())
-    for said in piece.normal:
-        known = canonical_normal(said)
-        yield known[1] if known else None
-
-
 @dataclass(frozen=True)
 class GateProbe:
-    """What was found out, and what it took.
+    """The result of probing a gate.
 
     Args:
-        dress: The least share of a chest with which enough pictures passed; where none did the one with which most
+        dress: The smallest share of a chest with which enough images passed; if none did the one with which most
             passed, the smallest of them.
-        queries: Probes: pictures that were put to the victim for it.
-        passed: Share of a chest → share of the pictures that were answered with it.
+        queries: Queries that it took.
+        passed: Share of a chest → share of the images that were answered with it.
     """
 
     dress: float
@@ -224,44 +194,38 @@ class GateProbe:
 
 
 def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, GateProbe]:
-    """Probe, and the attack as it goes on: dressed as was found out, with what is left of budget and pool.
+    """Probe the gate, and return the dressed attack with the rest of its budget and pool.
 
     Args:
-        attack: Before its first question; its settings name the number of pictures to probe with. After a stop the
-            same probes are answered from the ledger.
-        client: At which the attack goes on, where that is another: who probes expects refusals.
+        attack: Before its first query. After an interruption the same probes are answered from the ledger.
+        client: Client for the rest of the attack, if another: one that probes expects refusals.
     """
     config = attack.config
-    found = _probe(attack, attack.pool.draw(config.probes))
-    left = replace(config, dress=found.dress, probes=0, budget=config.budget - found.queries, at=())
-    return replace(
-        attack,
-        client=_Later(client or attack.client, found.queries),
-        pool=_Rest(attack.pool, config.probes),
-        config=left,
-    ), found
-
-
-def _probe(attack: Attack, pictures: Sequence[Picture]) -> GateProbe:
-    chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
-    asked = 0
+    pictures = attack.pool.draw(config.probes)
+    chest = load_chest(config.chest, config.size) if config.chest else None
+    queries = 0
 
     def passes(dressed: Sequence[Pixels]) -> list[bool]:
-        """Whoever sees words alone takes an answer that says nothing of an image for a refusal."""
-        nonlocal asked
-        shown = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
-        told = attack.client.ask(shown, 0, asked)
-        asked += len(shown)
-        return [report_content(text).has_statements for text in told]
+        """An attacker who sees only text takes an answer without any statement on the image for a refusal."""
+        nonlocal queries
+        probes = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
+        answers = attack.client.ask(probes, 0, queries)
+        queries += len(probes)
+        return [report_content(text).has_statements for text in answers]
 
     share, passed = smallest_passing_share([one.pixels for one in pictures], passes, chest=chest)
     best = share if share is not None else max(passed, key=lambda one: (passed[one], -one))
-    return GateProbe(best, asked, passed)
+    return replace(
+        attack,
+        client=_ClientAfterProbes(client or attack.client, queries),
+        pool=_PoolAfterProbes(attack.pool, config.probes),
+        config=replace(config, dress=best, probes=0, budget=config.budget - queries, at=()),
+    ), GateProbe(best, queries, passed)
 
 
 @dataclass(frozen=True)
-class _Later:
-    """A client whose numbers begin behind those of the probes."""
+class _ClientAfterProbes:
+    """A client whose query numbers start after those of the probes."""
 
     client: BlackBox
     after: int
@@ -274,8 +238,8 @@ class _Later:
         return self.client.ask(pictures, round, self.after + first)
 
 
-class _Rest(Pool):
-    """What a pool holds behind its first pictures, in its order."""
+class _PoolAfterProbes(Pool):
+    """The images of a pool after its first ones, in its order."""
 
     def __init__(self, pool: Pool, after: int) -> None:
         self.kind, self.takes_argument = pool.kind, pool.takes_argument

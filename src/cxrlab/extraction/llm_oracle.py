@@ -1,11 +1,10 @@
-"""The oracle that is a language model: asked once what chest images can show, believed where its words can be read.
+"""The oracle that is a language model: query it for descriptions of chest images, keep those that can be read.
 
-    oracle.json       which model, what became of its answers, and every description that was kept
-    oracle/           every request with its answer, see `models.asked_once`
+    oracle.json       the model, counts of its answers, and every description that was kept
+    oracle/           every request with its answer
 
 The model sees neither an image nor an answer of the victim. An abnormal description must state a finding of its
-category that the reader knows, a normal one must speak of it and state none: what we cannot read we could not measure
-either.
+category that the reader knows; a normal one must mention the category and state no finding.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Literal
@@ -33,61 +32,82 @@ from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"
 REPEATED = "said before"
-_EXAMPLES = 3  # of what was dropped for one reason
+_EXAMPLES = 3  # of dropped descriptions, per reason
 
 
-@dataclass
-class DescriptionCollector:
-    """What was kept of a model's answers, and what became of the rest.
+def query_llm_oracle(
+    name: str, llm: LLMConfig, consulting: OraclePrompts, seed: int, folder: Path
+) -> tuple[Descriptions, dict[str, Any]]:
+    """The descriptions of a text model and a summary, from the run folder or by querying the model now.
 
-    Args:
-        rows: (kind, category) → descriptions, in the order in which they came.
-        answers: State of an answer → how many.
-        failures: Answers without a description, with the reason.
-        dropped: Reason → how many descriptions.
-        examples: Reason → some of them.
+    An interrupted run resumes with the first question that has no answer.
     """
+    from cxrlab.evaluation.open_models import open_text_model
 
-    rows: dict[tuple[Kind, Category], list[str]] = field(default_factory=dict)
-    answers: Counter[str] = field(default_factory=Counter)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    if (folder / ORACLE).is_file():
+        summary = dict(read_json(folder / ORACLE))
+        rows = summary.pop("descriptions")
+        abnormal, normal = ({part: tuple(rows[kind][part.value]) for part in Category} for kind in KINDS)
+        return Descriptions(abnormal, normal), summary
+    sent = [EgressData("the questions to the oracle", synthetic=True)]  # they hold nothing of a corpus
+    with open_text_model(name, llm, sent, folder / FOLDER, flag="--oracle-llm.connection") as model:
+        found, summary = describe_with(model, consulting, seed)
+        summary |= {"paid": model.paid, "found": model.found, "cost": model.budget.spent}
+    write_json(folder / ORACLE, {**summary, "descriptions": found.to_json()})
+    return found, summary
 
-    def take(self, question: Question, told: ParsedAnswer) -> None:
-        """Add what an answer lists, each description after it was read."""
-        self.answers[told.state] += 1
-        if told.why:
-            where = {"category": question.category.value, "kind": question.kind, "wording": question.wording}
-            self.failures.append({**where, "state": told.state, "why": told.why})
-        rows = self.rows.setdefault((question.kind, question.category), [])
-        known = {words_of(row) for row in rows}
-        for text in told.lines:
-            reason = REPEATED if words_of(text) in known else misfit(text, question.category, question.kind)
-            if reason is None:
-                rows.append(text)
-                known.add(words_of(text))
-                continue
-            self.dropped[reason] += 1
-            if len(shown := self.examples.setdefault(reason, [])) < _EXAMPLES:
-                shown.append(text)
 
-    def descriptions(self, model: str) -> Descriptions:
-        """All that was kept; a `DataError` where a category has no description of a kind."""
-        missing = [f"{kind} {part.value}" for kind in KINDS for part in Category if not self.rows.get((kind, part))]
-        if missing:
-            told = ", ".join(f"{count} {reason}" for reason, count in self.dropped.most_common()) or "none were dropped"
-            raise DataError(
-                f"the oracle '{model}' gave no usable description for {', '.join(missing)} ({self.answers['failed']} "
-                f"of {self.answers.total()} answers could not be read; descriptions: {told}); name a stronger model, "
-                "or other questions with --consulting.questions."
-            )
-        found = {kind: {part: distinct(self.rows[kind, part]) for part in Category} for kind in KINDS}
-        return Descriptions(found["abnormal"], found["normal"])
+def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) -> tuple[Descriptions, dict[str, Any]]:
+    """The descriptions of a text model, and what was asked, kept and dropped, JSON-ready."""
+    questions = load_questions(consulting.questions)
+    prompts = list(questions.fill_in(consulting.count))
+    kept: dict[tuple[Kind, Category], list[str]] = {(question.kind, question.category): [] for question in prompts}
+    states, dropped = Counter[str](), Counter[str]()
+    failures: list[dict[str, Any]] = []
+    dropped_examples: dict[str, list[str]] = {}
+    for turn in range(consulting.times):
+        texts = [question.prompt for question in prompts]
+        answers = model.complete(texts, max_tokens=consulting.max_tokens, seed=seed + turn)
+        for question, answer in zip(prompts, answers, strict=True):
+            parsed = parse_descriptions(answer.text)
+            states[parsed.state] += 1
+            if parsed.why:
+                where = {"category": question.category.value, "kind": question.kind, "wording": question.wording}
+                failures.append({**where, "state": parsed.state, "why": parsed.why})
+            rows = kept[question.kind, question.category]
+            for text in parsed.lines:
+                known = {words_of(row) for row in rows}
+                reason = REPEATED if words_of(text) in known else misfit(text, question.category, question.kind)
+                if reason is None:
+                    rows.append(text)
+                    continue
+                dropped[reason] += 1
+                if len(few := dropped_examples.setdefault(reason, [])) < _EXAMPLES:
+                    few.append(text)
+    missing = [f"{kind} {part.value}" for kind in KINDS for part in Category if not kept.get((kind, part))]
+    if missing:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "none"
+        raise DataError(
+            f"The oracle '{model.name}' gave no usable description for {', '.join(missing)} ({states['failed']} of "
+            f"{states.total()} answers could not be read; dropped descriptions: {reasons}); name a stronger model with "
+            "--oracle, or other questions with --consulting.questions."
+        )
+    descriptions = {kind: {part: distinct(kept[kind, part]) for part in Category} for kind in KINDS}
+    found = Descriptions(descriptions["abnormal"], descriptions["normal"])
+    return found, {
+        "model": model.name,
+        "questions": {"version": questions.version, "digest": questions.digest},
+        "asked": len(prompts) * consulting.times,
+        "answers": {state: states[state] for state in ("parsed", "partial", "failed")},
+        "left_out": failures,
+        "dropped": dict(dropped.most_common()),
+        "examples": dropped_examples,
+        "kept": found.counts(),
+    }
 
 
 def misfit(text: str, category: Category, kind: Kind) -> str | None:
-    """Why a description cannot stand for a category and kind; None where it can."""
+    """Why a description does not fit a category and kind; None if it does."""
     reading = read(text)
     present = [finding for finding in reading if finding.present]
     if kind == "normal":
@@ -101,88 +121,6 @@ def misfit(text: str, category: Category, kind: Kind) -> str | None:
     return None if any(category_of(one.observation) is category for one in present) else "speaks of another part"
 
 
-@dataclass(frozen=True)
-class ModelOracle:
-    """Descriptions by a language model.
-
-    Args:
-        model: Answers text with text.
-        consulting: How often it is asked, and with which questions.
-        seed: Of its answers.
-    """
-
-    model: TextModel
-    consulting: OraclePrompts = OraclePrompts()
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.model.name
-
-    def describe(self) -> Descriptions:
-        """All descriptions, without those that do not fit."""
-        return self.consulted()[0]
-
-    def consulted(self) -> tuple[Descriptions, dict[str, Any]]:
-        """The descriptions, and what was asked, kept and dropped, JSON-ready."""
-        questions = load_questions(self.consulting.questions)
-        asked = list(questions.asked(self.consulting.count))
-        pool = DescriptionCollector()
-        for turn in range(self.consulting.times):
-            for question, told in zip(asked, self._answers(asked, self.seed + turn), strict=True):
-                pool.take(question, told)
-        found = pool.descriptions(self.name)
-        return found, {**self._told(questions, len(asked), pool), "kept": found.counts()}
-
-    def _answers(self, asked: Sequence[Question], seed: int) -> list[ParsedAnswer]:
-        prompts = [question.prompt for question in asked]
-        given = self.model.complete(prompts, max_tokens=self.consulting.max_tokens, seed=seed)
-        return [parse_descriptions(answer.text) for answer in given]
-
-    def _told(self, questions: Questions, asked: int, pool: DescriptionCollector) -> dict[str, Any]:
-        return {
-            "model": self.name,
-            "questions": {"version": questions.version, "digest": questions.digest},
-            "asked": asked * self.consulting.times,
-            "answers": {state: pool.answers[state] for state in ("parsed", "partial", "failed")},
-            "left_out": pool.failures,
-            "dropped": dict(pool.dropped.most_common()),
-            "examples": pool.examples,
-        }
-
-
-def query_llm_oracle(
-    name: str, llm: LLMConfig, consulting: OraclePrompts, seed: int, folder: Path
-) -> tuple[Descriptions, dict[str, Any]]:
-    """What a model said, from the run folder where it has been asked, else asked now; and what became of it.
-
-    Args:
-        name: Of the text model.
-        llm: Cache, limit and connection.
-        consulting: How often it is asked, and with which questions.
-        seed: Of its answers.
-        folder: The run folder; a stopped run goes on with the first question that has no answer.
-    """
-    from cxrlab.evaluation.open_models import open_text_model
-
-    if (folder / ORACLE).is_file():
-        told = dict(read_json(folder / ORACLE))
-        return _described(told.pop("descriptions")), told
-    # Its prompts hold nothing of a corpus.
-    shown = [EgressData("the questions to the oracle", synthetic=True)]
-    with open_text_model(name, llm, shown, folder / FOLDER, flag="--oracle-llm.connection") as model:
-        found, told = ModelOracle(model, consulting, seed).consulted()
-        cost = {"paid": model.paid, "found": model.found, "cost": model.budget.spent}
-    write_json(folder / ORACLE, {**told, **cost, "descriptions": found.to_json()})
-    return found, {**told, **cost}
-
-
-def _described(rows: dict[str, dict[str, list[str]]]) -> Descriptions:
-    abnormal, normal = ({part: tuple(rows[kind][part.value]) for part in Category} for kind in KINDS)
-    return Descriptions(abnormal, normal)
-
-
 BUILT_IN = Path(__file__).parent / "oracle_questions.yaml"
 PART, COUNT = "{part}", "{count}"
 _KEYS = ("version", "parts", "wordings")
@@ -190,14 +128,7 @@ _KEYS = ("version", "parts", "wordings")
 
 @dataclass(frozen=True)
 class Question:
-    """One question to an oracle.
-
-    Args:
-        category: What it asks about.
-        kind: Whether abnormal or normal descriptions are wanted.
-        wording: Place of its wording in the file, from 1.
-        prompt: The words.
-    """
+    """A prompt for abnormal or normal descriptions of a category; `wording` is its place in the file, from 1."""
 
     category: Category
     kind: Kind
@@ -212,7 +143,7 @@ class Questions:
     Args:
         version: Name of the wording.
         parts: Category → the words for it.
-        wordings: Kind → texts with `{part}` and, where wanted, `{count}`.
+        wordings: Kind → texts with `{part}` and, optionally, `{count}`.
     """
 
     version: str
@@ -221,13 +152,13 @@ class Questions:
 
     @property
     def digest(self) -> str:
-        """Marks the very words, whatever they call themselves; 12 hexadecimal digits."""
+        """Of all texts; 12 hexadecimal digits."""
         words = [self.version, *(self.parts[category] for category in Category)]
         words += [text for kind in KINDS for text in (kind, *self.wordings[kind])]
         return hashlib.sha256("\x1f".join(words).encode()).hexdigest()[:12]
 
-    def asked(self, count: int) -> Iterator[Question]:
-        """Every question, category by category; each asks for so many descriptions."""
+    def fill_in(self, count: int) -> Iterator[Question]:
+        """Every question, category by category; each asks for `count` descriptions."""
         for category in Category:
             for kind in KINDS:
                 for number, text in enumerate(self.wordings[kind], 1):
@@ -240,25 +171,32 @@ def load_questions(file: Path | None = None) -> Questions:
     path = file or BUILT_IN
     values, _ = read_yaml(path)
     if unknown := [key for key in values if key not in _KEYS]:
-        raise ConfigError(f"{path} has the key '{unknown[0]}'.{did_you_mean(str(unknown[0]), _KEYS)} "
-                          f"Questions have: {', '.join(_KEYS)}.")  # fmt: skip
-    version = values.get("version")
-    if not isinstance(version, str) or not version.strip():
-        raise ConfigError(f"{path} needs a text 'version', which tells its questions from others.")
+        raise ConfigError(f"{path} has the unknown key '{unknown[0]}'.{did_you_mean(str(unknown[0]), _KEYS)} "
+                          f"There are: {', '.join(_KEYS)}.")  # fmt: skip
+    version = _text(values.get("version"), f"{path}: version")
     parts = _named(values.get("parts"), [category.value for category in Category], f"{path}: parts")
     wordings = _named(values.get("wordings"), list(KINDS), f"{path}: wordings")
-    return Questions(
-        version.strip(),
-        {category: _text(parts[category.value], f"{path}: parts, '{category.value}'") for category in Category},
-        {kind: _wordings(wordings[kind], f"{path}: wordings, '{kind}'") for kind in KINDS},
-    )
+    found: dict[Kind, tuple[str, ...]] = {}
+    for kind in KINDS:
+        place, given = f"{path}: wordings, '{kind}'", wordings[kind]
+        found[kind] = tuple(_text(one, place) for one in (given if isinstance(given, list) else [given]))
+        for text in found[kind]:
+            if text.count(PART) != 1:
+                raise ConfigError(f"{place} needs {PART} exactly once in every wording; it stands for the category.")
+            for mark in re.findall(r"\{[a-z_]*\}", text):
+                if mark not in (PART, COUNT):
+                    raise ConfigError(f"{place} holds the unknown placeholder {mark}; there are {PART} and {COUNT}.")
+        if not found[kind]:
+            raise ConfigError(f"{place} is empty; give at least one wording.")
+    texts = {category: _text(parts[category.value], f"{path}: parts, '{category.value}'") for category in Category}
+    return Questions(version, texts, found)
 
 
 def _named(given: Any, names: list[str], place: str) -> Mapping[str, Any]:
     """A mapping with exactly these keys."""
     found = given if isinstance(given, Mapping) else {}
     if wrong := sorted(set(map(str, found)) ^ set(names)):
-        raise ConfigError(f"{place} must have exactly {', '.join(names)}; '{wrong[0]}' is missing or too many.")
+        raise ConfigError(f"{place} must have exactly the keys {', '.join(names)}; '{wrong[0]}' is missing or unknown.")
     return found
 
 
@@ -266,19 +204,6 @@ def _text(given: Any, place: str) -> str:
     if not isinstance(given, str) or not given.strip():
         raise ConfigError(f"{place} must be a text.")
     return given.strip()
-
-
-def _wordings(given: Any, place: str) -> tuple[str, ...]:
-    found = tuple(_text(one, place) for one in (given if isinstance(given, list) else [given]))
-    for text in found:
-        if text.count(PART) != 1:
-            raise ConfigError(f"{place} needs {PART} exactly once in every wording, where the category is filled in.")
-        for mark in re.findall(r"\{[a-z_]*\}", text):
-            if mark not in (PART, COUNT):
-                raise ConfigError(f"{place} holds {mark}, which stands for nothing; there are {PART} and {COUNT}.")
-    if not found:
-        raise ConfigError(f"{place} is empty; give at least one wording.")
-    return found
 
 
 State = Literal["parsed", "partial", "failed"]
@@ -294,18 +219,18 @@ _REFUSES = re.compile(
     r"|cannot (?:help|assist))",
     re.IGNORECASE,
 )
-_BLANK = re.compile(r"\[[^\]\n]*\]|\{[^}\n]*\}|<[^>\n]*>|_{3,}")  # a place that somebody was to fill in
+_BLANK = re.compile(r"\[[^\]\n]*\]|\{[^}\n]*\}|<[^>\n]*>|_{3,}")  # a placeholder that was not filled in
 _END = re.compile(r"[.!?](?=\s|$)")
 
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """What was read in one answer.
+    """A parsed answer.
 
     Args:
-        state: parsed, partial where something was left out, or failed.
+        state: parsed, partial if something was left out, or failed.
         lines: The descriptions, each with a full stop at its end.
-        why: What was left out and why; empty where nothing was.
+        why: What was left out and why, if anything.
     """
 
     state: State
@@ -314,45 +239,51 @@ class ParsedAnswer:
 
 
 def parse_descriptions(answer: str) -> ParsedAnswer:
-    """The descriptions that an answer lists, in its order; never a guess where it lists none."""
+    """The descriptions that an answer lists, in its order; pieces that are not a sentence or two are left out."""
     thoughts = [mark.end() for mark in _THOUGHT.finditer(answer)]  # some templates leave out the opening mark
     text = answer[thoughts[-1] :] if thoughts else answer
     if _THINKING.search(text):
         return ParsedAnswer("failed", why="cut off while thinking aloud")
-    text = _unfenced(text).strip()
+    if fenced := _FENCED.search(text):
+        text = fenced.group(1)
+    text = text.strip()
     if not text:
         return ParsedAnswer("failed", why="empty")
-    pieces = _from_json(text)
+    pieces = _json_texts(text)
     if pieces is None:
-        pieces = _from_lines(text)
+        pieces = _listed_lines(text)
     if isinstance(pieces, str):
         return ParsedAnswer("failed", why=pieces)
-    return _cleaned(pieces)
+    kept: list[str] = []
+    left: list[str] = []
+    cut = len(pieces) > 1 and not _ends(pieces[-1]) and sum(map(_ends, pieces[:-1])) > len(pieces[:-1]) / 2
+    for place, piece in enumerate(pieces):
+        words = re.sub(r"[*`]+|__", "", _LABEL.sub("", piece.strip().strip("|").strip(), count=1))
+        words = " ".join(words.split()).strip("\"“”'").rstrip(",").strip("\"“”'").strip()
+        words = words[:1].upper() + words[1:]
+        if reason := "cut off" if cut and place == len(pieces) - 1 else _fault(words):
+            left.append(reason)
+        else:
+            kept.append(words if _ends(words) else f"{words.rstrip(',;:')}.")
+    why = ", ".join(f"{left.count(reason)} {reason}" for reason in dict.fromkeys(left))
+    if not kept:
+        return ParsedAnswer("failed", why=why)
+    return ParsedAnswer("partial" if left else "parsed", tuple(kept), why)
 
 
-def _unfenced(text: str) -> str:
-    """What stands in the first fence, where there is one."""
-    found = _FENCED.search(text)
-    return found.group(1) if found else text
-
-
-def _from_json(text: str) -> list[str] | str | None:
-    """The texts of a JSON array, or of the arrays of an object; None for an answer that is no JSON."""
+def _json_texts(text: str) -> list[str] | str | None:
+    """The texts of a JSON array, or of the arrays of an object; an error as a text; None if the answer is not JSON."""
     start = re.search(r"[\[{]\s*(?=[\"\[{\]}])", text)
     if start is None or not re.fullmatch(r"[^\n]*:?\s*", text[: start.start()]):
         return None
     try:
         value, _ = json.JSONDecoder().raw_decode(text, start.start())
+        return list(_texts(value)) or "JSON without a list of texts"
     except (json.JSONDecodeError, RecursionError):
-        kept = _closed(text[start.start() :])
-        return [*kept, ""] if kept else "broken JSON"
-    found = list(_texts(value))
-    return found if found else "JSON without a list of texts"
-
-
-def _closed(text: str) -> list[str]:
-    """The strings of a JSON text that was cut off, those that were closed; a key of an object is none of them."""
-    found, place = [], text.find('"')
+        pass
+    # JSON that was cut off: its closed strings, without keys of objects.
+    found, text = [], text[start.start() :]
+    place = text.find('"')
     while place >= 0:
         try:
             one, end = scanstring(text, place + 1)
@@ -361,30 +292,35 @@ def _closed(text: str) -> list[str]:
         if text[end : end + 20].lstrip()[:1] in (",", "]", "}"):
             found.append(one)
         place = text.find('"', end)
-    return found
+    return [*found, ""] if found else "broken JSON"
 
 
-def _texts(value: Any, depth: int = 0) -> Sequence[str]:
-    """Texts in lists; of an object in a list its longest text, of an object around lists what they hold."""
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Texts in lists; of an object in a list its longest text, of an object around lists the texts in them."""
     if depth > 3:
-        return []
-    if isinstance(value, list):
-        return [text for one in value for text in ([one] if isinstance(one, str) else _longest(one, depth))]
+        return
     if isinstance(value, dict):
-        return [text for one in value.values() for text in _texts(one, depth + 1)]
-    return []
+        for one in value.values():
+            yield from _texts(one, depth + 1)
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict) and (texts := [text for text in one.values() if isinstance(text, str)]):
+            yield max(texts, key=len)
+        else:
+            yield from _texts(one, depth + 1)
 
 
-def _longest(value: Any, depth: int) -> Sequence[str]:
-    if isinstance(value, dict) and (texts := [one for one in value.values() if isinstance(one, str)]):
-        return [max(texts, key=len)]
-    return _texts(value, depth + 1)
-
-
-def _from_lines(text: str) -> list[str] | str:
-    """Items of a list, else lines that are sentences; a sentence of why there are none."""
+def _listed_lines(text: str) -> list[str] | str:
+    """Items of a list, else lines that are sentences; the reason as a text if there are none."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    if items := _items(lines):
+    items: list[str] = []
+    for line in lines:
+        if match := _ITEM.match(line):
+            items.append(line[match.end() :])
+        elif items and not _ends(items[-1]) and (line[0].isspace() or line[0].islower()):
+            items[-1] += f" {line.strip()}"  # the rest of a wrapped item
+    if items:
         return items
     if _REFUSES.search(text):
         return "refused"
@@ -396,43 +332,7 @@ def _from_lines(text: str) -> list[str] | str:
     return sentences
 
 
-def _items(lines: Sequence[str]) -> list[str]:
-    """What stands behind numbers and bullets; a line that was only wrapped belongs to the item before it."""
-    found: list[str] = []
-    for line in lines:
-        if match := _ITEM.match(line):
-            found.append(line[match.end() :])
-        elif found and not _ends(found[-1]) and (line[0].isspace() or line[0].islower()):
-            found[-1] += f" {line.strip()}"
-    return found
-
-
-def _cleaned(pieces: Sequence[str]) -> ParsedAnswer:
-    """Pieces without marks; those that are no sentence or two are left out and counted by reason."""
-    kept: list[str] = []
-    left: list[str] = []
-    cut = len(pieces) > 1 and not _ends(pieces[-1]) and sum(map(_ends, pieces[:-1])) > len(pieces[:-1]) / 2
-    for place, piece in enumerate(pieces):
-        text = _plain(piece)
-        if reason := "cut off" if cut and place == len(pieces) - 1 else _wrong(text):
-            left.append(reason)
-        else:
-            kept.append(text if _ends(text) else f"{text.rstrip(',;:')}.")
-    why = ", ".join(f"{left.count(reason)} {reason}" for reason in dict.fromkeys(left))
-    if not kept:
-        return ParsedAnswer("failed", why=why)
-    return ParsedAnswer("partial" if left else "parsed", tuple(kept), why)
-
-
-def _plain(piece: str) -> str:
-    text = piece.strip().strip("|").strip()
-    text = re.sub(r"[*`]+|__", "", _LABEL.sub("", text, count=1))
-    text = " ".join(text.split()).strip("\"“”'").rstrip(",").strip("\"“”'").strip()
-    return text[:1].upper() + text[1:]
-
-
-def _wrong(text: str) -> str | None:
-    words = text.split()
+def _fault(text: str) -> str | None:
     if not any(letter.isalpha() for letter in text):
         return "without a word"
     if _REFUSES.search(text):
@@ -441,7 +341,7 @@ def _wrong(text: str) -> str | None:
         return "a question"
     if _BLANK.search(text):
         return "with a place to fill in"
-    if len(words) > MOST_WORDS or len(_END.findall(text)) > MOST_SENTENCES:
+    if len(text.split()) > MOST_WORDS or len(_END.findall(text)) > MOST_SENTENCES:
         return "too long"
     return None
 

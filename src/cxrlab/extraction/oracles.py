@@ -1,8 +1,7 @@
-"""Who tells an attacker what chest radiographs can show: the oracle, which sees neither an image nor the victim.
+"""Oracles of ADA-Steal: normal and abnormal descriptions of chest radiographs, without any image or victim.
 
-An oracle gives, for each of the five categories, normal and abnormal descriptions of a sentence or
-two. What it says decides which reports the attack tries to draw out of the victim, so what it said is
-kept, counted and compared with the victim's own words.
+The descriptions of the five categories decide at which reports an attack aims, so they are kept, counted and compared
+with the victim's own words.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cxrlab.findings.realiser import Realiser
 Kind = Literal["abnormal", "normal"]
 KINDS: tuple[Kind, ...] = ("abnormal", "normal")
 
-# Each row is called with a seed and gives an `Oracle`.
+# Each row is called with a seed and returns an `Oracle`.
 ORACLES = Table(
     "oracle",
     {
@@ -43,14 +42,7 @@ ORACLES = Table(
 
 @dataclass(frozen=True)
 class Descriptions:
-    """What an oracle said.
-
-    Args:
-        abnormal: Category → distinct descriptions of something abnormal, each a sentence or two.
-        normal: The same for what is normal.
-
-    Every category must have at least one of each kind, or a draw could come back empty-handed.
-    """
+    """The descriptions of an oracle: category → distinct texts of a sentence or two, at least one of each kind."""
 
     abnormal: Mapping[Category, tuple[str, ...]]
     normal: Mapping[Category, tuple[str, ...]]
@@ -59,11 +51,11 @@ class Descriptions:
         missing = [f"{kind} {category}" for kind in KINDS for category in Category if not self.of(category, kind)]
         if missing:
             raise DataError(
-                f"the oracle gave no description for {', '.join(missing)}; each category needs at least one."
+                f"The oracle gave no description for {', '.join(missing)}; each category needs at least one."
             )
 
     def of(self, category: Category, kind: Kind) -> tuple[str, ...]:
-        """The descriptions of one category and kind; empty where the oracle gave none."""
+        """The descriptions of one category and kind."""
         return tuple((self.abnormal if kind == "abnormal" else self.normal).get(category, ()))
 
     def texts(self) -> Iterator[str]:
@@ -83,44 +75,42 @@ class Descriptions:
 
 @runtime_checkable
 class Oracle(Protocol):
-    """Gives descriptions without having seen a picture or an answer of the victim."""
+    """Gives descriptions without an image or an answer of the victim."""
 
     @property
     def name(self) -> str:
-        """The name that a user gives to load it."""
+        """The name with which a user selects it."""
         ...
 
     def describe(self) -> Descriptions:
-        """All descriptions; the same ones each time."""
+        """All descriptions; the same each time."""
         ...
 
 
 def load_oracle(name: str, seed: int = 0) -> Oracle:
-    """The oracle of this name; an unknown one is an `UnknownName` with the nearest."""
+    """The oracle of this name."""
     oracle: Oracle = ORACLES.load(name)(seed)
     return oracle
 
 
 def shared_vocabulary(descriptions: Descriptions, texts: Iterable[str]) -> dict[str, Any]:
-    """How many of the oracle's words also stand in given texts, say the victim's answers.
+    """How many distinct words of the oracle also occur in given texts, such as the victim's answers.
 
-    Returns:
-        `oracle_words` and `text_words`, distinct words on each side; `shared`, those on both; `share`, shared
-        over oracle words, 0 to 1. Small words count too, so two independent writers never reach 0.
+    `share` is shared over oracle words, 0 to 1. Function words count too, so that it is never 0 in practice.
     """
-    said = {word for text in descriptions.texts() for word in words_of(text)}
+    mine = {word for text in descriptions.texts() for word in words_of(text)}
     theirs = {word for text in texts for word in words_of(text)}
-    shared = len(said & theirs)
-    return {"oracle_words": len(said), "text_words": len(theirs), "shared": shared, "share": shared / len(said)}
+    shared = len(mine & theirs)
+    return {"oracle_words": len(mine), "text_words": len(theirs), "shared": shared, "share": shared / len(mine)}
 
 
-EACH = 40  # descriptions that begin with one observation
+EACH = 40  # descriptions that start with one observation
 SECOND = 0.35  # share of abnormal descriptions with a second finding of the category
 TERSE = 0.25  # share of sentences without a verb
 DENIED = 60  # lists of absent things tried for each category
 WEAK = 4  # descriptions of one category and kind that the weak oracle knows
 
-# Under which category each kind of normal statement stands; one on the whole image would deny the other four.
+# Category of each kind of normal statement; one on the whole image would deny the other four.
 _NORMAL = {
     "hila": Category.AIRWAY,
     "lungs": Category.BREATHING,
@@ -141,8 +131,8 @@ class RuleOracle:
     """Descriptions by rules.
 
     Args:
-        name: As a user types it.
-        seed: Of the choice of words and of what stands together.
+        name: In the table.
+        seed: Of words and combinations.
         weak: Whether it knows only a few descriptions, without side and degree.
     """
 
@@ -151,33 +141,34 @@ class RuleOracle:
     weak: bool = False
 
     def describe(self) -> Descriptions:
-        """Several hundred abnormal descriptions in all, or four a category from the weak one."""
-        return _described(self.seed, self.weak)
+        """Several hundred abnormal descriptions in all, or four per category from the weak one."""
+        return describe_by_rules(self.seed, self.weak)
 
 
 def rules(seed: int = 0) -> RuleOracle:
-    """Knows every observation that a phantom can show, with its sides, degrees, places, sizes and tips."""
+    """Knows every observation of a phantom, with its sides, degrees, places, sizes and tips."""
     return RuleOracle("rules", seed)
 
 
 def rules_weak(seed: int = 0) -> RuleOracle:
-    """Knows a few words for each category: what an attacker without medical knowledge might get together."""
+    """Knows a few words per category, as an attacker without medical knowledge."""
     return RuleOracle("rules-weak", seed, weak=True)
 
 
-@lru_cache(maxsize=8)  # an attack asks before every round
-def _described(seed: int, weak: bool) -> Descriptions:
-    abnormal, normal = (_weakly, _weakly_normal) if weak else (_abnormal, _normal)
-    rows = [
-        {category: distinct(filter(avoids_victim_lexicon, tell(category, seed))) for category in Category}
-        for tell in (abnormal, normal)
-    ]
-    return Descriptions(abnormal=rows[0], normal=rows[1])
+@lru_cache(maxsize=8)  # an attack uses it before every round
+def describe_by_rules(seed: int, weak: bool) -> Descriptions:
+    """The descriptions of a `RuleOracle`, without phrases of the victim's lexicon."""
+    sources = (_weak_abnormal_texts, _weak_normal_texts) if weak else (_abnormal_texts, _normal_texts)
+    abnormal, normal = (
+        {category: distinct(filter(avoids_victim_lexicon, texts(category, seed))) for category in Category}
+        for texts in sources
+    )
+    return Descriptions(abnormal, normal)
 
 
 @cache
 def lexicon_phrases(lexicon: str, least: int = 3) -> frozenset[str]:
-    """Every run of at least `least` words between the slots of a lexicon's templates, each fork read both ways."""
+    """Every run of at least `least` words between the slots of a lexicon's templates, in singular and plural."""
     runs: set[tuple[str, ...]] = set()
     for template in templates(load_lexicon(lexicon)):
         for many in (False, True):
@@ -187,20 +178,20 @@ def lexicon_phrases(lexicon: str, least: int = 3) -> frozenset[str]:
 
 
 def avoids_victim_lexicon(text: str) -> bool:
-    """Whether no phrase of three words or more of lexicon A, the victim's, stands in the text."""
+    """Whether the text has no phrase of three words or more of lexicon A, the victim's."""
     padded = f" {' '.join(words_of(text))} "
     return not any(f" {phrase} " in padded for phrase in lexicon_phrases("A"))
 
 
 def complete_findings(name: str, rng: np.random.Generator) -> Iterator[Finding]:
-    """One certain finding for each side, place, degree and tip that a phantom draws; sizes come from `rng`."""
+    """One certain finding per side, place, degree and tip of a phantom's observation; sizes come from `rng`."""
     row, shape = observation(name), SHAPES.get(name, Shape())
-    for side, place, grade, tip in product(
-        _sides(shape) if row.sided else (None,),
-        shape.places or (None,),
-        GRADES if row.graded else (None,),
-        shape.tips or (None,),
-    ):
+    sides: tuple[Side | None, ...] = (None,)
+    if row.sided:
+        sides = (Side(shape.only),) if shape.only else (Side.LEFT, Side.RIGHT)
+        sides += (Side.BILATERAL,) if shape.both else ()
+    grades = GRADES if row.graded else (None,)
+    for side, place, grade, tip in product(sides, shape.places or (None,), grades, shape.tips or (None,)):
         height = TUBE_HEIGHT_MM.get(tip or "") if name == "endotracheal tube" else None
         yield Finding(
             name,
@@ -213,43 +204,37 @@ def complete_findings(name: str, rng: np.random.Generator) -> Iterator[Finding]:
         )
 
 
-def _sides(shape: Shape) -> tuple[Side, ...]:
-    one = (Side(shape.only),) if shape.only else (Side.LEFT, Side.RIGHT)
-    return (*one, Side.BILATERAL) if shape.both else one
+def _abnormal_texts(category: Category, seed: int) -> Iterator[str]:
+    """`EACH` descriptions per observation, so that common and rare ones are drawn equally often.
 
-
-def _abnormal(category: Category, seed: int) -> Iterator[str]:
-    """`EACH` descriptions for each observation, so that common and rare ones are drawn equally often."""
+    Some sentences are followed by a second finding of the category that may occur beside the first.
+    """
     rng = generator(seed, "oracle", "abnormal", category)
     rows = {name: list(complete_findings(name, rng)) for name in DRAWN if category_of(name) is category}
     every = [finding for findings in rows.values() for finding in findings]
     for findings in rows.values():
-        told: set[str] = set()
-        # Every variant comes up before one comes again; a few things cannot be said in `EACH` different ways.
+        texts: set[str] = set()
+        # Every variant comes up before one comes again; some findings do not have `EACH` different wordings.
         for turn in range(4 * EACH):
             if turn % len(findings) == 0:
                 order = rng.permutation(len(findings))
-            text = _told(findings[order[turn % len(findings)]], every, rng)
-            told.update({text} if avoids_victim_lexicon(text) else ())
-            if len(told) == EACH:
+            words = Realiser(load_lexicon("B"), rng)
+            chosen = [findings[order[turn % len(findings)]]]
+            if rng.random() < SECOND:
+                other = every[int(rng.integers(len(every)))]
+                if other.observation != chosen[0].observation and fits(other, chosen):
+                    chosen.append(other)
+            fragment = words.chance(TERSE)
+            text = " ".join(_sentence(words.present(finding, fragment=fragment)) for finding in chosen)
+            if avoids_victim_lexicon(text):
+                texts.add(text)
+            if len(texts) == EACH:
                 break
-        yield from sorted(told)
+        yield from sorted(texts)
 
 
-def _told(first: Finding, every: Sequence[Finding], rng: np.random.Generator) -> str:
-    """One finding in a sentence, sometimes followed by another one that may stand beside it."""
-    words = Realiser(load_lexicon("B"), rng)
-    chosen = [first]
-    if rng.random() < SECOND:
-        other = every[int(rng.integers(len(every)))]
-        if other.observation != first.observation and fits(other, chosen):
-            chosen.append(other)
-    fragment = words.chance(TERSE)
-    return " ".join(_sentence(words.present(finding, fragment=fragment)) for finding in chosen)
-
-
-def _normal(category: Category, seed: int) -> Iterator[str]:
-    """Every normal statement of the lexicon, then lists of what is absent."""
+def _normal_texts(category: Category, seed: int) -> Iterator[str]:
+    """Every normal statement of the lexicon, then lists of absent observations."""
     lexicon = load_lexicon("B")
     yield from (_sentence(text) for kind in NORMAL if _NORMAL[kind] is category for text in lexicon.normal[kind])
     rng = generator(seed, "oracle", "normal", category)
@@ -262,8 +247,8 @@ def _normal(category: Category, seed: int) -> Iterator[str]:
                 yield _sentence(statement.text)
 
 
-def _weakly(category: Category, seed: int) -> Iterator[str]:
-    """A bare name in a sentence, of as many different observations as there are."""
+def _weak_abnormal_texts(category: Category, seed: int) -> Iterator[str]:
+    """Sentences with the bare names of `WEAK` different observations, or fewer if there are fewer."""
     rng = generator(seed, "oracle", "weak", category)
     words = Realiser(load_lexicon("B"), rng)
     names = [name for name in DRAWN if category_of(name) is category]
@@ -275,11 +260,10 @@ def _weakly(category: Category, seed: int) -> Iterator[str]:
         yield _sentence(words.framed(frame, noun.removeprefix("+ "), noun.startswith("+")))
 
 
-def _weakly_normal(category: Category, seed: int) -> Iterator[str]:
+def _weak_normal_texts(category: Category, seed: int) -> Iterator[str]:
     """The first `WEAK` normal statements in a shuffled order."""
-    rows = list(
-        distinct(text for kind in NORMAL if _NORMAL[kind] is category for text in load_lexicon("B").normal[kind])
-    )
+    lexicon = load_lexicon("B")
+    rows = distinct(text for kind in NORMAL if _NORMAL[kind] is category for text in lexicon.normal[kind])
     order = generator(seed, "oracle", "weak normal", category).permutation(len(rows))
     yield from (_sentence(rows[index]) for index in order[:WEAK])
 
@@ -289,12 +273,7 @@ def _sentence(text: str) -> str:
 
 
 def transcript_descriptions(reports: Sequence[str], otherwise: Descriptions) -> Descriptions:
-    """What reports say of each category, abnormal and normal apart.
-
-    Args:
-        reports: Answers of the victim; those that say nothing of an image give nothing.
-        otherwise: Of an oracle, for a category and kind of which no report speaks.
-    """
+    """Descriptions from the victim's answers; `otherwise` fills categories and kinds that no report mentions."""
     abnormal: dict[Category, list[str]] = {category: [] for category in Category}
     normal: dict[Category, list[str]] = {category: [] for category in Category}
     for report in dict.fromkeys(reports):

@@ -1,21 +1,21 @@
-"""Reports taken apart: sentences, anatomical categories, words and findings."""
+"""Reports split into sentences, anatomical categories, words and findings."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from cxrlab.core.records import Finding, Span
+from cxrlab.core.records import Span
 from cxrlab.core.vocabulary import Group, observation
 from cxrlab.findings.reader import read
 
 
 class Category(StrEnum):
-    """The five categories, in the order in which a report is put together from them."""
+    """The five categories of a report, in order."""
 
     AIRWAY = "airway"
     BREATHING = "breathing"
@@ -34,9 +34,8 @@ _GROUPS: Mapping[Group, Category] = {
     Group.SOFT_TISSUE: Category.EVERYTHING,
     Group.DEVICE: Category.EVERYTHING,
 }
-# Where the part of the image does not decide. Trachea, bronchi and hila are the airway, and a tube that lies
-# inside the trachea is told with it; every other tube stands with everything else. The great vessels go with
-# the heart, a hernia with the diaphragm that it passes.
+# Exceptions to the groups. Trachea, bronchi and hila are the airway, with a tube inside the trachea; every other tube
+# belongs to everything else, the great vessels to the heart, a hernia to the diaphragm.
 _EXCEPTIONS: Mapping[str, Category] = {
     "hilar enlargement": Category.AIRWAY,
     "tracheal deviation": Category.AIRWAY,
@@ -68,7 +67,7 @@ _WORDS: Mapping[Category, re.Pattern[str]] = {
 }
 _END = re.compile(
     r"(?<=[.!?;])(?<!\bvs\.)(?<!\bDr\.)(?<!\bapprox\.)\s+(?=\S)"  # the end of a sentence
-    r"|\s*\n\s*(?=[A-Z\d*•-])"  # a new line that opens something new, not one that was only wrapped
+    r"|\s*\n\s*(?=[A-Z\d*•-])"  # a new line that starts a new item, not a wrapped one
 )
 _NUMBER = re.compile(r"(?:\(?\d{1,2}[.)]|[-*•])(?:\s+|$)")
 _HEADING = re.compile(r"([A-Z][A-Za-z]*(?:[ ,/&-]+[A-Za-z]+){0,5}):(?:\s+|$)")
@@ -79,9 +78,9 @@ class Sentence:
     """One sentence of a report without its number and heading.
 
     Args:
-        text: The words, with their full stop.
+        text: With its full stop.
         span: Characters [start, end) of the report.
-        heading: The heading it stands under, as written; empty before the first.
+        heading: The heading above it; empty before the first.
     """
 
     text: str
@@ -90,15 +89,20 @@ class Sentence:
 
 
 def category_of(name: str) -> Category:
-    """The category in which an observation of the vocabulary is told."""
+    """The category of an observation of the vocabulary."""
     return _EXCEPTIONS.get(name) or _GROUPS[observation(name).group]
 
 
 def sentences_of(report: str) -> list[Sentence]:
-    """The sentences in order; headings, numbers of a list and pieces without a letter or digit are left out."""
+    """The sentences in order, without headings, list numbers and pieces without a letter or digit."""
+    breaks = [match.span() for match in _END.finditer(report)]
+    starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(report)]
     found, heading = [], ""
-    for start, end in _pieces(report):
-        start, heading = _past_the_lead(report, start, end, heading)
+    for start, end in zip(starts, ends, strict=True):
+        start += len(report[start:end]) - len(report[start:end].lstrip())
+        while match := _NUMBER.match(report, start, end) or _HEADING.match(report, start, end):
+            heading = match.group(1) if match.re is _HEADING else heading
+            start = match.end()
         text = report[start:end].rstrip()
         if re.search(r"\w", text):
             found.append(Sentence(" ".join(text.split()), (start, start + len(text)), heading))
@@ -106,52 +110,30 @@ def sentences_of(report: str) -> list[Sentence]:
 
 
 def split_by_category(report: str) -> dict[Category, str]:
-    """Every sentence of the report under exactly one of the five categories, in the order of the text.
-
-    All five keys are there; a category of which the report says nothing has an empty text.
-    """
+    """Every sentence of the report under exactly one of the five categories; all five keys exist."""
     parts: dict[Category, list[str]] = {category: [] for category in Category}
     findings = read(report).findings
     for sentence in sentences_of(report):
-        parts[_belongs(sentence, findings)].append(sentence.text)
+        first, last = sentence.span
+        own = [finding for finding in findings if finding.span is not None and first <= finding.span[0] < last]
+        # Present findings decide; a list of absent ones may mention other categories.
+        names = [finding.observation for finding in own if finding.present] or [finding.observation for finding in own]
+        if names:  # the commonest category; of equally common ones the first
+            category = Counter(map(category_of, names)).most_common(1)[0][0]
+        else:
+            category = _by_words(sentence.text) or _by_words(sentence.heading) or Category.EVERYTHING
+        parts[category].append(sentence.text)
     return {category: " ".join(texts) for category, texts in parts.items()}
 
 
-def _pieces(report: str) -> Iterator[Span]:
-    start = 0
-    for match in _END.finditer(report):
-        yield start, match.start()
-        start = match.end()
-    yield start, len(report)
-
-
-def _past_the_lead(report: str, start: int, end: int, heading: str) -> tuple[int, str]:
-    """Where the words of a piece begin, after numbers and headings, and the heading that now holds."""
-    start += len(report[start:end]) - len(report[start:end].lstrip())
-    while match := _NUMBER.match(report, start, end) or _HEADING.match(report, start, end):
-        heading = match.group(1) if match.re is _HEADING else heading
-        start = match.end()
-    return start, heading
-
-
-def _belongs(sentence: Sentence, findings: Sequence[Finding]) -> Category:
-    first, last = sentence.span
-    told = [f for f in findings if f.span is not None and first <= f.span[0] < last]
-    # What is there decides; a list of what is absent may name other parts beside it.
-    names = [f.observation for f in told if f.present] or [f.observation for f in told]
-    if names:  # the commonest, the first of them where several are equally common
-        return Counter(map(category_of, names)).most_common(1)[0][0]
-    return _by_words(sentence.text) or _by_words(sentence.heading) or Category.EVERYTHING
-
-
 def _by_words(text: str) -> Category | None:
-    """The category whose anatomical word comes first; None where there is none."""
+    """The category whose anatomical word comes first, if any."""
     found = {category: match.start() for category, row in _WORDS.items() if (match := row.search(text.lower()))}
     return min(found, key=found.__getitem__) if found else None
 
 
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts without later ones that differ only in case, spaces or marks, and without empty ones."""
+    """The texts without empty ones and repetitions that differ only in case, spaces or punctuation."""
     kept: dict[tuple[str, ...], str] = {}
     for text in texts:
         if key := words_of(text):
@@ -169,11 +151,11 @@ FindingSet = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ReportContent:
-    """What one report says.
+    """The content of one report.
 
     Args:
-        findings: (observation, side) of everything stated as present or possible, side empty where none is given.
-        has_statements: Whether the text says anything of an image at all.
+        findings: (observation, side) of everything stated as present or possible; side empty if none is given.
+        has_statements: Whether the text states anything about an image.
         words: Number of words.
     """
 
@@ -184,7 +166,7 @@ class ReportContent:
 
 @lru_cache(1 << 14)
 def report_content(report: str) -> ReportContent:
-    """Read one report; equal ones, which a poor transcript is full of, are read once."""
+    """Read one report; cached, since transcripts hold many equal ones."""
     reading = read(report)
     found = frozenset((f.observation, f.side.value if f.side else "") for f in reading if f.present)
     return ReportContent(found, reading.has_statements, len(words_of(report)))
