@@ -82,7 +82,7 @@ def test_probes_stand_in_the_ledger_and_a_stopped_audit_asks_none_twice(config: 
 
 
 def test_settings_that_contradict_are_refused(config: ExtractConfig) -> None:
-    with pytest.raises(ConfigError, match=r"probes=2 look for what dress=0\.3 gives"):
+    with pytest.raises(ConfigError, match=r"probes=2 .* dress=0\.3 "):
         replace(config, dress=0.3)
     with pytest.raises(ConfigError, match="probes=3 may take 30 queries, too many of budget=24; give at most 2"):
         replace(config, probes=3)
