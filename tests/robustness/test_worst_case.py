@@ -85,15 +85,16 @@ def test_the_smallest_harmful_size_by_hand() -> None:
     """Reports: s1 from 1/255, s2 from 2/255, s3 never. By 1/255 a third is harmed, by 2/255 two thirds: the median."""
     made = four_attacks()
     found = smallest_harmful(made.evidence.clean("a"), made.worst("a"), made.scores.errors, "harmed", made.resamples)
-    assert found.by_study.tolist() == [1 / 255, 2 / 255, math.inf]
-    assert [share.value for share in found.shares] == pytest.approx([1 / 3, 2 / 3])
-    assert (found.grid, found.median) == (("1/255", "2/255"), "2/255")
+    assert {text: row["value"] for text, row in found["harmed"].items()} == pytest.approx(
+        {"1/255": 1 / 3, "2/255": 2 / 3}
+    )
+    assert (found["n"], found["median"]) == (3, "2/255") and found["harmed"]["2/255"]["eps"] == 2 / 255
 
 
 def test_harm_that_never_reaches_half_has_no_median() -> None:
     made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "fgsm@1/255", {**CLEAN, "s1": image(LEFT)}))
     found = smallest_harmful(made.evidence.clean("a"), made.worst("a"), made.scores.errors, "harmed", made.resamples)
-    assert found.median is None
+    assert found["median"] is None
 
 
 def test_harm_that_cannot_be_told_is_not_no_harm() -> None:
@@ -101,9 +102,8 @@ def test_harm_that_cannot_be_told_is_not_no_harm() -> None:
     asked = {study: image(e=0.9) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", asked), lines("a", "fgsm@1/255", asked))
     found = smallest_harmful(made.evidence.clean("a"), made.worst("a"), made.scores.errors, "harmed", made.resamples)
-    assert np.isnan(found.by_study).all()
-    assert math.isnan(found.shares[0].value)
-    assert found.median is None
+    assert found["n"] == 0 and math.isnan(found["harmed"]["1/255"]["value"])
+    assert found["median"] is None
 
 
 def test_one_size_written_in_two_ways_is_one_size() -> None:

@@ -274,15 +274,10 @@ def _model_results(outcomes: Outcomes, model: str) -> dict[str, Any]:
         "report": outcomes.scores.errors,
         "asked": partial(wrong_answers, truth=evidence.truth),
     }
-    row["smallest_eps"] = {}
-    for name, harm in harms.items():
-        found = smallest_harmful(clean.table, outcomes.worst(model), harm, f"harmed.{name}", outcomes.resamples)
-        shares = zip(found.grid, found.sizes, found.shares, strict=True)
-        row["smallest_eps"][name] = {
-            "n": int((~np.isnan(found.by_study)).sum()),
-            "median": found.median,
-            "harmed": {text: {"eps": size, **share.to_json()} for text, size, share in shares},
-        }
+    row["smallest_eps"] = {
+        name: smallest_harmful(clean.table, outcomes.worst(model), harm, f"harmed.{name}", outcomes.resamples)
+        for name, harm in harms.items()
+    }
     row["curves"] = curves(clean.image, changed.values())
     return row
 

@@ -198,15 +198,6 @@ def _share_of_harm(
     return {"value": value, "low": interval.low, "high": interval.high}
 
 
-@dataclass(frozen=True, eq=False)
-class SwapTest:
-    """A permutation test: the counts of two models, and the entry into which its p is written."""
-
-    entry: dict[str, Any]
-    a: Tally
-    b: Tally
-
-
 @dataclass(eq=False)
 class PairedTests:
     """All tests that are corrected together, in order.
@@ -215,11 +206,11 @@ class PairedTests:
     (a curve's area, an error by bins) the share of resamples beyond zero is taken.
 
     Args:
-        swappable: Permutation tests, still to be run.
+        swappable: Permutation tests still to be run: the entry for the p, and the counts of both models.
         others: Entries whose p is known already.
     """
 
-    swappable: list[SwapTest] = field(default_factory=list)
+    swappable: list[tuple[dict[str, Any], Tally, Tally]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
 
     def difference(self, a: Quantity, b: Quantity) -> dict[str, Any]:
@@ -272,7 +263,7 @@ class PairedTests:
             "smallest_detectable": _DETECTABLE * float(known.std(ddof=1)) if len(known) > 1 else math.nan,
         }
         if a and b:
-            self.swappable.append(SwapTest(entry, a, b))
+            self.swappable.append((entry, a, b))
         else:
             entry["p"] = found.p_value(LEVEL)
             if known.any():
@@ -284,12 +275,12 @@ class PairedTests:
 
         Two models with the same counts of every patient leave nothing to test, and such entries are left out.
         """
-        a, b = [test.a for test in self.swappable], [test.b for test in self.swappable]
+        a, b = [a for _, a, _ in self.swappable], [b for _, _, b in self.swappable]
         tested = []
-        for test, found in zip(self.swappable, permutation_tests(a, b, groups, swaps, rng), strict=True):
-            test.entry["p"] = found.p
+        for (entry, _, _), found in zip(self.swappable, permutation_tests(a, b, groups, swaps, rng), strict=True):
+            entry["p"] = found.p
             if found.patients and not math.isnan(found.p):
-                tested.append(test.entry)
+                tested.append(entry)
         return tested + self.others
 
 

@@ -260,51 +260,33 @@ def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class SmallestEps:
-    """The radius from which attacks do harm.
-
-    Args:
-        grid: Radii as written, from the smallest.
-        sizes: The same as numbers.
-        by_study: Smallest harmful radius of each study, [N]; infinite where none did harm, not-a-number where unknown.
-        shares: For each radius the share of studies harmed by then.
-        median: Radius by which half of the studies are harmed; None where that is never reached.
-    """
-
-    grid: tuple[str, ...]
-    sizes: tuple[float, ...]
-    by_study: Matrix
-    shares: tuple[Quantity, ...]
-    median: str | None
-
-
 def smallest_harmful(
-    clean: Table, worst_of: dict[str, Table], harm: Callable[[Outputs], Matrix], name: str, resamples: Resamples
-) -> SmallestEps:
+    clean: Table, worst_of: Mapping[str, Table], harm: Callable[[Outputs], Matrix], name: str, resamples: Resamples
+) -> dict[str, Any]:
     """The smallest radius at which the worst case has more harm than the clean image.
 
     Args:
         worst_of: See `worst_tables`; from the smallest radius.
         harm: A count for each study [N]: significant errors of its report, or wrong answers.
         name: Of the shares.
+
+    Returns:
+        n (studies of which the harm is known), median (radius by which half of the studies are harmed, or None), and
+        harmed: radius → share of the studies that are harmed by then.
     """
     before = harm(clean.image)
-    by_study = np.where(np.isnan(before), np.nan, np.inf)
-    conditions = [table.condition for table in worst_of.values()]
-    shares = {}
-    for condition, table in zip(conditions, worst_of.values(), strict=True):
+    smallest = np.where(np.isnan(before), np.nan, np.inf)  # of each study; infinite where none did harm
+    shares: dict[str, Tally] = {}
+    for text, table in worst_of.items():
         after = harm(table.image)
-        by_study = np.where(np.isnan(after), np.nan, by_study)
-        by_study = np.where((after > before) & np.isinf(by_study), condition.eps or 0.0, by_study)
-        harmed = np.where(np.isnan(by_study), np.nan, np.isfinite(by_study))
-        shares[condition.text] = mean_tally(metric_of(name), harmed)
-    found = tuple(quantities(shares, resamples).values())
-    reached = [condition for condition, share in zip(conditions, found, strict=True) if share.value >= 0.5]
-    return SmallestEps(
-        tuple(str(condition.eps_text) for condition in conditions),
-        tuple(float(condition.eps or 0) for condition in conditions),
-        by_study,
-        found,
-        reached[0].eps_text if reached else None,
-    )
+        smallest = np.where(np.isnan(after), np.nan, smallest)
+        smallest = np.where((after > before) & np.isinf(smallest), _radius(table), smallest)
+        harmed = np.where(np.isnan(smallest), np.nan, np.isfinite(smallest))
+        shares[text] = mean_tally(metric_of(name), harmed)
+    found = quantities(shares, resamples)
+    radii = {text: str(table.condition.eps_text) for text, table in worst_of.items()}
+    return {
+        "n": int((~np.isnan(smallest)).sum()),
+        "median": next((radii[text] for text, share in found.items() if share.value >= 0.5), None),
+        "harmed": {radii[text]: {"eps": _radius(worst_of[text]), **share.to_json()} for text, share in found.items()},
+    }

@@ -130,20 +130,17 @@ class Target(ABC):
         gradients: Whether objectives have gradients.
         scores: Whether objectives use more than the generated text.
         aims: Attack goals that are possible.
+        device: Where images have to be.
     """
 
     gradients = True
     scores = True
     writes_reports = True
     aims: tuple[str, ...] = ()
+    device: torch.device = torch.device("cpu")
 
     def __init__(self, key: str, name: str, labels: Sequence[Label]) -> None:
         self.key, self.name, self.labels = key, name, tuple(labels)
-
-    @property
-    def device(self) -> torch.device:
-        """Where images have to be."""
-        return torch.device("cpu")
 
     def forget(self) -> None:  # noqa: B027 - most have no cache
         """Drop cached reports, so that images are examined anew."""
@@ -264,16 +261,10 @@ class ReportTarget(TextTarget):
         goals: AttackGoals,
     ) -> None:  # fmt: skip
         super().__init__(key, name, labels, model, decoding)
-        self.gradients = model.capabilities.gradients
+        self.gradients, self.device = model.capabilities.gradients, model.device
         self.against, self.goals = against, goals
         self._asks = bool(self.labels) and all(label.questions for label in self.labels)
         self.aims = tuple(aim for aim in (REPORT, ANSWERS, *TARGETED_AIMS) if aim != ANSWERS or self._asks)
-
-    @property
-    def device(self) -> torch.device:
-        """Of the weights."""
-        found: torch.device = self.model.device
-        return found
 
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Reports, the loss of the references, and P(yes) of every label."""
@@ -384,7 +375,7 @@ class EncoderTarget(Target):
 
     def __init__(self, key: str, name: str, labels: Sequence[Label], encoder: DualEncoder, sentences: str) -> None:
         super().__init__(key, name, labels)
-        self.encoder = encoder
+        self.encoder, self.device = encoder, encoder.device
         encoder.model.requires_grad_(False)
         self.gradients = encoder.pixels.differentiable
         wording = load_sentences(sentences)
@@ -395,12 +386,6 @@ class EncoderTarget(Target):
                 present, absent = (mean_direction(encoder.embed_texts(side)) for side in wording.of(text))
                 rows.append(torch.from_numpy(present - absent).float())
             self._directions.append(torch.stack(rows).to(self.device))
-
-    @property
-    def device(self) -> torch.device:
-        """Of the weights."""
-        found: torch.device = self.encoder.device
-        return found
 
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Probability of every label: the logistic of the scaled difference of cosines."""
