@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.config import Budget
+from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.geometry import change_norms, project, project_exactly, random_in_ball, random_on_sphere
 from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
@@ -71,6 +71,9 @@ class Attack(ABC):
     starts_from_smaller_radius: ClassVar[bool] = False
     text_only: ClassVar[bool] = False
     is_control: ClassVar[bool] = False
+
+    def __init__(self, settings: AttackSettings | None = None) -> None:
+        self.settings = settings or AttackSettings()
 
     def __init_subclass__(cls, **more: object) -> None:
         """Refuse a subclass that would bypass the verification."""

@@ -34,7 +34,7 @@ class Ensemble(Attack):
     starts_from_smaller_radius: ClassVar[bool] = True  # so that the worst case never falls with the radius
 
     def __init__(self, settings: AttackSettings | None = None, members: Sequence[str] | None = None) -> None:
-        self.settings = settings or AttackSettings()
+        super().__init__(settings)
         self.members = None if members is None else tuple(members)
 
     def perturb(self, task: AttackTask) -> Tensor:

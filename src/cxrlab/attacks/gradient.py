@@ -1,8 +1,9 @@
-"""Attacks that follow the gradient: FGSM, PGD, MI-FGSM and APGD.
+"""Attacks that follow the gradient: FGSM, PGD, MI-FGSM, APGD and universal perturbations.
 
 FGSM takes one step of length ε. PGD takes many short ones from a random image of the ball, each projected back into it.
 MI-FGSM steps along a decaying sum of normalised gradients. APGD (Croce and Hein 2020) adds momentum and halves the step
-of each image that makes no progress.
+of each image that makes no progress. A universal perturbation is one change, made with the gradients of some images and
+added to others, which needs nothing from the model.
 """
 
 from __future__ import annotations
@@ -32,9 +33,6 @@ class Fgsm(Attack):
 
     name: ClassVar[str] = "fgsm"
 
-    def __init__(self, settings: AttackSettings | None = None) -> None:
-        self.settings = settings or AttackSettings()
-
     def perturb(self, task: AttackTask) -> Tensor:
         """One pass per image: at the clean one, or at a random image of the ball where the clean one has no gradient."""
         flat = task.objective.zero_gradient_at_clean
@@ -48,9 +46,6 @@ class Pgd(Attack):
 
     name: ClassVar[str] = "pgd"
     starts_on_sphere: ClassVar[bool] = False
-
-    def __init__(self, settings: AttackSettings | None = None) -> None:
-        self.settings = settings or AttackSettings()
 
     def perturb(self, task: AttackTask) -> Tensor:
         """`steps` passes per image and restart; one more where steps or restarts are compared by their loss."""
@@ -259,7 +254,8 @@ class Universal(Attack):
     needs_scores: ClassVar[bool] = False
 
     def __init__(self, settings: AttackSettings | None = None, change: Tensor | None = None) -> None:
-        self.settings, self.change = settings or AttackSettings(), change
+        super().__init__(settings)
+        self.change = change
 
     def perturb(self, task: AttackTask) -> Tensor:
         """No pass."""

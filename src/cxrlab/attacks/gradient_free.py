@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.attack import Attack, AttackTask
-from cxrlab.attacks.config import AttackSettings
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -26,9 +25,6 @@ class Noise(Attack):
     white_box: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
     is_control: ClassVar[bool] = True
-
-    def __init__(self, settings: AttackSettings | None = None) -> None:
-        self.settings = settings or AttackSettings()
 
     def perturb(self, task: AttackTask) -> Tensor:
         """No pass."""
@@ -44,9 +40,6 @@ class RandomSearch(Attack):
 
     name: ClassVar[str] = "random"
     white_box: ClassVar[bool] = False
-
-    def __init__(self, settings: AttackSettings | None = None) -> None:
-        self.settings = settings or AttackSettings()
 
     def perturb(self, task: AttackTask) -> Tensor:
         """`queries` passes per image, or fewer with `early_exit`."""
