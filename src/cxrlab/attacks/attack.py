@@ -30,27 +30,16 @@ _SLACK = 1e-9  # of a sum of squares in double precision
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """Images after an attack, with everything measured on the stored pixels; every other field has shape [B].
+    """Images after an attack, with everything measured on the stored pixels; every other field has shape [B]."""
 
-    Args:
-        images: [B, C, H, W] float32, within the ball and [0, 1].
-        initial_loss: On the clean images.
-        final_loss: On the stored images.
-        succeeded: Whether the objective is reached.
-        linf: Largest change of a pixel.
-        l2: Euclidean length of the change.
-        passes: Forward passes spent, without those that score the result.
-        zero_gradients: Share of gradients that were 0 everywhere; not-a-number without any gradient.
-    """
-
-    images: Tensor
-    initial_loss: Tensor
-    final_loss: Tensor
-    succeeded: Tensor
-    linf: Tensor
-    l2: Tensor
-    passes: Tensor
-    zero_gradients: Tensor
+    images: Tensor  # [B, C, H, W] float32, within the ball and [0, 1]
+    initial_loss: Tensor  # On the clean images
+    final_loss: Tensor  # On the stored images
+    succeeded: Tensor  # Whether the objective is reached
+    linf: Tensor  # Largest change of a pixel
+    l2: Tensor  # Euclidean length of the change
+    passes: Tensor  # Forward passes spent, without those that score the result
+    zero_gradients: Tensor  # Share of gradients that were 0 everywhere; not-a-number without any gradient
 
 
 class Attack(ABC):

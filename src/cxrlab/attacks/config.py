@@ -59,17 +59,13 @@ _FRACTION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)\s*")
 
 @dataclass(frozen=True)
 class Budget:
-    """A ball around an image.
+    """A ball around an image."""
 
-    Args:
-        eps: Radius. For `linf` the most that a single pixel may change, where black is 0 and white 1; for `l2` the
-            Euclidean length of the whole change.
-        label: As a user typed it (`2/255`); it names the condition in every file.
-    """
-
+    # Radius. For `linf` the most that a single pixel may change, where black is 0 and white 1; for `l2` the Euclidean
+    # length of the whole change
     eps: float
     norm: Norm = "linf"
-    label: str = ""
+    label: str = ""  # As a user typed it (`2/255`); it names the condition in every file
 
     def __post_init__(self) -> None:
         if not self.label:

@@ -29,14 +29,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Region:
-    """A parsed region name.
+    """A parsed region name."""
 
-    Args:
-        kind: One of `KINDS`.
-        numbers: Left, top, right and bottom of a patch, the share of a border, nothing for the others.
-    """
-
-    kind: str
+    kind: str  # One of `KINDS`
+    # Left, top, right and bottom of a patch, the share of a border, nothing for the others
     numbers: tuple[float, ...] = ()
 
 

@@ -40,20 +40,14 @@ _NOT_ASKED = "No Finding"
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One study.
-
-    Args:
-        reference: Text of the chosen section; None where the corpus has none.
-        findings: Exact findings; None where unknown.
-        truth: Label → 1 or 0, where known.
-    """
+    """One study."""
 
     id: str
     patient: str
     indication: str | None
-    reference: str | None
-    findings: tuple[Finding, ...] | None
-    truth: dict[str, int] = field(default_factory=dict)
+    reference: str | None  # Text of the chosen section; None where the corpus has none
+    findings: tuple[Finding, ...] | None  # Exact findings; None where unknown
+    truth: dict[str, int] = field(default_factory=dict)  # Label → 1 or 0, where known
 
 
 class Cases:
@@ -162,20 +156,13 @@ def group_by_shape(images: Sequence[Image]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Label:
-    """One label.
+    """One label."""
 
-    Args:
-        name: As the corpus spells it.
-        observations: Names of the vocabulary that make it present in a report.
-        questions: What models are asked; of several the highest probability of yes counts. Empty where nothing is
-            asked.
-        sentences: Its names in the zero-shot sentences of an encoder.
-    """
-
-    name: str
-    observations: frozenset[str]
+    name: str  # As the corpus spells it
+    observations: frozenset[str]  # Names of the vocabulary that make it present in a report
+    # What models are asked; of several the highest probability of yes counts. Empty where nothing is asked
     questions: tuple[str, ...]
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...]  # Its names in the zero-shot sentences of an encoder
 
 
 def labels_of_kind(kind: str, questions: Literal["own", "drawn", "none"]) -> tuple[Label, ...]:

@@ -204,14 +204,11 @@ class PairedTests:
 
     Quantities made of counts that two models could exchange, patient by patient, are tested by permutation; for others
     (a curve's area, an error by bins) the share of resamples beyond zero is taken.
-
-    Args:
-        swappable: Permutation tests still to be run: the entry for the p, and the counts of both models.
-        others: Entries whose p is known already.
     """
 
+    # Permutation tests still to be run: the entry for the p, and the counts of both models
     swappable: list[tuple[dict[str, Any], Tally, Tally]] = field(default_factory=list)
-    others: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)  # Entries whose p is known already
 
     def difference(self, a: Quantity, b: Quantity) -> dict[str, Any]:
         """B minus a, with its test."""

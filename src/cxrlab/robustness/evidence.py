@@ -46,13 +46,7 @@ def _label(value: Any, key: str) -> int:
 
 @dataclass(frozen=True)
 class StudyTruth(Record):
-    """What is known of one study.
-
-    Args:
-        reference: Reference report; None where there is none.
-        findings: Exact findings where the corpus has them.
-        labels: Label → 1 present, 0 absent; a missing label is unknown.
-    """
+    """What is known of one study."""
 
     what = "the truth of a study"
     checks = {
@@ -65,24 +59,14 @@ class StudyTruth(Record):
 
     id: str
     patient: str
-    reference: str | None = None
-    findings: tuple[Finding, ...] | None = None
-    labels: Mapping[str, int] = field(default_factory=dict)
+    reference: str | None = None  # Reference report; None where there is none
+    findings: tuple[Finding, ...] | None = None  # Exact findings where the corpus has them
+    labels: Mapping[str, int] = field(default_factory=dict)  # Label → 1 present, 0 absent; a missing label is unknown
 
 
 @dataclass(frozen=True)
 class ImageAnswer(Record):
-    """What a model returned for one image.
-
-    Args:
-        report: Generated report; None where the model generates none.
-        mean_logprob: Mean log-probability of the generated tokens.
-        tokens: Number of generated tokens.
-        loss: Mean of -log p over the reference's tokens.
-        label_probs: Label → probability of being present, where the label was asked about.
-        labels: Label → 1 or 0 as read from the report.
-        refused: True where the model refused to generate a report; its refusal is not kept. None otherwise.
-    """
+    """What a model returned for one image."""
 
     what = "the answer to an image"
     checks = {
@@ -95,28 +79,20 @@ class ImageAnswer(Record):
         "refused": fields.boolean,
     }
 
-    report: str | None = None
-    mean_logprob: float | None = None
-    tokens: int | None = None
-    loss: float | None = None
+    report: str | None = None  # Generated report; None where the model generates none
+    mean_logprob: float | None = None  # Mean log-probability of the generated tokens
+    tokens: int | None = None  # Number of generated tokens
+    loss: float | None = None  # Mean of -log p over the reference's tokens
+    # Label → probability of being present, where the label was asked about
     label_probs: Mapping[str, float] = field(default_factory=dict)
-    labels: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)  # Label → 1 or 0 as read from the report
+    # True where the model refused to generate a report; its refusal is not kept. None otherwise
     refused: bool | None = None
 
 
 @dataclass(frozen=True)
 class AttackTrace(Record):
-    """How an attack went on one image.
-
-    Args:
-        start: Loss before.
-        end: Loss after.
-        broken: Whether the attack succeeded.
-        linf: Largest change of a pixel, on the scale from 0 to 1.
-        l2: Euclidean length of the change.
-        passes: Forward passes of the model.
-        zero_gradients: Share of steps whose gradient was 0 everywhere.
-    """
+    """How an attack went on one image."""
 
     what = "the trace of an attack"
     checks = {
@@ -129,27 +105,18 @@ class AttackTrace(Record):
         "zero_gradients": fields.number(0, 1, or_undefined=True),
     }
 
-    start: float
-    end: float
-    broken: bool
-    linf: float
-    l2: float
-    passes: int
-    zero_gradients: float
+    start: float  # Loss before
+    end: float  # Loss after
+    broken: bool  # Whether the attack succeeded
+    linf: float  # Largest change of a pixel, on the scale from 0 to 1
+    l2: float  # Euclidean length of the change
+    passes: int  # Forward passes of the model
+    zero_gradients: float  # Share of steps whose gradient was 0 everywhere
 
 
 @dataclass(frozen=True)
 class Answer(Record):
-    """One examined image.
-
-    Args:
-        id: See `answer_id`.
-        model: Key of the model: a is the one under audit; b, c … are compared with it.
-        image: What the model returned.
-        crafted_on: Key of the model for which the image was perturbed; None for clean, noise and corruptions.
-        uint8: What the model returned for the image rounded to 8 bits; None where that was not examined.
-        attack: How the attack went; None where there was none.
-    """
+    """One examined image."""
 
     what = "an examined image"
     checks = {
@@ -163,14 +130,16 @@ class Answer(Record):
         "attack": fields.parsed_by(AttackTrace.from_json),
     }
 
-    id: str
-    model: str
+    id: str  # See `answer_id`
+    model: str  # Key of the model: a is the one under audit; b, c … are compared with it
     condition: str
     study: str
-    image: ImageAnswer
+    image: ImageAnswer  # What the model returned
+    # Key of the model for which the image was perturbed; None for clean, noise and corruptions
     crafted_on: str | None = None
+    # What the model returned for the image rounded to 8 bits; None where that was not examined
     uint8: ImageAnswer | None = None
-    attack: AttackTrace | None = None
+    attack: AttackTrace | None = None  # How the attack went; None where there was none
 
 
 def answer_id(model: str, condition: str, study: str, crafted_on: str | None = None) -> str:
@@ -202,24 +171,15 @@ def _records(file: Path, kind: type[_R]) -> Iterator[_R]:
 
 @dataclass(frozen=True)
 class Condition:
-    """A parsed condition.
+    """A parsed condition."""
 
-    Args:
-        text: As it stands on file.
-        name: Of the attack (`pgd`) or the corruption (`blur`); "clean".
-        objective: Aim of the attack, where the condition names it.
-        eps: Radius of an attack, on the scale of pixels from 0 to 1.
-        eps_text: The radius as it was written, such as 2/255.
-        severity: Of a corruption, 1 to 5.
-    """
-
-    text: str
+    text: str  # As it stands on file
     kind: Literal["clean", "attack", "corruption"]
-    name: str
-    objective: str | None = None
-    eps: float | None = None
-    eps_text: str | None = None
-    severity: int | None = None
+    name: str  # Of the attack (`pgd`) or the corruption (`blur`); "clean"
+    objective: str | None = None  # Aim of the attack, where the condition names it
+    eps: float | None = None  # Radius of an attack, on the scale of pixels from 0 to 1
+    eps_text: str | None = None  # The radius as it was written, such as 2/255
+    severity: int | None = None  # Of a corruption, 1 to 5
 
     @property
     def attack(self) -> str:
@@ -258,21 +218,13 @@ def parse_condition(text: str) -> Condition:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What one model returned for N images; not-a-number where it returned nothing.
+    """What one model returned for N images; not-a-number where it returned nothing."""
 
-    Args:
-        reports: Number of the text in `Evidence.texts`, [N]; -1 where no report was generated.
-        logprob: Mean log-probability of the generated tokens, [N].
-        loss: Mean of -log p over the reference's tokens, [N].
-        probs: Probability of being present for each label, [N, L].
-        labels: 1 or 0 for each label as read from the report, [N, L].
-    """
-
-    reports: NDArray[np.int64]
-    logprob: Matrix
-    loss: Matrix
-    probs: Matrix
-    labels: Matrix
+    reports: NDArray[np.int64]  # Number of the text in `Evidence.texts`, [N]; -1 where no report was generated
+    logprob: Matrix  # Mean log-probability of the generated tokens, [N]
+    loss: Matrix  # Mean of -log p over the reference's tokens, [N]
+    probs: Matrix  # Probability of being present for each label, [N, L]
+    labels: Matrix  # 1 or 0 for each label as read from the report, [N, L]
 
     @property
     def written(self) -> Flags:
@@ -332,19 +284,14 @@ class Outputs:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One model under one condition.
-
-    Args:
-        crafted_on: Key of the model for which the images were perturbed; None where for none.
-        uint8: Outputs for the images rounded to 8 bits; None where these were not examined.
-        trace: How the attacks went: name of `TRACED` → [N], not-a-number where unknown.
-    """
+    """One model under one condition."""
 
     model: str
     condition: Condition
-    crafted_on: str | None
+    crafted_on: str | None  # Key of the model for which the images were perturbed; None where for none
     image: Outputs
-    uint8: Outputs | None = None
+    uint8: Outputs | None = None  # Outputs for the images rounded to 8 bits; None where these were not examined
+    # How the attacks went: name of `TRACED` → [N], not-a-number where unknown
     trace: Mapping[str, Matrix] = field(default_factory=dict)
 
     @property
@@ -355,21 +302,13 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All records of an audit as arrays.
+    """All records of an audit as arrays."""
 
-    Args:
-        studies: In the order of the file, N of them.
-        labels: Names of the columns, L of them, in the order of first mention.
-        truth: 1 or 0, [N, L]; not-a-number where unknown.
-        texts: Each different report once.
-        tables: (model, condition, crafted on) → table.
-    """
-
-    studies: tuple[StudyTruth, ...]
-    labels: tuple[str, ...]
-    truth: Matrix
-    texts: tuple[str, ...]
-    tables: Mapping[tuple[str, str, str | None], Table]
+    studies: tuple[StudyTruth, ...]  # In the order of the file, N of them
+    labels: tuple[str, ...]  # Names of the columns, L of them, in the order of first mention
+    truth: Matrix  # 1 or 0, [N, L]; not-a-number where unknown
+    texts: tuple[str, ...]  # Each different report once
+    tables: Mapping[tuple[str, str, str | None], Table]  # (model, condition, crafted on) → table
 
     @property
     def models(self) -> tuple[str, ...]:

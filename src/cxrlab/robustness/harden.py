@@ -188,17 +188,12 @@ def squared_distances(features: Tensor, reference: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Hardening:
-    """Training of a vision encoder; a step depends only on its number and the weights before it.
-
-    Args:
-        reference: The vision encoder before training.
-        names: Id of each image.
-    """
+    """Training of a vision encoder; a step depends only on its number and the weights before it."""
 
     encoder: VisionEncoder
-    reference: Encode
+    reference: Encode  # The vision encoder before training
     images: Images
-    names: Sequence[str]
+    names: Sequence[str]  # Id of each image
     config: HardenConfig
 
     def fit(self, run: RunFolder) -> float:

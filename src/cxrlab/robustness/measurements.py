@@ -50,20 +50,13 @@ _NO_TWO_REPORTS = "studies without a report on either image"
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """One number of one model under one condition.
-
-    Args:
-        resampled: Its value over all studies, not-a-number where undefined, and in every resample.
-        n: Its denominator: pairs of study and label, or studies.
-        direction: Which way is better; neither for a confidence.
-        tally: Its counts, kept for the quantities that are tested.
-    """
+    """One number of one model under one condition."""
 
     name: str
-    resampled: ResampledValue
-    n: int
-    direction: Direction
-    tally: Tally | None = None
+    resampled: ResampledValue  # Its value over all studies, not-a-number where undefined, and in every resample
+    n: int  # Its denominator: pairs of study and label, or studies
+    direction: Direction  # Which way is better; neither for a confidence
+    tally: Tally | None = None  # Its counts, kept for the quantities that are tested
 
     @property
     def value(self) -> float:
@@ -279,21 +272,13 @@ _COLUMN = {name: number for number, name in enumerate(OBSERVATIONS)}
 
 @dataclass(frozen=True, eq=False)
 class ReportContents:
-    """What each of T reports states.
+    """What each of T reports states."""
 
-    Args:
-        present: Whether an observation is present, [T, O].
-        left: Whether it is on the left only, [T, O].
-        right: Whether it is on the right only, [T, O].
-        normal: Whether the report describes the image and names nothing but devices and incidental findings, [T].
-        silent: Whether it states nothing about an image, [T].
-    """
-
-    present: Flags
-    left: Flags
-    right: Flags
-    normal: Flags
-    silent: Flags
+    present: Flags  # Whether an observation is present, [T, O]
+    left: Flags  # Whether it is on the left only, [T, O]
+    right: Flags  # Whether it is on the right only, [T, O]
+    normal: Flags  # Whether the report describes the image and names nothing but devices and incidental findings, [T]
+    silent: Flags  # Whether it states nothing about an image, [T]
 
     @classmethod
     def empty(cls, texts: int) -> ReportContents:

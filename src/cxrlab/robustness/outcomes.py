@@ -44,16 +44,11 @@ Curves = dict[str, dict[str, list[list[float]]]]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One model under one condition.
-
-    Args:
-        image: Quantity by name.
-        uint8: The same for the images rounded to 8 bits; None where these were not examined.
-    """
+    """One model under one condition."""
 
     table: Table
-    image: Quantities
-    uint8: Quantities | None
+    image: Quantities  # Quantity by name
+    uint8: Quantities | None  # The same for the images rounded to 8 bits; None where these were not examined
 
 
 class Outcomes:

@@ -38,38 +38,23 @@ RADII = (0.0, 0.25, 0.5, 1.0)  # in standard deviations of the noise
 
 @dataclass(frozen=True)
 class Smoothing:
-    """How answers are smoothed; the settings are checked by `SmoothingSettings`.
+    """How answers are smoothed; the settings are checked by `SmoothingSettings`."""
 
-    Args:
-        sigma: Standard deviation of the noise, where black is 0 and white 1.
-        n: Noisy copies of each image.
-        alpha: Probability with which an answer or a radius may be wrong.
-        seed: With the name of an image it decides its noise.
-        batch_size: Noisy copies per batch.
-    """
-
-    sigma: float = 0.1
-    n: int = 100
-    alpha: float = 0.001
-    seed: int = 7
-    batch_size: int = 32
+    sigma: float = 0.1  # Standard deviation of the noise, where black is 0 and white 1
+    n: int = 100  # Noisy copies of each image
+    alpha: float = 0.001  # Probability with which an answer or a radius may be wrong
+    seed: int = 7  # With the name of an image it decides its noise
+    batch_size: int = 32  # Noisy copies per batch
 
 
 @dataclass(frozen=True)
 class SmoothedAnswer:
-    """The vote on one question about one image.
+    """The vote on one question about one image."""
 
-    Args:
-        yes: Copies that were answered by yes.
-        n: Copies.
-        answer: The majority; None where the votes do not decide it.
-        radius: Euclidean length of a change, in units of the pixel range, within which the majority stays; 0 without an
-            answer.
-    """
-
-    yes: int
-    n: int
-    answer: bool | None
+    yes: int  # Copies that were answered by yes
+    n: int  # Copies
+    answer: bool | None  # The majority; None where the votes do not decide it
+    # Euclidean length of a change, in units of the pixel range, within which the majority stays; 0 without an answer
     radius: float
 
 

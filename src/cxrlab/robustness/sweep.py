@@ -44,17 +44,11 @@ PARTLY_WHITE_BOX = (UNIVERSAL, "ensemble")  # they use gradients, but not only o
 
 @dataclass(frozen=True)
 class AimedAttack:
-    """An attack with an aim.
+    """An attack with an aim."""
 
-    Args:
-        attack: Row of the table.
-        aim: None for a control, which has none.
-        first: Whether the aim is the first of the settings, which conditions do not name.
-    """
-
-    attack: str
-    aim: str | None
-    first: bool
+    attack: str  # Row of the table
+    aim: str | None  # None for a control, which has none
+    first: bool  # Whether the aim is the first of the settings, which conditions do not name
 
     def condition(self, budget: Budget) -> str:
         """`pgd@2/255`, `pgd:answers@2/255`."""
@@ -94,13 +88,9 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[AimedA
 
 @dataclass(frozen=True, eq=False)
 class WorkItem:
-    """What is done together for one batch: clean images, one corruption, or one attack.
+    """What is done together for one batch: clean images, one corruption, or one attack."""
 
-    Args:
-        target: The attacked model; None for a control, whose images are the same for all models.
-    """
-
-    target: Target | None = None
+    target: Target | None = None  # The attacked model; None for a control, whose images are the same for all models
     aimed: AimedAttack | None = None
     corruption: str | None = None
 
