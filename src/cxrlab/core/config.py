@@ -31,13 +31,9 @@ C = TypeVar("C")
 
 
 def config_from(cls: type[C], file: str | os.PathLike[str] | None = None, overrides: Iterable[str] = ()) -> C:
-    """A config from its defaults, a YAML file and overrides; later ones win.
+    """A config from its defaults, a YAML file and overrides such as `"train.lr=1e-4"` or `"names=a,b"`; later ones win.
 
-    Args:
-        overrides: `"train.lr=1e-4"` each, as typed on a command line; a list may be given as `a,b,c`.
-
-    Raises:
-        ConfigError: Names every unknown key (with the nearest ones) and every value of a wrong type.
+    One `ConfigError` names every unknown key, with the nearest ones, and every value of a wrong type.
     """
     values, problems = collect(cls, file, overrides)
     raise_problems(problems)
@@ -72,12 +68,7 @@ def collect(
 
 
 def parse_group(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
-    """A config from a mapping inside a file, or None and a sentence for each problem.
-
-    Args:
-        data: Its values, as YAML gives them.
-        place: What the mapping is, for the sentences ("members, 'brax'").
-    """
+    """A config from a mapping inside a file, or None and a sentence for each problem, which names the `place`."""
     if not isinstance(data, Mapping):
         names = ", ".join(setting.key for setting in settings(cls))
         return None, [f"{place}: it is {short_repr(data)}; it must be a group of settings ({names})."]
@@ -204,7 +195,6 @@ class Setting:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
         return self.default is REQUIRED
 
 
@@ -259,9 +249,7 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
 def parse_value(setting: Setting, value: Any, *, typed: bool = False) -> Any:
     """`value` as the type of the setting, or a `ConfigError` that names key, value and expected type.
 
-    Args:
-        value: A plain value from YAML or, when `typed`, text from a command line.
-        typed: Read `a,b` as a list and `null` as None.
+    A value is plain, from YAML, or `typed` on a command line: then `a,b` is a list and `null` is None.
     """
     # jsonargparse checks one value against any type hint (unions, literals, lists, enums, nested dictionaries). Its own
     # reading of files and command lines is not used: it stops at the first problem and names neither line nor near key.

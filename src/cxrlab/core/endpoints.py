@@ -141,19 +141,18 @@ class Connection:
 
 
 def check_encrypted(name: str, connection: Connection, flag: str | None = "--loading.connection") -> None:
-    """Raise a `ConfigError` when a model of another machine would be reached by plain http.
+    """Raise a `ConfigError` when a model of another machine would be reached by plain http without `allow_insecure`.
 
     Args:
-        connection: With `allow_insecure` such an address is allowed.
         flag: Where the user can allow it; `.allow-insecure` is appended. None for Python code.
     """
-    if is_address(name) and name.strip().lower().startswith("http:") and not is_loopback(name):
-        if not connection.allow_insecure:
-            allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
-            raise ConfigError(
-                f"'{hide_credentials(name)}' would receive the key, the text and the images unencrypted; nothing was "
-                f"sent. Use https://, or give {allowed_by} if the network in between is yours alone."
-            )
+    plain = is_address(name) and name.strip().lower().startswith("http:") and not is_loopback(name)
+    if plain and not connection.allow_insecure:
+        allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
+        raise ConfigError(
+            f"'{hide_credentials(name)}' would receive the key, the text and the images unencrypted; nothing was sent. "
+            f"Use https://, or give {allowed_by} if nobody else uses the network in between."
+        )
 
 
 def connection_operational_fields(*prefixes: str) -> tuple[str, ...]:
@@ -183,8 +182,7 @@ def check_egress(
     """Return when all of this may be sent to a model; else raise a `ConfigError`, before anything connects.
 
     Args:
-        model: Its name, as the user wrote it.
-        data: What it will receive.
+        data: What the model will receive.
         permission: Who allowed it and why (`Connection.egress_permission`).
         flag: Where the user can give the permission; `.egress-permission` is appended.
         has_run_folder: Whether the permission is kept with a run; without that it does not count.
@@ -211,7 +209,6 @@ def check_sending(model: str, permission: str | None, *, synthetic: bool) -> Non
     """Return when a request may be sent to a model; else raise a `ConfigError`, before anything connects.
 
     Args:
-        model: Its name, as the user wrote it.
         permission: Who allowed it and why (`Connection.egress_permission`).
         synthetic: Whether everything in the request is known to be synthetic.
     """
@@ -231,12 +228,7 @@ def all_synthetic(data: Iterable[EgressData]) -> bool:
 
 
 def check_key_recipients(models: Iterable[str], key_variable: str) -> None:
-    """Raise a `ConfigError` when one key would be sent to servers of two other hosts; the message does not hold the key.
-
-    Args:
-        models: Names of all models that are reached with it.
-        key_variable: The environment variable that holds the key (`Connection.key_variable`).
-    """
+    """Raise a `ConfigError` when the key of `key_variable` would be sent to servers of two other hosts."""
     away = [name for name in models if is_address(name) and not is_loopback(name)]
     hosts = sorted({urlsplit(parse_address(name).base).netloc for name in away})
     if len(hosts) > 1 and os.environ.get(key_variable, "").strip():

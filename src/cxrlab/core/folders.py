@@ -108,14 +108,8 @@ class FolderBusy(RunError):
 class Lock:
     """An exclusive lock of a folder or file, released by `release` or at the end of a `with` block.
 
-    Args:
-        file: The lock file. It exists while the lock is held; after a kill it may stay behind, which does no harm.
-        timeout_s: How long to wait for another holder.
-        busy: Message when the other holder does not finish in time.
-
-    Raises:
-        FolderBusy: When another process holds the lock.
-        RunError: When the file system cannot lock.
+    `file` exists while the lock is held; after a kill it may stay behind, which does no harm. When another process
+    holds the lock for longer than `timeout_s`, `FolderBusy` is raised with the message `busy`.
     """
 
     def __init__(self, file: Path, timeout_s: float, busy: str) -> None:

@@ -49,14 +49,10 @@ def encode_jpeg(array: Array, quality: int = 95) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Array:
-    """The pixels of PNG or JPEG bytes, as stored.
+    """The pixels of PNG or JPEG bytes, as stored; errors call it `name`.
 
-    Args:
-        name: What to call it in an error, usually its path.
-
-    Returns:
-        uint8 [H, W] or [H, W, 3], uint16 [H, W] for 16-bit grey, bool [H, W] for 1-bit images. Palettes are resolved;
-        transparency is laid over black, like an image without exposure; an EXIF rotation is not applied.
+    uint8 [H, W] or [H, W, 3], uint16 [H, W] for 16-bit grey, bool [H, W] for 1-bit images. Palettes are resolved;
+    transparency is laid over black, like an image without exposure; an EXIF rotation is not applied.
     """
     if data.startswith(PNG_START):
         _check_png(data, name)

@@ -18,11 +18,9 @@ from cxrlab.core.errors import DataError
 
 
 def plain(value: Any, where: str = "value") -> Any:
-    """`value` as dict, list, str, int, float, bool or None, all the way down.
+    """A record, dataclass, mapping, sequence, set, enum, path, numpy value or plain value as plain JSON values.
 
-    Args:
-        value: A record, dataclass, mapping, sequence, set, enum, path, numpy scalar or array, or plain value.
-        where: Name of the value in an error message; key and index are appended on the way down.
+    `where` names the value in an error message; key and index are appended on the way down.
     """
     if value is None or isinstance(value, (bool, str)) and not isinstance(value, Enum):
         return value
@@ -57,11 +55,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 class InvalidJson(ValueError):
-    """Text that is not JSON as this project reads it.
-
-    Args:
-        line: Where, counted from 1, if known.
-    """
+    """Text that is not JSON as this project reads it; `line` counts from 1."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason)
@@ -119,13 +113,13 @@ def _not_a_number(name: str) -> NoReturn:
     raise InvalidJson(f"{name} is not valid in JSON; write null or leave it out")
 
 
-def _undefined(name: str) -> float:
-    return math.nan if name == "NaN" else _not_a_number(name)
-
-
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_not_a_number)
-_LENIENT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_undefined)
+_LENIENT = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_float=_finite,
+    parse_constant=lambda name: math.nan if name == "NaN" else _not_a_number(name),
+)
 
 
 def _key(key: Any, where: str) -> str:

@@ -70,13 +70,7 @@ def read_line(stream: IO[bytes]) -> tuple[bytes, int]:
 
 
 def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:
-    """The object in one line.
-
-    Args:
-        place: File and line, for the error.
-        torn: Its newline is missing.
-        undefined: Read `NaN`.
-    """
+    """The object in one line; errors name the `place`. The newline of a `torn` line is missing."""
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
     try:

@@ -45,11 +45,8 @@ def raise_if_out_of_memory(error: BaseException, loaded: Path) -> None:
 class BatchSize:
     """How many items go through a model at once: the requested number, halved whenever memory runs out.
 
-    The smaller number is kept for everything that follows and, given a run folder, in its batch.json for a resumed run.
-
-    Args:
-        folder: Run folder; None keeps the number in this object only.
-        setting: The config key of the requested number, under which it is kept in batch.json.
+    The smaller number is kept for everything that follows and, given a run folder, in its batch.json (under `setting`,
+    the config key of the requested number) for a resumed run.
     """
 
     def __init__(self, requested: int, folder: Path | None = None, setting: str = "batch_size") -> None:
@@ -64,9 +61,7 @@ class BatchSize:
     def map(self, items: Sequence[Item], function: Callable[[Sequence[Item]], Iterable[Result]]) -> list[Result]:
         """All results of `function` over the items in batches, in order.
 
-        Args:
-            function: Items of one batch → their results. It is called again with fewer items when memory runs out, so a failed
-                call must have no lasting effect.
+        It is called again with fewer items when memory runs out, so a failed call must have no lasting effect.
         """
         found: list[Result] = []
         left = items
@@ -81,14 +76,9 @@ class BatchSize:
         return found
 
     def retry(self, function: Callable[[int], Result], items: int) -> Result:
-        """`function` of a batch size, called again with half of it whenever memory runs out.
+        """`function` of a batch size (at most `items`), called again with half of it whenever memory runs out.
 
-        Args:
-            function: Called again from its start, so a failed call must have no lasting effect.
-            items: How many there are; no batch is larger.
-
-        Raises:
-            OutOfMemory: When a batch of one item does not fit either.
+        A failed call must have no lasting effect. `OutOfMemory` is raised when a batch of one item does not fit.
         """
         while True:
             size = max(1, min(self.current, items))

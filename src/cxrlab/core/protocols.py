@@ -60,12 +60,7 @@ class ImageToText(Protocol):
         """What it can do."""
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer per image, in order.
-
-        Args:
-            images: [H, W] in [0, 1]; sizes may differ.
-            indications: Reason for each examination, None where there is none; as many as images.
-        """
+        """One answer per image ([H, W] in [0, 1], of any size), in order; as many indications, None where there is none."""
 
 
 @runtime_checkable

@@ -55,15 +55,14 @@ class Run:
     ) -> Run:
         """Make the folder, or continue the interrupted run in it.
 
+        A `RunError` is raised when the folder holds a finished run, a run with another config, a run that another process
+        is writing, or files that are no run.
+
         Args:
             config: A config dataclass or mapping of plain values.
             seed: Recorded; must be the same on resume.
             resume: Whether an interrupted run may be continued.
             operational: Dotted config keys that may differ on resume because they do not change the result (`workers`).
-
-        Raises:
-            RunError: When the folder holds a finished run, a run with another config, a run that another process is writing, or
-                files that are no run.
         """
         folder = make_folder(path)
         lock = lock_folder(folder)

@@ -18,11 +18,9 @@ _ROW = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class Table:
-    """Names with their `"module:attribute"`, in the order of the table.
+    """Names with their `"module:attribute"`, in the order of the table; `what` is one row, for messages.
 
-    Args:
-        what: What one row is, in the singular, for messages ("corpus maker").
-        rows: A malformed row, or two names that differ only in case or in `-` and `_`, raises `ValueError` at import.
+    A malformed row, or two names that differ only in case or in `-` and `_`, raises `ValueError` at import.
     """
 
     def __init__(self, what: str, rows: Mapping[str, str]) -> None:
@@ -39,7 +37,6 @@ class Table:
         self.rows: Mapping[str, str] = MappingProxyType(dict(rows))
 
     def names(self) -> tuple[str, ...]:
-        """Every name, in table order, without importing anything."""
         return tuple(self.rows)
 
     def load(self, name: str) -> Any:

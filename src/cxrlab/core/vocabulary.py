@@ -87,18 +87,14 @@ REGIONS = ("apex", "base", "perihilar", "retrocardiac", "costophrenic angle", "p
 RIBS = tuple(f"rib {number}" for number in range(1, 13))
 LOCATIONS = (*ZONES, *LOBES, *REGIONS, *RIBS, "clavicle", "thoracic spine", "chest wall", "neck", "aortic arch")
 
+_CAVAL = ("superior vena cava", "cavoatrial junction", "right atrium")
 TIPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "endotracheal tube": ("above carina", "right main bronchus", "high"),
         "tracheostomy tube": ("above carina",),
         "enteric tube": ("stomach", "distal esophagus", "beyond film"),
-        "central venous catheter": (
-            "superior vena cava",
-            "cavoatrial junction",
-            "right atrium",
-            "brachiocephalic vein",
-        ),
-        "port": ("superior vena cava", "cavoatrial junction", "right atrium"),
+        "central venous catheter": (*_CAVAL, "brachiocephalic vein"),
+        "port": _CAVAL,
         "swan-ganz catheter": ("main pulmonary artery", "right pulmonary artery", "left pulmonary artery"),
         "intra-aortic balloon pump": ("descending aorta", "aortic arch"),
         "chest tube": ("apex", "base"),
@@ -139,22 +135,11 @@ class Observation:
 
 
 CHEXPERT_14 = (
-    "No Finding",
-    "Enlarged Cardiomediastinum",
-    "Cardiomegaly",
-    "Lung Opacity",
-    "Lung Lesion",
-    "Edema",
-    "Consolidation",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Pleural Effusion",
-    "Pleural Other",
-    "Fracture",
+    "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema",
+    "Consolidation", "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture",
     "Support Devices",
-)
-# CheXpert's own hierarchy: who has the child has the parent too, whether or not a report names it.
+)  # fmt: skip
+# CheXpert's own hierarchy: a patient with the child has the parent too, whether or not a report names it.
 CHEXPERT_CHILDREN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Lung Opacity": ("Lung Lesion", "Edema", "Consolidation", "Pneumonia", "Atelectasis"),
@@ -166,7 +151,6 @@ CHEXPERT_INCIDENTAL = frozenset({"low lung volumes", "postsurgical change", "tor
 CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
 
 _LUNG = (*ZONES, *LOBES, "apex", "base", "perihilar", "retrocardiac", "peripheral")
-
 
 _ROWS = (
     # lung
