@@ -16,7 +16,7 @@ from pages import page_of
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.runs import Run
-from cxrlab.render.metric_names import middle_radius, ordered, radius
+from cxrlab.render.metric_titles import middle_radius, ordered, radius
 from cxrlab.render.page import svg_file
 from cxrlab.render.robustness import MOST_TRIPTYCHS, radius_curve, strongest_attack
 

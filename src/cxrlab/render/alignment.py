@@ -21,7 +21,7 @@ from cxrlab.render.components import (
     tally,
 )
 from cxrlab.render.drawing import Curve, Drawing, Layout, draw_curves
-from cxrlab.render.metric_names import with_arrow
+from cxrlab.render.metric_titles import with_arrow
 from cxrlab.render.run_folder import PREFERENCE, PREFERENCES, RunFolder, per_run
 
 _FIRST = 3  # metrics of the first table over seeds

@@ -29,7 +29,7 @@ SECTIONS = Table(
         "two_texts": "cxrlab.render.ablations:two_texts",
         "alignment_seeds": "cxrlab.render.alignment:alignment_seeds",
         "robustness_seeds": "cxrlab.render.robustness_seeds:robustness_seeds",
-        "extraction_seeds": "cxrlab.render.extraction_seeds:extraction_seeds",
+        "extraction_seeds": "cxrlab.render.extraction:extraction_seeds",
         "models": "cxrlab.render.overview:models",
         "others": "cxrlab.render.overview:others",
         "scores": "cxrlab.render.scores:scores",

@@ -23,7 +23,7 @@ from cxrlab.render.components import (
     readable,
     threat_model,
 )
-from cxrlab.render.metric_names import FINDINGS, metric_title
+from cxrlab.render.metric_titles import FINDINGS, metric_title
 from cxrlab.render.run_folder import DEFENCE, DETECTION, REHEARSAL, RunFolder, per_run, short_name
 
 # Detection ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from cxrlab.render.components import (
     report,
 )
 from cxrlab.render.drawing import COLOURS, GREY, INK, Curve, Drawing, Layout, Point, draw_curves
-from cxrlab.render.metric_names import (
+from cxrlab.render.metric_titles import (
     CLEAN,
     CONTROL,
     FINDINGS,
@@ -74,8 +74,8 @@ _VERDICTS = {"looks": ("here", "✓ looks at the image"), "unclear": ("doubt", "
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Whether a model looks at the image: tone and words of the verdict, and the sentence behind it."""
+class ImageUse:
+    """Whether a model uses the image: tone and words of the verdict, and the sentence behind it."""
 
     model: str
     blind: bool
@@ -89,10 +89,10 @@ class ByLabel:
     """Accuracy and confidence of one model by label, under its strongest attack."""
 
     condition: str  # The attack
-    why: str  # How it was chosen
+    why: str  # Why this attack
     table: Table  # One row for each label, or for whole metrics where nothing is known by label
     others: tuple[tuple[str, Table], ...]  # The same table for other conditions, where they are shown
-    left_out: int  # Other conditions that only the file holds
+    left_out: int  # Number of other conditions, which only the file holds
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Certified:
 
 @dataclass(frozen=True)
 class Flip:
-    """An answer that turned under attack; `verdict` says whether it is wrong or right now."""
+    """An answer that flipped under attack; `verdict` states whether it is wrong or right now."""
 
     label: Any
     shares: str
@@ -117,7 +117,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Triptych:
-    """A study before and after an attack: three images, the reports, and the answers that turned."""
+    """A study before and after an attack: three images, the reports, and the answers that flipped."""
 
     id: Any
     model: str
@@ -133,10 +133,10 @@ class Audit:
     """One robustness audit."""
 
     threat: Any  # The threat model
-    looks: tuple[Looks, ...]  # Whether each model looks at the image
+    looks: tuple[ImageUse, ...]  # Whether each model looks at the image
     warnings: Sequence[str]  # Of the run
     summary: Table  # One row for each of several models
-    # Those that were audited; what follows has one entry for each, None or empty where it has nothing
+    # The fields that are lists have one entry for each of these, None or empty where nothing was measured
     models: list[Audited]
     by_label: list[ByLabel | None]  # Accuracy and confidence by label
     curves: tuple[Drawing, ...]  # Over the radius, for all models together
@@ -163,7 +163,7 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
     for key, one in part(found, "controls", "image_dependence").items():
         verdict = str(one.get("verdict"))
         tone, words = _VERDICTS.get(verdict, ("doubt", "? not tested whether it looks at the image"))
-        looks.append(Looks(name_of(models, str(key)), verdict == "blind", tone, words, one.get("sentence")))
+        looks.append(ImageUse(name_of(models, str(key)), verdict == "blind", tone, words, one.get("sentence")))
     blind = [str(one.sentence) for one in looks if one.blind and one.sentence]
     certified = []
     for model in models:
@@ -183,9 +183,7 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
         models=models,
         by_label=[_by_label(model, full=place < _FULL) for place, model in enumerate(models)],
         curves=_panels(found, None),
-        model_curves=tuple((model.name, _panels(found, [model.key])) for model in models[:_FULL])
-        if len(models) > 1
-        else (),
+        model_curves=tuple((one.name, _panels(found, [one.key])) for one in models[:_FULL] if len(models) > 1),
         smallest=list(map(smallest_radius, models)),
         certified=tuple(certified),
         conditions=[conditions(model, place < _FULL) for place, model in enumerate(models)],
@@ -210,6 +208,11 @@ class Audited:
     full: str  # Name as the file has it
     found: Mapping[str, Any]  # What was measured
 
+    @property
+    def clean(self) -> Mapping[str, Any]:
+        """What was measured on clean images, also rounded to 8 bits."""
+        return {**part(self.found, CLEAN), "uint8": part(self.found, "clean_uint8")}
+
 
 def models_of(audit: Mapping[str, Any]) -> list[Audited]:
     """The models in the order of their keys."""
@@ -222,7 +225,7 @@ def models_of(audit: Mapping[str, Any]) -> list[Audited]:
 
 
 def name_of(models: Iterable[Audited], key: Any) -> str:
-    """The name of the model with this key; the key itself where no model has it."""
+    """The name of the model with this key; the key itself if no model has it."""
     return next((model.name for model in models if model.key == str(key)), str(key))
 
 
@@ -271,7 +274,7 @@ def _by_label(model: Audited, full: bool) -> ByLabel | None:
     labels = part(model.found, "labels")
     table = label_table(part(labels, chosen))
     if not table:  # the same columns for whole metrics
-        found, clean = part(model.found, "attacks", chosen), part(model.found, CLEAN)
+        found, clean = part(model.found, "attacks", chosen), model.clean
         rows = [
             [
                 heading(metric),
@@ -322,7 +325,7 @@ def _summary(models: Sequence[Audited]) -> Table:
         found = part(model.found, "attacks", chosen or "")
         cells: list[Any] = [Cell(f"{model.key} {model.name}", strong=True), chosen]
         for metric in _SUMMARY[:-1]:
-            cells += [measured(side.get(metric), digits=2) for side in (part(model.found, CLEAN), found)]
+            cells += [measured(side.get(metric), digits=2) for side in (model.clean, found)]
         rows.append([*cells, measured(found.get("flip_rate"), digits=2)])
     pairs = [(metric_title(metric), ("clean", "attacked")) for metric in _SUMMARY[:-1]]
     groups = [("", ["model", "attack"]), *pairs, (metric_title("flip_rate"), ["attacked"])]
@@ -367,7 +370,7 @@ def radius_curve(
         lines = part(model.found, "curves", metric)
         names = [name for name in lines if attacks is None or name in attacks]
         for turn, name in enumerate(sorted(names, key=lambda one: (is_control(one), one == WORST))):
-            points = _points(lines[name], number(part(model.found, CLEAN).get(metric)))
+            points = _points(lines[name], number(model.clean.get(metric)))
             label, colour = name, COLOURS[(place if several else turn) % len(COLOURS)]
             if is_control(name):  # one entry of the legend for the controls of all models
                 label, colour = f"{name} (control)", GREY
@@ -422,9 +425,7 @@ def conditions(model: Audited, full: bool) -> Conditions | None:
         full: Whether every metric is also listed with its interval.
     """
     attacks, worst = part(model.found, "attacks"), part(model.found, "worst")
-    every: list[tuple[str, Mapping[str, Any]]] = [
-        (CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})
-    ]
+    every = [(CLEAN, model.clean)]
     every += [(name, part(attacks, name)) for name in ordered(attacks)]
     every += [(f"{WORST}@{size}", part(worst, size)) for size in by_radius(worst)]
     table = _condition_table(every)
@@ -539,7 +540,7 @@ def corruptions(model: Audited) -> Corruptions | None:
         known = {split(name): number(part(found, name).get(metric)) for name in found}
         if all(value is None for value in known.values()):
             continue
-        clean, sizes, rows = number(part(model.found, CLEAN).get(metric)), by_radius({size for _, size in known}), []
+        clean, sizes, rows = number(model.clean.get(metric)), by_radius({size for _, size in known}), []
         for kind in dict.fromkeys(kind for kind, _ in known):
             cells: list[Any] = [kind, figure(clean)]
             for value in (known.get((kind, size)) for size in sizes):
@@ -550,9 +551,7 @@ def corruptions(model: Audited) -> Corruptions | None:
                 cells.append(Cell(figure(value), shade=shade))
             rows.append(cells)
         heat.append(Table([heading(metric), "clean", *sizes], rows, words=1))
-    every: list[tuple[str, Mapping[str, Any]]] = [
-        (CLEAN, {**part(model.found, CLEAN), "uint8": part(model.found, "clean_uint8")})
-    ]
+    every = [(CLEAN, model.clean)]
     every += [(name, part(found, name)) for name in ordered(found)]
     table = _condition_table(every if found else [])
     return Corruptions(tuple(heat), table) if heat or table else None

@@ -35,7 +35,7 @@ from cxrlab.render.drawing import (
     difference_forest,
     draw_panels,
 )
-from cxrlab.render.metric_names import (
+from cxrlab.render.metric_titles import (
     CLEAN,
     CONTROL,
     FINDINGS,

@@ -26,7 +26,7 @@ from cxrlab.render.components import (
     report,
     tally,
 )
-from cxrlab.render.metric_names import with_arrow
+from cxrlab.render.metric_titles import with_arrow
 from cxrlab.render.run_folder import COMPARISON, SCORES, VALIDATION, RunFolder, per_run
 
 Runs = Sequence[RunFolder]
