@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.findings.relatedness import IN_CONTEXT, RELATED, implies, relatedness, restates
+from cxrlab.findings.relatedness import IN_CONTEXT, RELATED, RelatedInContext, implies, relatedness, restates
+from cxrlab.findings.significance import INDICATIONS
 
 
 def test_every_row_names_two_different_observations_once_with_a_reason() -> None:
@@ -24,12 +25,12 @@ def test_the_same_is_one_and_strangers_are_nothing() -> None:
     assert relatedness("pneumothorax", "scoliosis") == 0
 
 
-@pytest.mark.parametrize(("names", "words", "credit"), [(tuple(n), w, c) for n, w, c, _ in IN_CONTEXT])
-def test_the_indication_can_make_a_sign_and_its_cause_one(
-    names: tuple[str, str], words: tuple[str, ...], credit: float
-) -> None:
-    assert relatedness(*names, indication=f"Patient with {words[0].upper()}.") == credit > relatedness(*names)
-    assert relatedness(*names, indication="Preoperative.") < credit
+@pytest.mark.parametrize("row", IN_CONTEXT, ids=lambda row: f"{row.one}-{row.other}")
+def test_the_indication_can_make_a_sign_and_its_cause_one(row: RelatedInContext) -> None:
+    word = INDICATIONS[row.indication][0].upper()
+    assert row.reason and relatedness(row.one, row.other, f"Patient with {word}.") == row.credit
+    for indication in (None, "Preoperative."):
+        assert relatedness(row.one, row.other, indication) < row.credit
 
 
 def test_an_unnamed_device_is_half_of_any_device() -> None:

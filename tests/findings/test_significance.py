@@ -11,8 +11,9 @@ from cxrlab.findings.significance import (
     CLASSES,
     DEGREE_RULES,
     EXPECTED,
+    INDICATIONS,
+    LOOKED_FOR,
     MISPLACED,
-    QUESTIONS,
     Urgency,
     looked_for,
     urgency,
@@ -116,12 +117,12 @@ def test_an_unknown_observation_is_named():
         ("pneumonia", None, False),
     ],
 )
-def test_the_reason_for_the_image_asks_by_whole_words(name, indication, asked):
-    """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither asks after a catheter."""
+def test_an_indication_is_found_by_whole_words(name, indication, asked):
+    """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither looks for a catheter."""
     assert looked_for(name, indication) is asked
 
 
-def test_what_is_asked_for_rises_by_one_class_and_never_above_urgent():
+def test_what_is_looked_for_rises_by_one_class_and_never_above_urgent():
     tube = Finding("endotracheal tube", tip="above carina")
     assert urgency_of(tube, indication="Tube placement.") is Urgency.ACTIONABLE
     assert urgency_of(Finding("pneumothorax"), indication="Trauma.") is Urgency.URGENT
@@ -141,7 +142,8 @@ def test_what_the_indication_explains_matters_less(name, indication, expected):
     assert urgency_of(Finding(name), indication=indication) is expected
 
 
-def test_questions_speak_of_the_vocabulary():
-    for row in (*QUESTIONS, *EXPECTED):
-        assert set(row.observations) <= set(OBSERVATIONS) and row.words and row.reason
-        assert all(word == word.lower() for word in row.words)
+def test_indications_speak_of_the_vocabulary():
+    for row in (*LOOKED_FOR, *EXPECTED):
+        assert set(row.observations) <= set(OBSERVATIONS) and row.observations and row.reason
+    assert set(INDICATIONS) == {row.indication for row in (*LOOKED_FOR, *EXPECTED)}
+    assert all(words and all(word == word.lower() for word in words) for words in INDICATIONS.values())
