@@ -26,22 +26,7 @@ from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources.tables import (
-    LabelVector,
-    SourceStudy,
-    chosen_layout,
-    find_file,
-    known_labels,
-    label_vector,
-    merge_labels,
-    parse_age,
-    parse_date,
-    parse_sex,
-    posix_path,
-    present_remarks,
-    read_rows,
-    studies_with_priors,
-)
+from cxrlab.data.sources import tables
 
 LAYOUTS = ("png", "dicom")
 NO_STUDY = "row without an accession number"
@@ -66,13 +51,13 @@ class SourceImage:
     age: str
     sex: str
     date: str
-    labels: LabelVector
+    labels: tables.LabelVector
 
 
-def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
-    asked = chosen_layout(config, LAYOUTS)
-    table = find_file(
+    asked = tables.chosen_layout(config, LAYOUTS)
+    table = tables.find_file(
         config.root,
         "master_spreadsheet_update.csv",
         "master_spreadsheet.csv",
@@ -85,21 +70,23 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     column = _PATH_COLUMN[layout]
     needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
     studies: dict[str, list[SourceImage]] = {}
-    for line, row in read_rows(table, needed):
+    for line, row in tables.read_rows(table, needed):
         image = SourceImage(
             study=row["AccessionNumber"],
             patient=row["PatientID"],
-            path=posix_path(row[column]),
+            path=tables.posix_path(row[column]),
             view=row["ViewPosition"].upper(),
             age=row.get("PatientAge", ""),
             sex=row.get("PatientSex", ""),
             date=row.get("StudyDate", ""),
-            labels=label_vector(row, f"{table}:{line}"),
+            labels=tables.label_vector(row, f"{table}:{line}"),
         )
         # A row that belongs to no study stays by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return ImportPlan(
-        items=studies_with_priors(studies, _why_not, lambda _, images: (images[0].patient, parse_date(images[0].date))),
+        items=tables.studies_with_priors(
+            studies, _why_not, lambda _, images: (images[0].patient, tables.parse_date(images[0].date))
+        ),
         study_id=attrgetter("id"),
         read=read,
         total=len(studies),
@@ -109,7 +96,7 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     )
 
 
-def read(source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
+def read(source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study; its labels are those of its images, the strongest where they differ."""
     images = source_study.images
     first = images[0]
@@ -118,7 +105,7 @@ def read(source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
         return Dropped(source_study.id, reason)
     # The lower end of a group of five years; "85 or more" is 85.
     group = _AGE_GROUP.fullmatch(first.age)
-    age, sex = parse_age(group[1] if group else first.age), parse_sex(first.sex)
+    age, sex = tables.parse_age(group[1] if group else first.age), tables.parse_sex(first.sex)
     study = Study(
         id=source_study.id,
         patient=first.patient,
@@ -135,10 +122,10 @@ def read(source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
         age=age.years,
         sex=sex.letter,
         prior=source_study.prior,
-        labels=known_labels(reduce(merge_labels, (image.labels for image in images))),
+        labels=tables.known_labels(reduce(tables.merge_labels, (image.labels for image in images))),
         extra={"age_group": first.age} if first.age else {},
     )
-    remarks = present_remarks(
+    remarks = tables.present_remarks(
         age.remark,
         sex.remark,
         None if all(image.path for image in images) else NO_PATH,

@@ -33,20 +33,7 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources.tables import (
-    Row,
-    SourceStudy,
-    chosen_layout,
-    find_file,
-    find_optional,
-    image_path,
-    present_remarks,
-    read_dicom_header,
-    read_rows,
-    strongest,
-    studies_with_priors,
-    to_chexpert_labels,
-)
+from cxrlab.data.sources import tables
 
 PNEUMOTHORAX, TUBE, FRACTURE = "pneumothorax", "chest tube", "acute rib fracture"
 SIDE = 1024
@@ -75,20 +62,20 @@ class SourceImage:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
-    chosen_layout(config, ())
-    table = find_file(
+    tables.chosen_layout(config, ())
+    table = tables.find_file(
         config.root, "Pneumothorax_reports.csv", "Pneumothorax_reports.csv.gz", what="the table of reports and masks"
     )
     others = {
-        TUBE: find_optional(config.root, "chest_tube.csv"),
-        FRACTURE: find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
+        TUBE: tables.find_optional(config.root, "chest_tube.csv"),
+        FRACTURE: tables.find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
     }
     masks: dict[str, dict[str, list[str]]] = {}  # own label → image → the mask cells of its rows, each once
     for label, path in ((label, path) for label, path in others.items() if path is not None):
         by_image = masks.setdefault(label, {})
-        for _, row in read_rows(path, ("anon_SOPUID", "mask_rle"), rename={"SOPInstanceUID": "anon_SOPUID"}):
+        for _, row in tables.read_rows(path, ("anon_SOPUID", "mask_rle"), rename={"SOPInstanceUID": "anon_SOPUID"}):
             cells = by_image.setdefault(row["anon_SOPUID"], [])
             if row["mask_rle"] not in cells:
                 cells.append(row["mask_rle"])
@@ -96,7 +83,7 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return ImportPlan(
-        items=studies_with_priors(
+        items=tables.studies_with_priors(
             studies, _why_not, lambda study, images: (_patient(images) or study, _date(images[0].name))
         ),
         study_id=attrgetter("id"),
@@ -109,17 +96,17 @@ def plan(config: ImportConfig) -> ImportPlan[SourceStudy[SourceImage]]:
     )
 
 
-def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropped:
+def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study with its report, and the strongest of its images' labels."""
     images = source_study.images
     reason = _why_not(images)
     if reason is not None:
         return Dropped(source_study.id, reason)
     paths = [
-        image_path(root, [f"{folder}/{image.id}{ending}" for folder in _FOLDERS for ending in _ENDINGS])
+        tables.image_path(root, [f"{folder}/{image.id}{ending}" for folder in _FOLDERS for ending in _ENDINGS])
         for image in images
     ]
-    headers = [read_dicom_header(root, path) for path in paths]
+    headers = [tables.read_dicom_header(root, path) for path in paths]
     boxes: list[Box] = []  # around each mask
     unreadable = False
     for number, (image, (header, _)) in enumerate(zip(images, headers, strict=True)):
@@ -146,11 +133,11 @@ def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropp
         age=known.age if known else None,
         sex=known.sex if known else None,
         prior=source_study.prior,
-        labels=to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
+        labels=tables.to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
         own_labels=own,
         boxes=tuple(boxes) or None,
     )
-    remarks = present_remarks(
+    remarks = tables.present_remarks(
         *dict.fromkeys(remark for _, remark in headers),
         None if patient else NO_PATIENT,
         None if report else NO_REPORT,
@@ -164,10 +151,12 @@ def read(root: Path, source_study: SourceStudy[SourceImage]) -> Imported | Dropp
 
 def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, list[SourceImage]]:
     """Study → its images; the rows of one image become one."""
-    first: dict[str, Row] = {}
+    first: dict[str, tables.Row] = {}
     cells: dict[str, list[str]] = {}
     studies: dict[str, list[SourceImage]] = {}
-    for line, row in read_rows(table, ("SOPInstanceUID", "StudyInstanceUID", "filename", "EncodedPixels", "Report")):
+    for line, row in tables.read_rows(
+        table, ("SOPInstanceUID", "StudyInstanceUID", "filename", "EncodedPixels", "Report")
+    ):
         name = row["SOPInstanceUID"]
         if not name:
             # It belongs to no image: a study by itself, to be left out with its reason.
@@ -199,14 +188,14 @@ def _own_labels(images: Iterable[SourceImage]) -> dict[str, int]:
         for label, cells in image.masks.items():
             known = [value for value in map(_value, cells) if value is not None]
             if label == PNEUMOTHORAX or known:
-                value = strongest(known)
+                value = tables.strongest(known)
             else:  # of the other two tables, a row is a mark even where its mask is empty, and no row is an absence
                 value = int(bool(cells))
             values.setdefault(label, []).append(value)
     for label, found in values.items():
         known = [value for value in found if value is not None]
         if 1 in known or len(known) == len(found):
-            labels[label] = strongest(known) or 0
+            labels[label] = tables.strongest(known) or 0
     return labels
 
 

@@ -45,30 +45,7 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources.tables import (
-    AGE_OUT_OF_RANGE,
-    AIRSPACE_OPACITY,
-    LABEL_COLUMNS,
-    MAX_AGE,
-    STANDARD_LABEL_NAMES,
-    LabelVector,
-    Row,
-    StudyDate,
-    chosen_layout,
-    find_file,
-    find_optional,
-    known_labels,
-    label_vector,
-    merge_labels,
-    parse_date,
-    parse_digits,
-    parse_sex,
-    present_remarks,
-    prior_studies,
-    read_dicom_header,
-    read_rows,
-    record_source_file,
-)
+from cxrlab.data.sources import tables
 
 LAYOUTS = ("jpg", "dicom")
 NO_IMAGE = "study without any image"
@@ -85,11 +62,11 @@ NO_DATE = "study without a date, so that its prior is unknown"
 
 def plan(config: ImportConfig) -> ImportPlan[JoinedStudy]:
     """The studies in the order in which the table of images first names them."""
-    layout = chosen_layout(config, LAYOUTS)
+    layout = tables.chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = "jpg"
-        if records := find_optional(config.root, *packed("cxr-record-list.csv")):
-            both = find_optional(config.root, *packed("mimic-cxr-*-metadata.csv")) is not None
+        if records := tables.find_optional(config.root, *packed("cxr-record-list.csv")):
+            both = tables.find_optional(config.root, *packed("mimic-cxr-*-metadata.csv")) is not None
             first = next(dicom_images(records, None), None) if both else None
             file = config.root / first.path if first else config.root
             # With the tables of both layouts, the first image decides.
@@ -122,7 +99,7 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     for image in visit.images:
         view = image.view
         if view is None:  # an absent file gets its remark from the import
-            header, remark = read_dicom_header(root, image.path)
+            header, remark = tables.read_dicom_header(root, image.path)
             if header is not None:
                 remark = None if header.view else VIEW_NOT_STATED
             view = ImageView((header and header.view) or View.OTHER, None, remark)
@@ -138,15 +115,15 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     record, moment, age = joined.record, visit.moment, None
     if moment is not None and record is not None and record.anchor_age is not None and record.anchor_year is not None:
         age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
-    age_remark = None if age is None or 0 <= age <= MAX_AGE else AGE_OUT_OF_RANGE
+    age_remark = None if age is None or 0 <= age <= tables.MAX_AGE else tables.AGE_OUT_OF_RANGE
     text = reports.read(joined.patient, joined.id)
     sections = parse(text.text).report if text else Report()
     text_remark = NO_FINDINGS if not sections.findings else None
     if sections == Report():
         text_remark = NO_SECTION if text else NO_REPORT
     labels = joined.radiologists or joined.chexpert
-    own_labels = known_labels(joined.radiologists) if joined.radiologists else {}
-    own_labels = {AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels}
+    own_labels = tables.known_labels(joined.radiologists) if joined.radiologists else {}
+    own_labels = {tables.AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels}
     extra: dict[str, object] = {}  # by the source's own names
     if moment is not None:
         extra["StudyDate"] = moment.date
@@ -155,9 +132,9 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     if visit.procedure:
         extra["PerformedProcedureStepDescription"] = visit.procedure
     if joined.radiologists is not None and joined.chexpert is not None:
-        extra["chexpert"] = known_labels(joined.chexpert)
+        extra["chexpert"] = tables.known_labels(joined.chexpert)
     if joined.negbio is not None:
-        extra["negbio"] = known_labels(joined.negbio)
+        extra["negbio"] = tables.known_labels(joined.negbio)
     study = Study(
         id=joined.id,
         patient=joined.patient,
@@ -168,11 +145,11 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
         age=None if age_remark else age,
         sex=record.sex if record else None,
         prior=f"s{joined.prior}" if joined.prior else None,
-        labels=known_labels(labels) if labels else {},
+        labels=tables.known_labels(labels) if labels else {},
         own_labels=own_labels,
         extra=extra,
     )
-    remarks = present_remarks(
+    remarks = tables.present_remarks(
         *dict.fromkeys(image_remarks),
         split_remark,
         age_remark,
@@ -215,9 +192,9 @@ class JoinedStudy:
 
     number: str
     visit: Visit
-    chexpert: LabelVector | None
-    negbio: LabelVector | None
-    radiologists: LabelVector | None
+    chexpert: tables.LabelVector | None
+    negbio: tables.LabelVector | None
+    radiologists: tables.LabelVector | None
     record: PatientRecord | None
     prior: str | None
 
@@ -235,15 +212,15 @@ class Archive:
     """All tables of the source, joined."""
 
     visits: Mapping[str, Visit]  # study → its images, in the order in which the table of images first names it
-    chexpert: Mapping[str, LabelVector]
-    negbio: Mapping[str, LabelVector]
-    radiologists: Mapping[str, LabelVector]
+    chexpert: Mapping[str, tables.LabelVector]
+    negbio: Mapping[str, tables.LabelVector]
+    radiologists: Mapping[str, tables.LabelVector]
     patients: Mapping[str, PatientRecord]  # subject → age and sex, where MIMIC-IV's table is there
     remarks: Mapping[str, int]
 
     def studies(self) -> Iterator[JoinedStudy]:
-        before = prior_studies(
-            StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
+        before = tables.prior_studies(
+            tables.StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
             for number, visit in self.visits.items()
             if visit.images
         )
@@ -260,12 +237,12 @@ def packed(name: str) -> tuple[str, str]:
 def read_archive(config: ImportConfig, layout: str) -> Archive:
     """Read every table that is there; only the one of images must be."""
     root, remarks = config.root, Counter[str]()
-    split_table = find_optional(root, *packed("mimic-cxr-*-split.csv"))
+    split_table = tables.find_optional(root, *packed("mimic-cxr-*-split.csv"))
     splits = splits_of(split_table, remarks) if split_table else {}
     visits = _visits(root, layout, splits, remarks)
 
-    def labels(name: str) -> dict[str, LabelVector]:
-        table = find_optional(root, *packed(name))
+    def labels(name: str) -> dict[str, tables.LabelVector]:
+        table = tables.find_optional(root, *packed(name))
         return labels_of(table, remarks) if table else {}
 
     chexpert, radiologists = labels("mimic-cxr-*-chexpert.csv"), labels("mimic-cxr-*-test-set-labeled.csv")
@@ -273,7 +250,7 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
     remarks[LABELS_WITHOUT_STUDY] += len((chexpert.keys() | radiologists.keys()) - visits.keys())
     beside = () if config.reports is None else (config.reports, config.reports.parent)
     folders = [folder for folder in (root, root / "hosp", *beside) if folder.is_dir()]
-    patients = next(filter(None, (find_optional(folder, *packed("patients.csv")) for folder in folders)), None)
+    patients = next(filter(None, (tables.find_optional(folder, *packed("patients.csv")) for folder in folders)), None)
     return Archive(
         visits=visits,
         chexpert=chexpert,
@@ -287,10 +264,10 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
 def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[str]) -> dict[str, Visit]:
     names = packed("mimic-cxr-*-metadata.csv")
     if layout == "dicom":
-        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
-        rows = dicom_images(records, find_optional(root, *names))
+        records = tables.find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
+        rows = dicom_images(records, tables.find_optional(root, *names))
     else:
-        metadata = find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
+        metadata = tables.find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
         # Some keep the folders p10 to p19 in the root itself.
         apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
         rows = jpg_images(metadata, "" if apart else "files/")
@@ -313,7 +290,7 @@ def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[st
         if row.moment is not None:
             visit.moment = min(visit.moment or row.moment, row.moment)
     remarks[SPLIT_WITHOUT_IMAGE] += len(splits) - split_rows
-    if layout == "dicom" and (studies := find_optional(root, *packed("cxr-study-list.csv"))):
+    if layout == "dicom" and (studies := tables.find_optional(root, *packed("cxr-study-list.csv"))):
         for subject, study in listed_studies(studies):
             visits.setdefault(study, Visit(subject))
     return visits
@@ -409,7 +386,7 @@ def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
         folder: What stands before `p10/…` in the paths of images: "files/" or nothing.
     """
     needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
-    for line, row in read_rows(metadata, needed):
+    for line, row in tables.read_rows(metadata, needed):
         dicom, subject, study = _ids(row, metadata, line)
         path = f"{folder}p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg"
         yield ImageRow(dicom, subject, study, path, *_described(row))
@@ -419,27 +396,27 @@ def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
     """The images of MIMIC-CXR (DICOM), in the order of its list; view and date where the JPG's table is there too."""
     described: dict[str, tuple[ImageView, Moment | None, str]] = {}
     if metadata is not None:
-        for _, row in read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
+        for _, row in tables.read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
             described[row["dicom_id"]] = _described(row)
-    for line, row in read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
+    for line, row in tables.read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
         dicom, subject, study = _ids(row, records, line)
         yield ImageRow(dicom, subject, study, row["path"], *described.get(dicom, (None, None, "")))
 
 
 def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
     """Subject and study of each row of the list of studies."""
-    for line, row in read_rows(studies, ("subject_id", "study_id")):
+    for line, row in tables.read_rows(studies, ("subject_id", "study_id")):
         place = f"{studies}:{line}"
         yield (
-            parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
-            parse_digits(row["study_id"], f"{place}: 'study_id'"),
+            tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+            tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
         )
 
 
 def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     """Image → train, val or test."""
     found: dict[str, str] = {}
-    for line, row in read_rows(table, ("dicom_id", "split")):
+    for line, row in tables.read_rows(table, ("dicom_id", "split")):
         split = _SPLITS.get(row["split"].lower())
         if split is None:
             hint = did_you_mean(row["split"], _SPLITS)
@@ -450,16 +427,16 @@ def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     return found
 
 
-def labels_of(table: Path, remarks: Counter[str]) -> dict[str, LabelVector]:
+def labels_of(table: Path, remarks: Counter[str]) -> dict[str, tables.LabelVector]:
     """Study → its CheXpert labels; "Airspace Opacity" is another name of "Lung Opacity"."""
-    found: dict[str, LabelVector] = {}
-    same: dict[LabelVector, LabelVector] = {}  # most vectors repeat
-    for line, row in read_rows(table, ("study_id", *LABEL_COLUMNS), rename=STANDARD_LABEL_NAMES):
+    found: dict[str, tables.LabelVector] = {}
+    same: dict[tables.LabelVector, tables.LabelVector] = {}  # most vectors repeat
+    for line, row in tables.read_rows(table, ("study_id", *tables.LABEL_COLUMNS), rename=tables.STANDARD_LABEL_NAMES):
         place = f"{table}:{line}"
-        study = parse_digits(row["study_id"], f"{place}: 'study_id'")
-        labels = label_vector(row, place)
+        study = tables.parse_digits(row["study_id"], f"{place}: 'study_id'")
+        labels = tables.label_vector(row, place)
         if study in found:
-            labels = merge_labels(found[study], labels)
+            labels = tables.merge_labels(found[study], labels)
             remarks[LABELLED_TWICE] += 1
         found[study] = same.setdefault(labels, labels)
     return found
@@ -468,34 +445,34 @@ def labels_of(table: Path, remarks: Counter[str]) -> dict[str, LabelVector]:
 def patients_of(table: Path) -> dict[str, PatientRecord]:
     """Subject → age and sex, from the table of patients of MIMIC-IV; an empty cell is unknown."""
     found = {}
-    for line, row in read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
+    for line, row in tables.read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
         place = f"{table}:{line}"
         age, year = (
-            int(parse_digits(row[key], f"{place}: '{key}'")) if row[key] else None
+            int(tables.parse_digits(row[key], f"{place}: '{key}'")) if row[key] else None
             for key in ("anchor_age", "anchor_year")
         )
-        found[parse_digits(row["subject_id"], f"{place}: 'subject_id'")] = PatientRecord(
-            age, year, parse_sex(row["gender"]).letter
+        found[tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'")] = PatientRecord(
+            age, year, tables.parse_sex(row["gender"]).letter
         )
     return found
 
 
-def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:
+def _ids(row: tables.Row, table: Path, line: int) -> tuple[str, str, str]:
     place = f"{table}:{line}"
     if not row["dicom_id"]:
         raise DataError(f"{place}: 'dicom_id' is empty; fetch the file again.")
     return (
         row["dicom_id"],
-        parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
-        parse_digits(row["study_id"], f"{place}: 'study_id'"),
+        tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+        tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
     )
 
 
-def _described(row: Row) -> tuple[ImageView, Moment | None, str]:
+def _described(row: tables.Row) -> tuple[ImageView, Moment | None, str]:
     """View, moment and procedure of an image in the metadata of MIMIC-CXR-JPG."""
     procedure = intern(row.get("PerformedProcedureStepDescription", ""))
     view = _viewed(row["ViewPosition"], row.get("ViewCodeSequence_CodeMeaning", ""), procedure)
-    date = parse_date(row["StudyDate"])
+    date = tables.parse_date(row["StudyDate"])
     try:
         time = float(row["StudyTime"])
     except ValueError:
@@ -578,7 +555,7 @@ def _tree(folder: Path) -> Path | None:
 
 
 def _in_zip(path: Path) -> Reports:
-    archive = _opened(record_source_file(path))
+    archive = _opened(tables.record_source_file(path))
     first = next(filter(None, map(_MEMBER.fullmatch, archive.namelist())), None)
     if first is None:
         archive.close()

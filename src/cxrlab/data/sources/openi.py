@@ -41,16 +41,7 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import ImageArray, load_image
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources.tables import (
-    Row,
-    chosen_layout,
-    find_optional,
-    is_image,
-    parse_digits,
-    read_dicom_header,
-    read_rows,
-    record_source_file,
-)
+from cxrlab.data.sources import tables
 from cxrlab.data.views import classify_views
 
 LAYOUTS = ("xml", "csv")
@@ -85,8 +76,8 @@ class Source(NamedTuple):
 
 def plan(config: ImportConfig) -> ImportPlan[Any]:
     """The reports in the order of their numbers (XML) or of the table (CSV)."""
-    layout = chosen_layout(config, LAYOUTS)
-    table = find_optional(config.root, *_TABLE)
+    layout = tables.chosen_layout(config, LAYOUTS)
+    table = tables.find_optional(config.root, *_TABLE)
     files = find_files(config.root)
     # Every image in the folder and up to three folders below, whatever it is called after, by its name.
     found: dict[ImageName, tuple[int, str]] = {}
@@ -116,8 +107,8 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
         )
     if table is not None and layout != "xml":
         rows, seen = [], set()
-        for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
-            row["uid"] = str(int(parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
+        for line, row in tables.read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
+            row["uid"] = str(int(tables.parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
             if row["uid"] in seen:
                 raise DataError(f"{table}:{line}: uid {row['uid']} is listed twice; fetch the table again.")
             seen.add(row["uid"])
@@ -157,7 +148,7 @@ def read_xml(source: Source, file: XmlFile) -> Imported | Dropped:
     return _study(source, _xml_id(file), document.report, listed, extra, remarks)
 
 
-def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: Row) -> Imported:
+def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: tables.Row) -> Imported:
     """One row of the CSV form as a study; `images` gives those of each number."""
     texts, remarks = {}, []
     for section, column in _COLUMNS.items():
@@ -203,7 +194,7 @@ def _xml_id(file: XmlFile) -> str:
     return f"CXR{int(file.number)}" if file.number.isdecimal() else file.number
 
 
-def _csv_id(row: Row) -> str:
+def _csv_id(row: tables.Row) -> str:
     return f"CXR{row['uid']}"
 
 
@@ -300,7 +291,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
             )
             for path in paths
         ), len(paths)
-    archive, files = record_source_file(place), dict[str, bytes]()
+    archive, files = tables.record_source_file(place), dict[str, bytes]()
     try:
         with archive.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"  # by content: both kinds are called .tgz somewhere
@@ -356,12 +347,12 @@ def image_name(text: str) -> ImageName | None:
 
 def read_projections(config: ImportConfig) -> Projections | None:
     """The table of views: the one that the settings name, else that of the root; None where there is none."""
-    given = config.projections and record_source_file(config.projections)
-    found = given or find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
+    given = config.projections and tables.record_source_file(config.projections)
+    found = given or tables.find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
     if found is None:
         return None
     views: dict[str, dict[str, View]] = {}
-    for line, row in read_rows(found, ("uid", "filename", "projection")):
+    for line, row in tables.read_rows(found, ("uid", "filename", "projection")):
         image, view = image_name(row["filename"]), _VIEWS.get(row["projection"].lower())
         if image is None:
             raise DataError(
@@ -407,8 +398,8 @@ def with_views(
     for k, (path, view) in enumerate(zip(paths, known, strict=True)):
         if view is not None:
             images[k] = ImageFile(path, view, {"view_from": "projections"})
-        elif is_image(root, path):
-            header, _ = read_dicom_header(root, path)
+        elif tables.is_image(root, path):
+            header, _ = tables.read_dicom_header(root, path)
             if header is not None and header.view is not None:
                 images[k] = ImageFile(path, header.view, {"view_from": "header"})
                 continue

@@ -31,21 +31,7 @@ from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.structuring.by_model import (
-    ADDRESSED,
-    BY_RULES,
-    FOREIGN,
-    NO_TEXT,
-    NOT_CHOSEN,
-    TEST,
-    ModelStructurer,
-    Outcome,
-    Structured,
-    load_prompt,
-    present_sections,
-    shortfalls,
-    structuring_source,
-)
+from cxrlab.data.structuring import by_model
 from cxrlab.data.structuring.rules import RULES, structure
 
 OUTCOMES, PERMISSIONS = "structuring.jsonl", "leave.jsonl"
@@ -70,7 +56,7 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
     """
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
-    prompt = load_prompt(config.prompt) if model is not None else None
+    prompt = by_model.load_prompt(config.prompt) if model is not None else None
     # The card of the source, with what was done to its text.
     with source.file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -100,7 +86,7 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
                 done = ordered_map(_by_rules, windows, config.workers)
             else:
                 limits = (config.retries, config.max_tokens, config.seed)
-                structurer = ModelStructurer(model, prompt, source.card.name, *limits)
+                structurer = by_model.ModelStructurer(model, prompt, source.card.name, *limits)
                 done = (window.finished(structurer.structure(window.to_structure)) for window in windows)
             with closing(done):
                 # Each study after its outcome; an outcome that an earlier run wrote is not written again.
@@ -128,12 +114,12 @@ class _Window:
     def to_structure(self) -> list[Study]:
         return [study for study in self.studies if study.id in self.chosen]
 
-    def finished(self, structured: Sequence[Structured]) -> _Finished:
+    def finished(self, structured: Sequence[by_model.Structured]) -> _Finished:
         """Every study in order with its outcome, the chosen ones with their text."""
         made = {one.outcome.id: one for one in structured}
         finished: _Finished = []
         for study in self.studies:
-            outcome = Outcome(study.id, TEST if study.split == "test" else NOT_CHOSEN)
+            outcome = by_model.Outcome(study.id, by_model.TEST if study.split == "test" else by_model.NOT_CHOSEN)
             if one := made.get(study.id):
                 outcome = one.outcome
                 study = dataclasses.replace(study, structured={**study.structured, **one.texts}) if one.texts else study
@@ -141,7 +127,7 @@ class _Window:
         return finished
 
 
-_Finished = list[tuple[Study, Outcome]]
+_Finished = list[tuple[Study, by_model.Outcome]]
 
 
 def _windows(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> Iterator[_Window]:
@@ -165,15 +151,16 @@ def _windows(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> I
 
 def _by_rules(window: _Window) -> _Finished:
     """A window structured by rule; runs in a worker."""
-    structured: list[Structured] = []
+    structured: list[by_model.Structured] = []
     for study in window.to_structure:
-        source = structuring_source(study)
+        source = by_model.structuring_source(study)
         if source is None or not source.english:
-            structured.append(Structured({}, Outcome(study.id, NO_TEXT if source is None else FOREIGN)))
+            result = by_model.NO_TEXT if source is None else by_model.FOREIGN
+            structured.append(by_model.Structured({}, by_model.Outcome(study.id, result)))
             continue
         ruled = structure(source.report)
-        texts = present_sections(ruled.report)
-        remarks = ((ADDRESSED,) if source.addressed else ()) + shortfalls(ruled)
-        outcome = Outcome(study.id, BY_RULES, RULES if texts else None, remarks=remarks)
-        structured.append(Structured({RULES: texts} if texts else {}, outcome))
+        texts = by_model.present_sections(ruled.report)
+        remarks = ((by_model.ADDRESSED,) if source.addressed else ()) + by_model.shortfalls(ruled)
+        outcome = by_model.Outcome(study.id, by_model.BY_RULES, RULES if texts else None, remarks=remarks)
+        structured.append(by_model.Structured({RULES: texts} if texts else {}, outcome))
     return window.finished(structured)
