@@ -22,11 +22,7 @@ MAX_UNPACKING_RATIO = 200
 
 
 def read_bounded(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """The bytes of a regular file, or a `DataError` that says why there are none.
-
-    A pipe would wait for ever and a device such as /dev/zero never ends, so only regular files are
-    opened, and no more than `most` bytes are read whatever the file claims.
-    """
+    """The bytes of a regular file of at most `most` bytes; a `DataError` for a pipe, a device or anything else."""
     file, most = Path(path), MOST_BYTES if most is None else most
     try:
         mode = file.stat().st_mode
@@ -56,12 +52,7 @@ def max_unpacked_bytes(archive: Path) -> int:
 
 
 class Unpacked(io.RawIOBase):
-    """The unpacked bytes of an archive, for a parser; a `DataError` once more come out than may.
-
-    Args:
-        most_at_once: Most bytes of one read. A parser that reads a header of the length which the header itself claims
-            would otherwise fill the memory at once.
-    """
+    """The unpacked bytes of an archive; a `DataError` above `most` bytes, or `most_at_once` in one read."""
 
     def __init__(self, stream: IO[bytes], archive: Path, most: int, most_at_once: int = 1 << 30) -> None:
         self._stream, self._archive, self._most, self._at_once = stream, archive, most, most_at_once
@@ -106,11 +97,7 @@ class Unpacked(io.RawIOBase):
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """The bytes of one member of a zip file; a `DataError` where it is damaged, locked or too large.
-
-    Args:
-        most: Most bytes that may come out. The size that the archive declares is not believed.
-    """
+    """One member of a zip file; a `DataError` where it is damaged, locked or unpacks to more than `most` bytes."""
     path, info = archive.filename, archive.getinfo(name)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         # The other methods cannot be unpacked piece by piece: some bytes become gigabytes in one call.

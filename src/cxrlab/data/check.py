@@ -63,17 +63,11 @@ class CheckReport:
         return not self.counts
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without statistics and duplicates, which have forms of their own."""
-        return {
-            "ok": self.ok,
-            "studies": self.studies,
-            "patients": self.patients,
-            "images": self.images,
-            "splits": dict(self.splits),
-            "problems": dict(self.counts),
-            "stated": dict(self.stated),
-            "examples": [{"kind": problem.kind, "message": problem.message} for problem in self.examples],
-        }
+        """Plain values, without statistics and duplicates."""
+        numbers = {"studies": self.studies, "patients": self.patients, "images": self.images}
+        tallies = {"splits": dict(self.splits), "problems": dict(self.counts), "stated": dict(self.stated)}
+        examples = [{"kind": problem.kind, "message": problem.message} for problem in self.examples]
+        return {"ok": self.ok, **numbers, **tallies, "examples": examples}
 
     def table(self) -> str:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
@@ -90,12 +84,7 @@ class CheckReport:
 
 
 def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False) -> CheckReport:
-    """Read every line and every picture of a corpus folder, count what there is and report all that is wrong with it.
-
-    Args:
-        workers: Processes that decode pictures; 0 means one per core, the most there can be.
-        duplicates: Look for texts and images that are nearly the same, too; those that are the same are always counted.
-    """
+    """Read every line and image of a corpus folder; with `duplicates`, look for near duplicates too."""
     folder = corpus_folder(path)
     file = folder / STUDIES
     tally = _CorpusCheck(folder, duplicates=duplicates)
@@ -317,10 +306,7 @@ DUPLICATES = "duplicates.json"
 
 
 def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport:
-    """Check a corpus and keep what was found: check.json, statistics.json, summary.json and a sheet of images.
-
-    With `config.duplicates` every group of repeated reports and images stands in duplicates.json.
-    """
+    """Check a corpus and write the results and a sheet of images into a run folder."""
     settings = {"corpus": str(corpus), "duplicates": config.duplicates, "images": config.images}
     with Run.open(out, {**settings, "workers": config.workers}, seed=config.seed, operational=("workers",)) as run:
         found = check_corpus(corpus, config.workers, duplicates=config.duplicates)
@@ -339,12 +325,7 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
         except CxrlabError:  # a missing or malformed card is among the defects
             about = {"name": corpus.resolve().name}
         else:
-            about = {
-                "name": card.name,
-                "source": card.source,
-                "licence": card.licence,
-                "citation": card.citation,
-                "collections": ", ".join(card.collections),
-            }
+            about = {name: getattr(card, name) for name in ("name", "source", "licence", "citation")}
+            about["collections"] = ", ".join(card.collections)
         run.write(SUMMARY, {"corpus": {**about, "counts": {**counts, **found.splits}}, "check": found.to_json()})
     return found

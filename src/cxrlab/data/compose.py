@@ -86,10 +86,7 @@ def plan(config: ComposeConfig) -> Composition:
 
 
 def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
-    """Write a composition, or continue an interrupted one; the same members give the same bytes.
-
-    A member of which nothing is taken is a `DataError`; so is a folder inside a member, to which the new corpus links.
-    """
+    """Write a composition, or continue an interrupted one; the same members give the same bytes."""
     for name, corpus in composition.corpora.items():
         # Neither in the corpus nor in a folder of images that it links to.
         homes = [home.resolve() for home in (corpus.path, *filter(Path.is_symlink, corpus.path.iterdir()))]

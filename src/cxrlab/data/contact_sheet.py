@@ -197,10 +197,7 @@ def finding_words(finding: Finding) -> str:
 
 
 def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
-    """Break text at spaces so that each line fits; a word longer than a line is cut into pieces.
-
-    A line takes at most `width` characters, so that nothing longer is ever measured.
-    """
+    """Break text at spaces so that each line fits; a word longer than a line is cut into pieces."""
 
     def fits(words: str) -> bool:
         return len(words) <= width and font.getlength(words) <= width

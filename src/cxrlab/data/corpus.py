@@ -62,11 +62,7 @@ class Corpus:
         return EgressData(str(self.path), self.card.synthetic)
 
     def studies(self, split: str | None = None, without: frozenset[str] = frozenset()) -> Iterator[Study]:
-        """Stream the studies in file order; only those of `split` where one is named.
-
-        Args:
-            without: Fields that are skipped and left at their defaults: reading a study spends most of its time on
-                exact findings.
+        """Stream the studies in file order, of `split` alone if given; fields in `without` are skipped, to save time.
 
         A malformed line, a word outside the vocabulary or a repeated id is a `DataError` with file and line.
         """
@@ -238,11 +234,7 @@ FRACTIONS: Mapping[str, float] = MappingProxyType({"train": 0.8, "val": 0.1, "te
 
 
 def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACTIONS) -> str:
-    """The split of one patient, by the patient's id and the seed alone: other studies of a corpus do not change it.
-
-    Args:
-        fractions: Expected share of the patients for each split; must sum to 1.
-    """
+    """The split of one patient, by the patient's id and the seed alone; `fractions` must sum to 1."""
     check_fractions(fractions)
     draw, reached = uniform(seed, "split", patient), 0.0
     for name in SPLITS:

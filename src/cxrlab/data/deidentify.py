@@ -86,11 +86,7 @@ def is_image(data: bytes) -> bool:
 
 
 def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
-    """Look at header and pixels of an image; one that cannot be read in full is a `DataError`.
-
-    Args:
-        mask: It is the outline of a finding, in which shapes are no text.
-    """
+    """Examine header and pixels of an image, without looking for text in a mask; a `DataError` if it cannot be read."""
     if is_picture(data):
         kind = "png" if data.startswith(PNG_START) else "jpeg"
         pixels = decode(data, name)
@@ -107,10 +103,7 @@ def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
 
 
 def clean(data: bytes, name: str, found: Examined, pseudonyms: Pseudonyms, *, markers: bool) -> Cleaned:
-    """A copy of an image that was examined, with a new header and its text blanked.
-
-    An image that shows text still after some passes is a `TextRemains`.
-    """
+    """A copy of an image that was examined, with a new header and its text blanked; may raise `TextRemains`."""
     boxes = [box.corners for box in found.boxes if markers or not box.marker]
     if found.kind != "dicom":
         if not boxes:
@@ -217,11 +210,7 @@ OLDEST = 90
 
 
 def identifying_tags(header: Dataset) -> tuple[str, ...]:
-    """Keywords of elements that hold something and that cleaning removes or replaces, in the order of the file.
-
-    Values are looked at for being empty, never returned. A private element is counted by
-    `private_tags`; what a sequence holds is not listed apart from it.
-    """
+    """Keywords of public elements with a value that cleaning removes or replaces, in the order of the file."""
     unusual = {name for name, kept, given in _kept_values(header) if len(kept) < given}
     own = set()  # elements that an earlier cleaning wrote, as far as they have the form that it gives them
     if str(header.get("DeidentificationMethod") or "") == METHOD:
@@ -252,10 +241,9 @@ def identifiers(header: Dataset) -> tuple[str, ...]:
 
 
 def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
-    """A new header with what an image needs to be shown and understood, and nothing that names anybody.
+    """A new header with what an image needs to be shown and understood; everything else is removed.
 
-    Sex stays, and age in years up to 89; above that all patients are 90. Dates, names, numbers and
-    free text are gone, UIDs and the patient's number are replaced. Pixels are not copied.
+    Sex stays, and age in years up to 89; above that all patients are 90. UIDs and the patient's number are replaced.
     """
     from pydicom import Dataset as New
 
@@ -382,12 +370,7 @@ def identifying_parts(data: bytes, name: str) -> tuple[str, ...]:
 
 
 def clean_picture(data: bytes, name: str, pixels: Picture | None = None) -> bytes:
-    """The same picture, in the same format, with nothing beside its pixels.
-
-    The file is written anew from what it shows: a palette becomes colours, and what is transparent becomes black.
-    A JPEG is coded with its own tables, which moves a pixel by a step here and there; its old stream is not kept,
-    since tables that nothing uses and the end of the coded pixels can hold anything.
-    """
+    """The same picture in the same format, written anew from its pixels alone; a JPEG keeps its quantisation tables."""
     pixels = decode(data, name) if pixels is None else pixels
     if data.startswith(PNG_START):
         return encode_png(pixels)
@@ -444,10 +427,7 @@ class Pseudonyms:
         return f"P{self._mark('patient', patient, 8).hex()}"
 
     def path(self, path: str, identifiers: tuple[str, ...]) -> str:
-        """A relative path with every identifier in it replaced, in capitals or not.
-
-        What was found is what is replaced, so that two files whose names differ in case keep names that differ.
-        """
+        """A relative path with every identifier in it replaced, in capitals or not."""
         ordered = sorted({one for one in identifiers if len(one) >= SHORTEST}, key=lambda one: (-len(one), one))
         if not ordered:
             return path

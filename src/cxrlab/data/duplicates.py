@@ -229,9 +229,8 @@ _SIDE, _WAVES = 64, 16
 def perceptual_hash(image: ImageArray) -> int:
     """256 bits of an image [H, W] in [0, 1] of any size; 0 for an image of one single grey.
 
-    Each bit is the sign of one of the 16 × 16 slowest waves of the image (a cosine transform without its
-    constant row and column, which say how bright the image and its strips are), after it was squeezed into a
-    square: neither size nor brightness enters.
+    Each bit is the sign of one of the 16 × 16 slowest waves of the squared image, by a cosine transform without the
+    constant row and column, so that neither size nor brightness counts.
     """
     small = Image.fromarray(np.ascontiguousarray(image, np.float32)).resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
     waves = _cosines()

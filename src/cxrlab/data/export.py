@@ -59,10 +59,7 @@ class Layout:
 
 
 def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) -> Path:
-    """Write a corpus in the layout of a public data set, and return the folder.
-
-    The same corpus gives the same bytes. `ids.csv` leads from the layout's names to the corpus's.
-    """
+    """Write a corpus in the layout of a public data set; `ids.csv` maps the layout's names to the corpus's."""
     make: Callable[[Corpus], Layout] = EXPORTERS.load(name)
     layout = make(corpus)
     if not layout.images:
@@ -142,10 +139,7 @@ class Numbered:
 
 
 def numbered(studies: Iterable[Study]) -> list[Numbered]:
-    """The studies in file order; patients are numbered as they appear, visits by the chain of priors.
-
-    A study without a prior in the corpus comes after those of its patient that stand before it in the file.
-    """
+    """The studies in file order, numbered by patient and by visit, which follows the chain of priors."""
     patients: dict[str, int] = {}
     visits: dict[str, int] = {}
     seen: dict[str, int] = {}

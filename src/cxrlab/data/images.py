@@ -83,11 +83,7 @@ def grey_image(picture: Picture) -> ImageArray:
 
 
 def fit(image: ImageArray, size: int) -> ImageArray:
-    """Scale into a size × size square with the aspect kept, centred, padded with 0.
-
-    Shrinking averages over the area that a pixel covers, so that thin lines fade and do not
-    alias; the result stays in the range of the input. A picture that fits is returned as it is.
-    """
+    """Scale into a size × size square with the aspect kept, centred, padded with 0; shrinking averages over areas."""
     height, width = image.shape[:2]
     if (height, width) == (size, size):
         return image
@@ -142,11 +138,7 @@ class DicomInfo:
 
 
 def is_dicom(data: bytes) -> bool:
-    """Whether bytes look like DICOM: by the mark after the preamble, or by a first header element.
-
-    Old files may lack the preamble; they start with group 0002 or 0008, little-endian, followed by
-    a two-letter type or a plausible length.
-    """
+    """Whether bytes look like DICOM: by the mark after the preamble, or by a first header element in old files."""
     if data[128:132] == b"DICM":
         return True
     if len(data) < 16 or data[:2] not in (b"\x02\x00", b"\x08\x00") or data[3] != 0:
@@ -191,10 +183,7 @@ def dicom_info(data: bytes, name: str) -> DicomInfo:
 
 @contextmanager
 def report_damaged_header(name: str) -> Iterator[None]:
-    """Turn what a damaged header raises into a `DataError`.
-
-    Elements of a damaged header come as lists, text or nothing where a number should be.
-    """
+    """Turn errors from a damaged header, whose elements may have any type, into a `DataError`."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error) as error:
@@ -302,12 +291,7 @@ def displayed(header: Dataset, stored: Stored, name: str) -> ImageArray:
 
 
 def window_values(values: Values, centre: float, width: float, shape: str = "LINEAR") -> ImageArray:
-    """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1].
-
-    Args:
-        width: Values from black to white; at least 1 for LINEAR, above 0 for the others.
-        shape: LINEAR, LINEAR_EXACT or SIGMOID.
-    """
+    """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1]; LINEAR, LINEAR_EXACT or SIGMOID."""
     if shape == "SIGMOID":
         window = 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -700.0, 700.0)))
     elif shape == "LINEAR_EXACT":
@@ -356,11 +340,7 @@ def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], nam
 
 
 def _looked_up(header: Dataset, table: Dataset, values: Values, name: str) -> tuple[Values, float]:
-    """Values through a lookup table, and its brightest entry.
-
-    The descriptor gives the number of entries (0 stands for 65,536), the value of the first one and
-    the bits of each. Values outside the table take its ends.
-    """
+    """Values through a lookup table, and its brightest entry; values outside the table take its ends."""
     entries, first, bits = (int(number) for number in table.LUTDescriptor)
     entries, data = entries or 1 << 16, table.LUTData
     if not isinstance(data, (bytes, bytearray)):

@@ -144,11 +144,7 @@ FIELDS = ("Counts", "Views", "Labels", "Language", "Licence", "Citation", "Obtai
 
 @dataclass(frozen=True)
 class Imported:
-    """One study of the source.
-
-    Args:
-        files: Bytes of its images by path, where the source keeps them in another form than files.
-    """
+    """One study of the source, with the bytes of its images where the source does not keep them as files."""
 
     study: Study  # its images by their path in the source folder, with `/` between the parts
     remarks: tuple[str, ...] = ()  # what was odd about it: a few fixed sentences without names, since they are counted
@@ -206,10 +202,7 @@ def dataset_info(importer: Callable[..., Any]) -> DatasetInfo:
 
 
 def with_label_report(study: Study, style: str) -> Study:
-    """The study with `structured["labels"]`, findings written from its labels: its CheXpert labels or its own ones.
-
-    Unchanged without labels and in the test split, which holds the source's text alone.
-    """
+    """The study with findings written from its labels as `structured["labels"]`; unchanged in the test split."""
     if study.split == "test":
         return study
     text = label_report(study.labels if style in ("chexpert", "brax") else study.own_labels, study.id, style)

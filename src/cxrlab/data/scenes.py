@@ -41,10 +41,7 @@ class Scene:
 
 
 def draw_scene(seed: int, number: int, size: int) -> Scene:
-    """The scene of this number; the same three numbers give the same scene in any process.
-
-    What is shown and what is said do not depend on the size, only the pixels do.
-    """
+    """The scene of this number; content and caption depend on seed and number alone."""
     objects = place_objects(generator(seed, "scenes", number, "objects"))
     ground, picture = paint_ground(generator(seed, "scenes", number, "ground"), size)
     for index, one in enumerate(objects):
@@ -176,11 +173,7 @@ def place_objects(rng: np.random.Generator) -> tuple[SceneObject, ...]:
 
 
 def coverage(one: SceneObject, size: int, softness: float = 1.0, shift: float = 0.0) -> NDArray[np.float32]:
-    """How much of each pixel the object covers, [size, size] in [0, 1].
-
-    Args:
-        shift: Move it down and to the right by this share of the side (for a shadow).
-    """
+    """How much of each pixel the object covers, [size, size] in [0, 1]; `shift` moves it down and right."""
     x, y = grid(size)
     dx, dy = (x - one.x - shift) / one.radius, (y - one.y - shift) / one.radius
     cos, sin = np.cos(one.turn), np.sin(one.turn)
@@ -275,12 +268,7 @@ def grid(size: int) -> tuple[Field, Field]:
 
 
 def noise(rng: np.random.Generator, size: int, slope: float = 1.0, stretch: tuple[float, float] = (1.0, 1.0)) -> Field:
-    """A random field with amplitude f^-slope, mean 0 and deviation 1, [size, size].
-
-    Args:
-        slope: 0 is white; 1 is natural; 2 is smooth like mist.
-        stretch: Weights of the vertical and the horizontal frequency; unequal ones give grain.
-    """
+    """A random field with amplitude f^-slope, mean 0 and deviation 1, [size, size]; unequal stretch gives grain."""
     fy, fx = np.fft.fftfreq(size)[:, None] * stretch[0], np.fft.rfftfreq(size)[None, :] * stretch[1]
     frequency = np.hypot(fy, fx)
     frequency[0, 0] = np.inf

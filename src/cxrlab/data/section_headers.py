@@ -1,10 +1,7 @@
-"""Headers of report sections: what their names mean, and where they stand in a text.
+"""Find the headers of report sections by their place, capitals and names, which are in `section_headers.yaml`.
 
-The names are in `section_headers.yaml`. A header is recognised by its place, its capitals and its name. First on its line
-see `_first_on_line`. After other words of its line, as in "None. FINDINGS: Clear. IMPRESSION: Normal.", capitals count
-except after a word that makes them part of a sentence. Other spellings count after a sentence, or on a line that begins
-with a header, and only forward in the usual order: in "The lungs are clear. Comparison: none." the word belongs to its
-findings. Small letters never count there. Each line is read once, so the time is linear in the length of the text.
+After other words of its line, as in "None. FINDINGS: Clear.", a header in capitals counts except within a sentence. Other
+spellings count after a sentence, and only forward in the usual order of a report.
 """
 
 from __future__ import annotations
@@ -212,11 +209,7 @@ def in_capitals(name: str) -> bool:
 
 
 def names_an_image(name: str, *, strictly: bool = False) -> bool:
-    """Whether these words name an image: in capitals one image word is enough, else all words must fit.
-
-    Args:
-        strictly: All words must fit even in capitals, where they may be a finding ("CHEST TUBE IN PLACE").
-    """
+    """Whether these words name an image: one image word in capitals is enough, unless all must fit strictly."""
     words = [word.strip(".-") for word in _LETTERS.findall(name.lower())]
     if (
         not words
@@ -274,12 +267,7 @@ def _of_line(line: str, before: str, headed: bool) -> Iterator[Mark]:
 
 
 def _within_line(line: str, floor: int, colon: int, *, flattened: bool) -> Mark | None:
-    """The header that ends at a colon of the line.
-
-    Args:
-        floor: Where the header may begin at the earliest: after the previous one.
-        flattened: Whether the line begins with a header, so that others may follow without a full stop.
-    """
+    """The header that ends at a colon, from `floor` on; `flattened` if the line begins with a header."""
     begin = max(floor, colon - _LONGEST)
     tail = line[begin:colon].rstrip()
     words = list(_TOKEN.finditer(tail))[-5:]
@@ -366,13 +354,7 @@ _SIGNER = re.compile(
 
 
 def _first_on_line(line: str, before: str, headed: bool) -> Mark | None:
-    """The header that a line begins with.
-
-    Args:
-        line: The line, not blank.
-        before: The line above, stripped; empty where there is none or it is blank.
-        headed: Whether the last filled line above held a header.
-    """
+    """The header that a line begins with; `headed` if the last filled line above held a header."""
     if _RULED.fullmatch(line):
         return Mark(0, len(line), RULE)
     lead = len(line) - len(line.lstrip(_BULLETS))

@@ -211,10 +211,7 @@ def _blanks_and_lines(match: re.Match[str]) -> str:
 
 
 def plain(text: str, *, markup: bool) -> str:
-    """The text with tags and odd blanks as blanks, of the same length: a place here is a place there.
-
-    In `markup` some tags are line ends.
-    """
+    """The text with tags and odd blanks as blanks, of the same length; in `markup` some tags are line ends."""
     text = text.translate(_SAME_LENGTH).replace("\r\n", " \n").replace("\r", "\n")
     if "\\" in text:
         text = _SPELLED_OUT.sub(lambda match: " " * (len(match[0]) - 1) + "\n", text)
@@ -241,10 +238,7 @@ def is_markup(text: str) -> bool:
 
 
 def folded(text: str, *, markup: bool) -> str:
-    """Text for reading: wrapped lines joined by a blank; a new line for each paragraph, list item and "Heart: normal".
-
-    Blanks inside a line stay as they are. Of `markup` the tags go and character references are resolved.
-    """
+    """Text for reading: wrapped lines joined; a new line for each paragraph, list item and "Heart: normal"."""
     text = text.translate(_SAME_LENGTH).replace("\r\n", "\n").replace("\r", "\n")
     if markup:
         text = html.unescape(_MARKUP.sub(_readable, text)).translate(_SAME_LENGTH)
@@ -292,10 +286,10 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 class _Ahead:
-    """What comes after a mark of a text: all questions are answered from lists made once, in sorted order.
+    """What comes after a mark of a text, from lists made once.
 
-    Wet reads and addenda are small reports beside the body, often with headers of their own, and none of these may
-    stand in for the body's. They end at "FINAL REPORT", at a drawn line, or by the order of a text's headers.
+    Wet reads and addenda are small reports beside the body, often with own headers, which must not count as the body's.
+    They end at "FINAL REPORT", at a drawn line, or by the order of the headers.
     """
 
     def __init__(self, marks: Sequence[Mark]) -> None:

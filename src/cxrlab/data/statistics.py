@@ -94,11 +94,7 @@ class Statistics:
 
 
 def quartiles(values: Mapping[int, int], unit: int = 1) -> Quartiles:
-    """Five numbers and the mean of at least one value.
-
-    Args:
-        unit: What one stands for: a value of 250 with a unit of 1000 is told as 0.25.
-    """
+    """Five numbers and the mean of at least one value; a value of 250 with a unit of 1000 stands for 0.25."""
     ordered = sorted(values.items())
     n = sum(values.values())
 
@@ -341,10 +337,9 @@ def digest(shown: NDArray[np.uint8]) -> bytes:
 
 
 def looks_inverted(grey: NDArray[np.uint8]) -> bool:
-    """Whether a frontal chest radiograph, uint8 [H, W], seems to show bone dark and air bright.
+    """Whether a frontal radiograph, uint8 [H, W], seems to show bone dark and air bright.
 
-    Two signs must agree: the midline between the lungs is darker than the lungs, and the upper corners,
-    where no body is, are bright. A suspicion, not a verdict: an image that lies on its side may show both.
+    Two signs must agree: the midline is darker than the lungs, and the upper corners, where no body is, are bright.
     """
     if min(grey.shape) < _THUMB:
         return False

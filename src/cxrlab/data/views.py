@@ -19,10 +19,7 @@ FRONTAL = (View.PA, View.AP, View.FRONTAL)
 
 
 def frontal_index(study: Study) -> int:
-    """Index of the frontal image: the first PA, else the first AP, else the first of unknown direction.
-
-    A study without any is a `DataError`. An image of unknown view may be lateral, so it does not count.
-    """
+    """Index of the first PA image, else the first AP, else the first frontal one; a `DataError` without any."""
     for view in FRONTAL:
         for index, image in enumerate(study.images):
             if image.view is view:

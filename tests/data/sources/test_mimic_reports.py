@@ -125,10 +125,10 @@ def test_another_process_opens_the_zip_file_itself(tmp_path: Path, monkeypatch: 
     """By fork it inherits the list of members, otherwise nothing; both read the same text."""
     reports = find_reports(tmp_path, packed(tmp_path / "any.zip"))
     first = reports.read("p10990001", "s50990001")
-    before = mimic_cxr._archives[reports.place].archive.fp
+    before = mimic_cxr._archives[reports.place][0].fp
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert reports.read("p10990001", "s50990001") == first
-    assert mimic_cxr._archives[reports.place].archive.fp is not before
+    assert mimic_cxr._archives[reports.place][0].fp is not before
     mimic_cxr._archives.clear()
     assert reports.read("p10990001", "s50990001") == first
 

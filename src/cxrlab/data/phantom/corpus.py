@@ -33,11 +33,7 @@ class PatientVisits(NamedTuple):
 
 
 def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
-    """Make or continue a phantom corpus in the folder `out`.
-
-    Study k of a seed is the same whatever `n` and the number of workers; only the last patient may
-    be cut short so that there are exactly `n` studies.
-    """
+    """Make or continue a phantom corpus; study k of a seed is the same whatever `n` and the number of workers."""
     settings = card_settings(config)
     if not config.mistakes:
         del settings["mistakes"]  # a corpus without a second text is the same as ever

@@ -362,10 +362,7 @@ def _bone(thorax: Thorax, path: NDArray[np.float64], width: float, density: floa
 
 
 def _broken(thorax: Thorax, path: NDArray[np.float64], at: int, width: float, density: float, shift: float) -> Patch:
-    """A bone path [N, 2] broken at index `at`: a gap, and the outer piece pushed aside.
-
-    `density` is that of the intact bone, which is taken away where the pieces no longer lie.
-    """
+    """A bone path [N, 2] of this density, broken at index `at`: a gap, and the outer piece pushed aside."""
     outer = path[at + 2 : at + 12]
     old = stroke(thorax.frame, path[at : at + 12], width + 0.5).scaled(-0.95 * density)
     normal = normals(outer)
@@ -442,12 +439,8 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     elif finding.tip == "beyond film":
         points += [(lean + 12.0, low - 20.0), (lean + 26.0, low + 22.0), (lean + 40.0, low + 120.0)]
     else:
-        points += [
-            (lean + 12.0, low - 20.0),
-            (lean + 22.0, low + 10.0),
-            (0.40 * a.cage, low + 26.0),
-            (0.60 * a.cage, low + 24.0),
-        ]
+        points += [(lean + 12.0, low - 20.0), (lean + 22.0, low + 10.0)]
+        points += [(0.40 * a.cage, low + 26.0), (0.60 * a.cage, low + 24.0)]
     return stroke(thorax.frame, smooth_path(points), 3.2).scaled(0.85)
 
 
@@ -508,12 +501,8 @@ def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
         box = step(np.float32(12.0) - outside, 1.2)
         inner = step(np.float32(7.0) - outside, 1.0)
         patches.append(Patch(rows, cols, (np.float32(1.9) * box + np.float32(0.5) * inner).astype(np.float32)))
-        start = [
-            (s * 82.0, a.clavicle_y + 12.0),
-            (s * 48.0, a.clavicle_y + 8.0),
-            (-14.0, a.apex + 60.0),
-            (-20.0, a.carina_y + 26.0),
-        ]
+        start = [(s * 82.0, a.clavicle_y + 12.0), (s * 48.0, a.clavicle_y + 8.0)]
+        start += [(-14.0, a.apex + 60.0), (-20.0, a.carina_y + 26.0)]
         ends = [[(-20.0, a.heart_y + 10.0), (16.0, a.heart_y + 34.0), (44.0, a.heart_y + 30.0)]]
         if finding.tip == "right atrium and right ventricle":
             ends.append([(-24.0, a.heart_y - 6.0), (-34.0, a.heart_y - 16.0)])

@@ -32,14 +32,7 @@ class Patch:
 
 
 class Frame:
-    """A square image of `size` pixels, turned and shifted a little against the patient.
-
-    Args:
-        size: Pixels a side.
-        turn: Degrees, clockwise on the image.
-        shift: Millimetres (right, down) of the patient against the image.
-        zoom: Magnification of the patient.
-    """
+    """A square image of `size` pixels, with the patient turned (degrees), shifted (mm right, down) and zoomed."""
 
     def __init__(self, size: int, turn: float = 0.0, shift: tuple[float, float] = (0.0, 0.0), zoom: float = 1.0):
         self.size = size
@@ -164,10 +157,7 @@ def normals(path: NDArray[np.float64]) -> NDArray[np.float64]:
 def stroke(
     frame: Frame, points: NDArray[np.floating], width_mm: float, weights: NDArray[np.floating] | None = None
 ) -> Patch:
-    """A line of the given width through patient points; about 1 on the line at any image size.
-
-    Lines thinner than a pixel are drawn one pixel wide at full strength, so that they keep their stated contrast.
-    """
+    """A line of the given width through patient points, about 1 on the line and at least one pixel wide."""
     path = resample(points, 0.45 * frame.mm)
     count = max(1, round(width_mm / frame.mm / 0.6))
     lanes = (np.arange(count) - (count - 1) / 2.0) * (width_mm / count)

@@ -56,12 +56,7 @@ def render(
     preset: str = "standard",
     masks: bool = True,
 ) -> RenderedImage:
-    """Draw one image.
-
-    Args:
-        view: PA or AP.
-        masks: Whether to work the masks out (a fifth of the time).
-    """
+    """Draw one image (PA or AP), with masks unless they are not wanted; they take a fifth of the time."""
     machine = preset_named(preset)
     seed, name = patient.seed, patient.patient
     healthy = draw_anatomy(generator(seed, "anatomy", name), patient.sex, patient.age, machine)
@@ -122,10 +117,7 @@ class _Layers:
 
 
 def _inside(difference: Array, contrast: float) -> tuple[NDArray[np.bool_], float]:
-    """The mask of a signed difference of image density, and the mean difference in it.
-
-    The peak counts up to twice the contrast: the white box of a pacemaker must not hide its leads.
-    """
+    """The mask of a signed difference of density, and the mean in it; the peak counts up to twice the contrast."""
     level = max(MASK_LEAST, MASK_SHARE * min(float(difference.max()), 2.0 * contrast))
     inside = difference > np.float32(level)
     return inside, float(difference[inside].mean()) if inside.any() else 0.0

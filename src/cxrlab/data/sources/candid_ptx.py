@@ -216,13 +216,9 @@ def _date(name: str) -> str:
 
 
 def run_bounds(runs: str, height: int, width: int) -> tuple[int, int, int, int] | None:
-    """Left, top, right, bottom of a run-length mask, right and bottom one beyond the last pixel; None if it is none.
+    """Left, top, right, bottom of a run-length mask, right and bottom exclusive; None if it is none.
 
-    Args:
-        runs: Pairs of numbers: how many pixels to skip since the end of the run before, how many to mark. Pixels are
-            counted down the columns, from the left one to the right one, starting with 0.
-
-    Text that is no such list, a mask of no pixel and one that leaves the image give None.
+    The mask is pairs of numbers: pixels to skip since the end of the run before, pixels to mark, down the columns.
     """
     words = runs.split()
     if not words or len(words) % 2 or not all(word.isdecimal() and len(word) < 10 for word in words):

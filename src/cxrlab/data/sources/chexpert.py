@@ -447,10 +447,7 @@ class SourceImage:
 
 
 def image_of(path: ImagePath, frontal_lateral: str, ap_pa: str) -> SourceImage:
-    """The image with its view by the two columns, or by its name where the columns are not there.
-
-    AP/PA says "LL" or "RL" for some lateral images, and nothing or something else for a few frontal ones.
-    """
+    """The image with its view by the two columns, or by its name where the columns are not there."""
     side = frontal_lateral.lower() or path.image.rpartition("_")[2].lower()
     word = ap_pa.upper()
     if side == "frontal":
@@ -473,10 +470,7 @@ class Trees:
     without: tuple[str, ...]  # folders that hold patients themselves
 
     def place(self, path: ImagePath) -> str:
-        """The path of an image, relative to the root; the expected one if the image is not there.
-
-        The table's own ending goes before PNG, and PNG before DICOM: trees of several kinds may be side by side.
-        """
+        """The path of an image relative to the root, preferably with the table's own ending."""
         below = f"{path.split_folder}/" if path.split_folder in SPLITS else ""
         image = f"{path.patient}/{path.study}/{path.image}"
         trees = [*(f"{tree}{below}" for tree in self.with_splits or ("",)), *self.without]

@@ -75,11 +75,7 @@ def _study_id(shot: Shot) -> str:
 
 
 def cifar_pool(path: str | Path, split: str = "train") -> Iterator[Picture]:
-    """The pictures of CIFAR-100 (`train`, `test`, `meta`) or CIFAR-10 (`data_batch_1…5`, `test_batch`).
-
-    The files are Python pickles, which can hold programs; only plain values and numpy arrays are
-    let through. CIFAR-100's fine classes are used.
-    """
+    """The pictures of CIFAR-100 (`train`, `test`, `meta`) or CIFAR-10 (`data_batch_1…5`, `test_batch`)."""
     folder = Path(path)
     if split not in ("train", "test"):
         raise ConfigError(f"'{split}' is not a split of CIFAR; choose train or test.")

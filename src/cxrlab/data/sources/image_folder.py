@@ -56,15 +56,11 @@ class Picture:
 
 @dataclass
 class FolderPool:
-    """Every picture in a folder tree, in the order of their paths; iterate it for `Picture`s.
-
-    Args:
-        unreadable: Name → reason, filled while iterating; such files are passed over, never replaced.
-    """
+    """Every picture in a folder tree, in the order of their paths; iterate it for `Picture`s."""
 
     path: Path
     files: tuple[str, ...]
-    unreadable: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)  # name → reason, filled while iterating
 
     def __len__(self) -> int:
         return len(self.files)

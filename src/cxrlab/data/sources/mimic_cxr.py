@@ -380,11 +380,7 @@ class PatientRecord(NamedTuple):
 
 
 def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
-    """The images of MIMIC-CXR-JPG, in the order of its table.
-
-    Args:
-        folder: What stands before `p10/…` in the paths of images: "files/" or nothing.
-    """
+    """The images of MIMIC-CXR-JPG in the order of its table; `folder` is the one that holds p10 to p19, if any."""
     needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
     for line, row in tables.read_rows(metadata, needed):
         dicom, subject, study = _ids(row, metadata, line)
@@ -527,10 +523,7 @@ class Reports:
 
 
 def find_reports(root: Path, given: Path | None) -> Reports:
-    """The reports in the given place, else those in the root: its zip file, its own tree of them, or among the images.
-
-    There may be none in the root.
-    """
+    """The reports in the given place, else those in the root, which may have none."""
     if given is None:
         return _in_zip(root / ZIP) if (root / ZIP).is_file() else Reports(_tree(root) or root)
     if given.is_file():
@@ -560,32 +553,22 @@ def _in_zip(path: Path) -> Reports:
     if first is None:
         archive.close()
         raise DataError(f"{path} holds no report (files/p10/p10000032/s50414267.txt); give {ZIP} of MIMIC-CXR.")
-    _archives[path] = _Archive(archive, os.getpid())
+    _archives[path] = (archive, os.getpid())
     return Reports(path, first["before"])
 
 
-class _Archive(NamedTuple):
-    """An open zip file and the process that reads it."""
-
-    archive: zipfile.ZipFile
-    process: int
-
-
-# One handle a process. Reading the list of 227,835 members takes seconds and a hundred megabytes, so that it is done
-# once: workers inherit it by fork.
-_archives: dict[Path, _Archive] = {}
+# Open zip files with the process that reads each. Reading the list of 227,835 members takes seconds and a hundred
+# megabytes, so that it is done once: workers inherit it by fork.
+_archives: dict[Path, tuple[zipfile.ZipFile, int]] = {}
 
 
 def _archive(path: Path) -> zipfile.ZipFile:
-    held = _archives.get(path)
-    if held is None:
-        held = _Archive(_opened(path), os.getpid())
-    elif held.process != os.getpid():
-        # A handle that came with the fork shares its place in the file with the parent and all other workers.
-        held.archive.fp = path.open("rb")
-        held = _Archive(held.archive, os.getpid())
-    _archives[path] = held
-    return held.archive
+    archive, process = _archives.get(path) or (_opened(path), os.getpid())
+    if process != os.getpid():
+        # A handle that came with the fork shares its position in the file with the parent and all other workers.
+        archive.fp = path.open("rb")
+    _archives[path] = (archive, os.getpid())
+    return archive
 
 
 def _opened(path: Path) -> zipfile.ZipFile:

@@ -274,11 +274,7 @@ def find_files(root: Path) -> Path | None:
 
 
 def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
-    """The reports of a folder or archive in the order of their numbers, and how many there are.
-
-    Those of a folder are read one by one. An archive is read through once, without unpacking it, and kept in
-    memory (25 MB of text for the whole collection), since its members come in the order of their names.
-    """
+    """The reports of a folder or archive in the order of their numbers, and how many; an archive is read at once."""
 
     def order(name: str) -> tuple[int, str]:
         return (int(name), name) if name.isdecimal() else (1 << 62, name)
@@ -370,10 +366,7 @@ def read_projections(config: ImportConfig) -> Projections | None:
 
 
 def listed_views(projections: Projections, number: str, paths: Sequence[str]) -> tuple[View | None, ...]:
-    """The views of one report's files as R2Gen names them.
-
-    `<study>/<k>.png` is the k-th image of the report in the order of the names; a file may have an image's own name.
-    """
+    """The views of one report's files; `<study>/<k>.png` is its k-th image by name, as R2Gen numbers them."""
     listed = projections.get(number, {})
     numbered = sorted({*listed, *_UNLISTED.get(number, ())}) if listed else []
     by_stem = {str(k): listed.get(name) for k, name in enumerate(numbered)}

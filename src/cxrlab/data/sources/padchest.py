@@ -179,11 +179,7 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
 
 
 def listed(cell: str) -> tuple[str, ...] | None:
-    """The words of a list as Python writes it; None for a cell that is no list of words.
-
-    Nothing is run: the cell is read as data. Empty and nan, as cell or as item, are no words; blanks and
-    stray quotes around a word go.
-    """
+    """The words of a list as Python writes it, read without running anything; None for a cell that is no list."""
     if cell.lower() in ("", "nan"):
         return ()
     if len(cell) > _LONGEST_LIST:

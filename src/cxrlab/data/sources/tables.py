@@ -55,12 +55,7 @@ def record_source_file(file: Path) -> Path:
 
 
 def find_file(root: Path, *names: str, what: str) -> Path:
-    """The first of these files that is under the root, or a `DataError`.
-
-    Args:
-        names: Paths relative to it, in order of preference; `*` matches within a name.
-        what: What the file is, for the error ("the table of images").
-    """
+    """The first of these files under the root, in order of preference; `what` is the file, for the error."""
     found = find_optional(root, *names)
     if found is None:
         near = folder_with(root, *names)
@@ -149,10 +144,7 @@ def read_rows(
 
 
 class _Lines:
-    """The lines of a table, for the CSV parser; a NUL byte or a row that is too long is a `DataError`.
-
-    `taken` counts the characters of the row so far; whoever takes a row sets it to 0.
-    """
+    """The lines of a table for the CSV parser; `taken` counts the characters of the row so far."""
 
     def __init__(self, path: Path, stream: TextIO) -> None:
         self.taken, self._number, self._path, self._stream = 0, 0, path, stream
@@ -205,10 +197,7 @@ class Sex(NamedTuple):
 
 
 def parse_age(cell: str) -> Age:
-    """An age as tables write it: "71", "71.0", "054Y", "6M" (months), "90+"; empty and 0 with no unit are as they are.
-
-    Whole years come out as whole numbers.
-    """
+    """An age in years as tables write it: "71", "71.0", "054Y", "6M" (months), "90+"; empty is unknown."""
     if not cell or cell.lower() in ("nan", "none"):
         return Age(None)
     match = _AGE.fullmatch(cell)
@@ -297,11 +286,8 @@ def strongest(values: Iterable[int]) -> int | None:
 def to_chexpert_labels(corpus: str, own: Mapping[str, int], equivalent: Collection[str] = ()) -> dict[str, int]:
     """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
 
-    Args:
-        equivalent: Own labels that are as wide as the CheXpert label they lead to, so that the absence of the one is
-            the absence of the other. No rib fracture is not no fracture.
-
-    `No Finding` is never -1.
+    Absence counts only for own labels in `equivalent`, which are as wide as the CheXpert label: no rib fracture is not
+    no fracture. `No Finding` is never -1.
     """
     rows = LABEL_MAPS[corpus]
     found: dict[str, list[int]] = {}
@@ -321,10 +307,7 @@ def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
 
 
 def image_path(root: Path, candidates: Iterable[str]) -> str:
-    """The first of these paths that is a file under the root, else the first of all.
-
-    A path outside the root is returned as it is; the import refuses it.
-    """
+    """The first of these paths that is a file under the root, else the first of all, which the import reports."""
     several = tuple(candidates)
     return next((path for path in several if is_image(root, path)), several[0])
 
@@ -370,12 +353,7 @@ def studies_with_priors(
     why_not: Callable[[Sequence[SourceImage]], str | None],
     patient_and_date: Callable[[str, Sequence[SourceImage]], tuple[str, str]],
 ) -> list[SourceStudy[SourceImage]]:
-    """The studies of a table in its order, each with its prior.
-
-    Args:
-        why_not: Why a study will be left out; such a study is no prior of another.
-        patient_and_date: The patient of a study, and its date as text that sorts in time; empty when unknown.
-    """
+    """The studies of a table in its order, each with its prior; one that will be left out is no prior."""
     dates = [
         StudyDate(key, *patient_and_date(key, images)) for key, images in studies.items() if why_not(images) is None
     ]
@@ -386,8 +364,7 @@ def studies_with_priors(
 def prior_studies(visits: Iterable[StudyDate]) -> dict[str, str]:
     """Study → the latest study of the same patient at an earlier moment.
 
-    Studies of one moment are not each other's prior; of several at the latest earlier moment the last one listed is
-    taken. A study without a moment has no prior and is none.
+    Studies of one moment are not each other's prior; of several, the last one listed is taken.
     """
     moments: dict[str, dict[str, list[str]]] = {}
     for study, patient, moment in visits:
@@ -416,10 +393,7 @@ _HEADER_BYTES = 1 << 18
 
 
 def read_dicom_header(root: Path, image: str) -> tuple[DicomInfo | None, str | None]:
-    """The header of a DICOM file, and a remark if it cannot be read or gives an impossible age.
-
-    Neither for an image that is absent, outside the root or no DICOM file.
-    """
+    """The header of a DICOM file under the root, and a remark if it cannot be read or gives an impossible age."""
     if not is_image(root, image):
         return None, None  # the import reports it
     try:

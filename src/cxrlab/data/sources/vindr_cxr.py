@@ -60,14 +60,11 @@ _EXTENSIONS = ("dicom", "dcm", "png", "jpg", "jpeg")
 
 @dataclass
 class SourceImage:
-    """One image: what each reader said of each label, and the boxes.
-
-    Args:
-        answers: Reader → own label → 1 or 0; a label that a reader was not asked for is missing.
-    """
+    """One image: each reader's labels, and the boxes."""
 
     id: str
     split: str
+    # Reader → own label → 1 or 0, for the labels that the reader was asked for.
     answers: dict[str, dict[str, int]] = field(default_factory=dict)
     boxes: list[Box] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -53,11 +53,7 @@ class Source:
 
 
 def structuring_source(study: Study) -> Source | None:
-    """The text of a study; None when it has none.
-
-    Sections that hold findings or an impression are taken as they are; otherwise the whole report is
-    parsed. The language is what the importer noted under `language`, English where it noted nothing.
-    """
+    """The text of a study, None when it has none: its sections, else its parsed report."""
     language = str(study.extra.get("language") or ENGLISH).lower().partition("-")[0]
     whole = (study.report or "").strip()
     if language != ENGLISH:

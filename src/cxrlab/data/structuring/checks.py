@@ -58,10 +58,7 @@ def reading_of(report: Report) -> Reading:
 
 
 def violations(source: Report, answer: Report) -> tuple[str, ...]:
-    """What is wrong with an answer, each a fixed kind with the observation that it is about; empty when nothing is.
-
-    What the vocabulary has no word for is not compared.
-    """
+    """What is wrong with an answer: fixed kinds with their observation; empty when nothing is."""
     before, after = reading_of(source), reading_of(answer)
     found = [*differences(before, after), *faults(answer), *_elsewhere(source, answer)]
     # "No change" calls nothing normal.
@@ -215,11 +212,7 @@ _BOTH = re.compile(r"bilateral|\bamb[oa]s?\b|\bboth\b|\bbi(?:bas|ap)\w+", re.I)
 
 
 def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ...]:
-    """What a translation says against the labels of its study; empty when nothing.
-
-    Args:
-        corpus: Name of the corpus, for its label map; without one the fourteen CheXpert labels are used.
-    """
+    """What contradicts the labels of a study: its own by the corpus's label map, else the CheXpert labels."""
     things = [thing for thing in merged(reading_of(answer)) if thing.present]
     # Positive labels and what they mean; the corpus's own where its map knows them, else CheXpert's.
     rows = LABEL_MAPS.get(corpus, {})
@@ -246,11 +239,7 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
 
 
 def translation_violations(text: str, language: str, answer: Report) -> tuple[str, ...]:
-    """What a translation says against the words of its source: a number or a side that is not there, or a side lost.
-
-    Args:
-        language: Its code; sides are compared for those whose words are known.
-    """
+    """A number or a side of a translation that its source lacks, or a side lost; sides by language."""
     translation = "\n".join(section for section in answer.to_json().values() if section)
     found = [NUMBER] if numbers(translation) - numbers(text) else []
     if language in _SIDES:

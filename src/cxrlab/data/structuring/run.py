@@ -48,12 +48,7 @@ _MOST_IN_WINDOW = 32  # studies passed through for each one of a batch
 
 
 def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: TextModel | None = None) -> Corpus:
-    """Write a corpus with structured text beside the source's, or continue an interrupted one.
-
-    Args:
-        model: The language model, opened with `out` as its folder (see `evaluation.open_models`), so that it keeps its
-            answers and its budget. None for the rules.
-    """
+    """Write a corpus with structured text beside the source's, by rule or by a model, or continue."""
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
     prompt = by_model.load_prompt(config.prompt) if model is not None else None
