@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cxrlab.preference import losses
 from cxrlab.preference.config import LossSettings
-from cxrlab.preference.losses import PAIRED, Twins
+from cxrlab.preference.losses import LOSSES, LogProbabilities
 
 DPOTrainer = pytest.importorskip("trl").DPOTrainer
 KTOTrainer = pytest.importorskip("trl").KTOTrainer
@@ -97,8 +97,8 @@ def test_pairs(theirs: dict[str, Any], ours: LossSettings, seed: int) -> None:
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "completion_mask": mask}
     stand_in = trainer(Speaker(own=reference), **{**fixed, **theirs})
     expected = DPOTrainer._compute_loss(stand_in, Speaker(own=policy), batch, return_outputs=False)
-    twins = Twins(sums(policy, mask).view(2, -1), counts.view(2, -1), sums(reference, mask).view(2, -1))
-    found = PAIRED[ours.name](twins, ours).mean()
+    pairs = LogProbabilities(sums(policy, mask).view(2, -1), counts.view(2, -1), sums(reference, mask).view(2, -1))
+    found = LOSSES[ours.name](pairs, ours).mean()
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     gradients = [torch.autograd.grad(loss, policy)[0] for loss in (found, expected)]
     assert torch.allclose(*gradients, rtol=1e-5, atol=1e-8) and bool(gradients[0].any())

@@ -252,7 +252,7 @@ def check_same_words(ours: Ours, notes: Notes) -> None:
     for number, batch in enumerate(notes.batches):
         items = order[number * BATCH : (number + 1) * BATCH]
         mine = ours.rows.__getitems__(items)
-        for theirs, prefix in (("", ""),) if paired else (("", ""), ("KL_", "strange_")):
+        for theirs, prefix in (("", ""),) if paired else (("", ""), ("KL_", "other_")):
             ids = mine[f"{prefix}input_ids"]
             learnt = torch.zeros(ids.numel(), dtype=torch.long)
             learnt[mine[f"{prefix}places"] + 1] = 1

@@ -42,7 +42,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, flo
         trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
         kept[step] = {name: value.detach().clone() for name, value in trained}
         told = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
-        monkeypatch.setattr(self, "_figures", lambda _: told)
+        monkeypatch.setattr(self, "figures", lambda _: told)
         return whole(self, module, step, **named)
 
     monkeypatch.setattr(CheckpointSelector, "evaluate", noted)

@@ -1,4 +1,4 @@
-"""Settings of sampling, judging and pairing; none of this imports torch."""
+"""Settings of sampling, judging, pairing and preference training; imports no torch."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class SampleConfig:
     """Several reports from one model for every study of a split.
 
     Args:
-        model: Name of a model that can draw its words, such as hf:runs/finetune/checkpoint or builtin:reporter.
-        data: Folder of the corpus.
-        split: train or val; pairs of test studies would teach the model what it is tested on.
+        model: Name of a model that can sample, such as hf:runs/finetune/checkpoint or builtin:reporter.
+        data: Corpus folder.
+        split: train or val; pairs of test studies would train the model on what it is tested on.
         n: Number of studies, drawn from the split with the seed; every study when left out.
-        answers: Reports drawn a study.
-        temperature: 1 is the model's own distribution; above 0.
+        answers: Reports per study.
+        temperature: Sampling temperature, above 0.
         top_p: Smallest set of tokens that holds this share of the probability, above 0 up to 1.
         max_new_tokens: Longest report, in tokens.
-        greedy: Add the report of the likeliest words as one more candidate, marked "greedy".
-        seed: Decides which studies and which words are drawn.
-        batch_size: Images given to the model at once; halved where they do not fit in memory.
-        allow_missing: Finish although some studies have no readable frontal image, or the model refused to write on
-            them; they stay without candidates.
+        greedy: Add the greedy report as one more candidate, marked "greedy".
+        seed: Decides which studies and which tokens are drawn.
+        batch_size: Images per batch; halved where they do not fit in memory.
+        allow_missing: Finish although some studies have no readable frontal image, or the model refused them; they
+            have no candidates.
         loading: How the model is loaded.
     """
 
@@ -75,7 +75,7 @@ class SampleConfig:
 
     @property
     def decoding(self) -> Decoding:
-        """How the candidates are drawn."""
+        """Decoding of the candidates."""
         return Decoding(
             strategy="sample",
             max_new_tokens=self.max_new_tokens,
@@ -91,18 +91,18 @@ class JudgeConfig:
     """A reward for every candidate report.
 
     Args:
-        candidates: Runs of `prefer sample` or `generate`, or files of predictions; those of one study are joined.
-        data: Folder of the corpus with the references.
-        judge: A metric with a value a report (green:rules), a mix (0.7*green:rules+0.3*findings.f1.side), or a judge
-            that compares two reports (errors:rules; reader:rules errs as people do). Language models judge as
-            green:MODEL, chexprompt:MODEL and the like, alone or in a mix, and as pairwise:MODEL.
+        candidates: Runs of `prefer sample` or `generate`, or files of predictions; candidates of a study are joined.
+        data: Corpus folder with the references.
+        judge: A metric with a value per report (green:rules), a mix (0.7*green:rules+0.3*findings.f1.side), or a
+            pairwise judge (errors:rules; reader:rules simulates a reader). Language models judge as green:MODEL,
+            chexprompt:MODEL and the like, alone or in a mix, and as pairwise:MODEL.
         section: Section of the reference report; several joined with +.
-        length_control: Divide the reward of a candidate by how many times as long as the reference it is, where it is
-            longer; a negative reward is multiplied.
-        seed: For judges that draw (reader:rules); the others do not.
-        extras: Graphs and weights of yours, for metrics that need them.
-        llm: How a language model is asked, where one judges.
-        judging: Other wordings for judges by language models, and their longest answers.
+        length_control: Divide the reward of a candidate that is longer than the reference by the ratio of their
+            lengths; a negative reward is multiplied.
+        seed: For judges that draw (reader:rules).
+        extras: Your own graphs and weights, for metrics that need them.
+        llm: Endpoint and requests of a language model that judges.
+        judging: Other prompts for judges by language models, and their longest answers.
     """
 
     candidates: tuple[Path, ...]
@@ -125,19 +125,19 @@ class JudgeConfig:
 
 @dataclass(frozen=True)
 class PairConfig:
-    """Preference pairs from rewards, or from what people said.
+    """Preference pairs from rewards, or from the feedback of readers.
 
     Args:
         rewards: Run of `prefer judge`; or give feedback.
-        feedback: CSV or JSONL with the judgements of people: pairs, ratings or error counts.
-        data: Folder of the corpus that the feedback is about.
-        pairs: Pairs a study, at most: the best with the worst, the second best with the second worst, ….
+        feedback: CSV or JSONL with the feedback of readers: pairs, ratings or error counts.
+        data: Corpus folder that the feedback is about.
+        pairs: Most pairs per study: the best with the worst, the second best with the second worst, ….
         margin: Least difference of the two rewards; equal ones never make a pair.
         longest_ratio: Most words of the chosen report, as a multiple of those of the rejected one; any when left out.
-        least_reward: Of the chosen report; any when left out.
-        allow_cut: Let a draft that was cut at max_new_tokens be the chosen one, although it ends in mid-sentence.
-        minor_weight: What an insignificant error costs in counts by people, where a significant one costs 1.
-        seed: Written down; no pair is chosen by chance.
+        least_reward: Least reward of the chosen report; any when left out.
+        allow_cut: Allow a chosen report that was cut at max_new_tokens.
+        minor_weight: Cost of an insignificant error in the error counts of readers; a significant one costs 1.
+        seed: Recorded; no pair depends on it.
     """
 
     rewards: Path | None = None
@@ -158,9 +158,9 @@ class PairConfig:
             given, missing = ("feedback", "data") if self.data is None else ("data", "feedback")
             raise ConfigError(f"--{given} needs --{missing} beside it: the file, and the corpus that it is about.")
         if self.feedback is None and self.minor_weight != PairConfig.minor_weight:
-            raise ConfigError("--minor-weight is for error counts by people; give --feedback with it.")
+            raise ConfigError("--minor-weight applies to error counts of readers; give --feedback with it.")
         if self.feedback is not None and self.allow_cut:
-            raise ConfigError("--allow-cut is for drafts of a model; leave it out with --feedback.")
+            raise ConfigError("--allow-cut applies to reports of a model; leave it out with --feedback.")
         _check_least(self, pairs=1, seed=0)
         for name in ("margin", "minor_weight"):
             if not getattr(self, name) >= 0:
@@ -178,34 +178,43 @@ def _check_least(config: Any, **least: int) -> None:
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
 OPERATIONAL = (*TRAINING_OPERATIONAL, "validation.batch_size")
-UNPAIRED = "kto"
-# Loss → the strength it has when none is given, and the settings that it heeds beside it.
-LOSSES: Mapping[str, tuple[float, tuple[str, ...]]] = {
-    "dpo": (0.1, ()),
-    "ipo": (0.1, ()),
-    "kto": (0.1, ("desirable_weight", "undesirable_weight")),
-    "orpo": (0.1, ()),
-    "simpo": (2.0, ("gamma",)),
-    "rdpo": (0.1, ("alpha",)),
-    "robust": (0.1, ("flipped",)),
+
+
+@dataclass(frozen=True)
+class LossKind:
+    """A row of the loss table: default strength, settings it uses, and whether it needs pairs and a reference model."""
+
+    strength: float
+    settings: tuple[str, ...] = ()
+    paired: bool = True
+    needs_reference: bool = True
+
+
+LOSSES: Mapping[str, LossKind] = {
+    "dpo": LossKind(0.1),
+    "ipo": LossKind(0.1),
+    "kto": LossKind(0.1, ("desirable_weight", "undesirable_weight"), paired=False),
+    "orpo": LossKind(0.1, needs_reference=False),
+    "simpo": LossKind(2.0, ("gamma",), needs_reference=False),
+    "rdpo": LossKind(0.1, ("alpha",)),
+    "robust": LossKind(0.1, ("flipped",)),
 }
-WITHOUT_REFERENCE = ("orpo", "simpo")  # losses that need no second model
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """What is minimised.
+    """The preference loss and its strength.
 
     Args:
-        name: dpo, ipo, kto (reports that are good or bad by themselves), orpo and simpo (no reference model), rdpo
-            (longer reports are not preferred for their length), or robust (some pairs are the wrong way round).
-        beta: How strongly the model is held to its start; for simpo and orpo the weight of the preference. Each loss
-            has its own when left out.
-        alpha: For rdpo; what a token of difference in length is worth.
+        name: dpo, ipo, kto (single reports that are desirable or not), orpo and simpo (no reference model), rdpo
+            (penalises length), or robust (expects flipped pairs).
+        beta: Weight of the KL penalty towards the start; for simpo and orpo the weight of the preference. Each loss has
+            its own default.
+        alpha: For rdpo; penalty per token of difference in length.
         gamma: For simpo; margin that the scaled difference should exceed.
-        flipped: For robust; share of pairs that are the wrong way round, below one half.
-        desirable_weight: For kto.
-        undesirable_weight: For kto.
+        flipped: For robust; share of pairs that are flipped, below one half.
+        desirable_weight: For kto; weight of desirable reports.
+        undesirable_weight: For kto; weight of undesirable reports.
     """
 
     name: Literal["dpo", "ipo", "kto", "orpo", "simpo", "rdpo", "robust"] = "dpo"
@@ -217,13 +226,13 @@ class LossSettings:
     undesirable_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        heeded = ("name", "beta", *LOSSES[self.name][1])
+        used = ("name", "beta", *LOSSES[self.name].settings)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name not in heeded and value != field.default:
-                able = [name for name, (_, more) in LOSSES.items() if field.name in more]
+            if field.name not in used and value != field.default:
+                able = [name for name, kind in LOSSES.items() if field.name in kind.settings]
                 raise ConfigError(
-                    f"{field.name}={value} is not heeded by loss.name={self.name}; give loss.name="
+                    f"{field.name}={value} has no effect on loss.name={self.name}; give loss.name="
                     f"{' or '.join(able)} with it."
                 )
         if not self.strength > 0:
@@ -236,32 +245,32 @@ class LossSettings:
 
     @property
     def strength(self) -> float:
-        """Beta, or the loss's own where none is given."""
-        return LOSSES[self.name][0] if self.beta is None else self.beta
+        """Beta, or the default of the loss."""
+        return LOSSES[self.name].strength if self.beta is None else self.beta
 
     @property
     def paired(self) -> bool:
         """Whether it compares two reports of one study."""
-        return self.name != UNPAIRED
+        return LOSSES[self.name].paired
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it asks how likely the model found the reports before."""
-        return self.name not in WITHOUT_REFERENCE
+        """Whether it needs the log-probabilities of the reference model."""
+        return LOSSES[self.name].needs_reference
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Reports that are written and judged while the training runs, from which the best checkpoint is chosen.
+    """Reports that are generated and judged during training, by which the best checkpoint is selected.
 
     Args:
         split: Of the corpus; its studies must not be among the pairs.
-        n: Number of studies, drawn with the seed; 0 watches nothing and keeps the last step.
-        judge: A metric with a value a report, or a mix of them; see `cxrlab prefer judge`.
-        select: Keep the step with the best length-controlled judgement (length-controlled), the best judgement
-            (reward), or the last step (last).
+        n: Number of studies, drawn with the seed; 0 switches validation off and keeps the last step.
+        judge: A metric with a value per report, or a mix of them; see `cxrlab prefer judge`.
+        select: Keep the step with the best length-controlled reward (length-controlled), the best reward (reward), or
+            the last step (last).
         max_new_tokens: Longest report, in tokens.
-        batch_size: Images at once.
+        batch_size: Images per batch.
     """
 
     split: Literal["val"] = "val"
@@ -272,28 +281,25 @@ class Validation:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in (("n", 0), ("max_new_tokens", 1), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
+        _check_least(self, n=0, max_new_tokens=1, batch_size=1)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is compared between the model before alignment and after it.
+    """Comparison of the model before and after alignment.
 
     Args:
         data: Corpus folder; that of the pairs when left out.
         split: Of the corpus; its studies must not be among the pairs.
         n: Number of studies, drawn with the seed; 0 measures nothing.
-        metrics: Names, patterns or groups of metrics, which are also what the verdicts are corrected for; errors by
-            kind are counted beside them.
-        drift: Draw a report of the aligned model for every study and weigh it with both: KL(after from before).
+        metrics: Names, patterns or groups of metrics, over which the verdicts are corrected; errors by kind are
+            counted in addition.
+        drift: Estimate KL(after ‖ before) from one drawn report of the aligned model per study.
         questions: Ask closed questions with known answers: whether another task has suffered.
-        encoder: Name of a contrastive encoder, by which each report looks for its image; nothing is looked for when
-            left out.
-        control_studies: Studies that are also answered with wrong images, at most.
+        encoder: Name of a contrastive encoder for image retrieval by report; no retrieval when left out.
+        control_studies: Most studies that are also answered with control images.
         max_new_tokens: Longest report, in tokens.
-        batch_size: Images at once.
+        batch_size: Images per batch.
     """
 
     data: Path | None = None
@@ -321,9 +327,7 @@ class Measure:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in (("n", 0), ("max_new_tokens", 1), ("batch_size", 1), ("control_studies", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
+        _check_least(self, n=0, max_new_tokens=1, batch_size=1, control_studies=0)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
-"""Pairs and single judged reports from a file, each row checked against the corpus whose images it is about.
+"""Data set of preference training: pairs and single judged reports from a file, checked against their corpus.
 
     {"id": "s1", "chosen": "…", "rejected": "…", "judge": "green:rules", "chosen_score": 0.8, "rejected_score": 0.4}
     {"id": "s1", "report": "…", "desirable": true, "score": 0.8}
 
-A row that could not teach what it says is refused, with its file and line.
+A row that cannot be used is refused with its file and line.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,14 +22,15 @@ from torch import Tensor
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import PreferencePair, Study
+from cxrlab.core.records import PreferencePair
 from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
-from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.corpus import load_corpus
+from cxrlab.preference.candidates import same_text
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE
 from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.training.image_features import Features
-from cxrlab.training.images import ArrayStore, ImageFile, Images
+from cxrlab.training.images import ArrayStore, Images
 from cxrlab.training.llava import ReportLoss
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import weights_key
@@ -39,15 +40,7 @@ from cxrlab.training.trainer import ITEMS
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file.
-
-    Args:
-        place: File and line.
-        id: The study.
-        first: The chosen report, or the one that was judged.
-        second: The rejected report; None without pairs.
-        desirable: Whether the report is a good one; None for pairs.
-    """
+    """One row of a file: the chosen and the rejected report of a study, or one report that is desirable or not."""
 
     place: str
     id: str
@@ -61,8 +54,8 @@ class Judged:
     """What preference training learns from.
 
     Args:
-        source: Samples by twos: of a pair chosen and rejected, without pairs a report and one of another study.
-        desirable: Whether the first of each two is a good report, [N]; None for pairs.
+        source: Two samples per item: the chosen and the rejected report, or a single report and one of another study.
+        desirable: Whether each single report is desirable, [N]; None for pairs.
     """
 
     source: Source
@@ -75,22 +68,28 @@ class Judged:
 def read_preferences(
     path: Path, data: Path, *, paired: bool, held_out: Sequence[str] = ("test",), n: int | None = None, seed: int = 0
 ) -> Judged:
-    """The rows of a file with the images they are about.
+    """The rows of a file with their images.
 
     Args:
         path: Run of `prefer pair`, or a file.
         data: Corpus folder.
-        paired: Pairs, or single reports; pairs can be read as single reports too, two each.
-        held_out: Splits that must not be learnt from.
+        paired: Pairs, or single reports; a pair can be read as two single reports.
+        held_out: Splits that must not be used.
         n: Number of rows drawn; all when None.
-        seed: Decides which are drawn, and which strange report stands beside a single one.
+        seed: Decides which rows are drawn, and which report of another study is put beside a single one.
     """
-    file = _file(path, paired)
-    rows = list(_pairs(file) if paired else _single(file))
+    file = path
+    if path.is_dir():
+        single = path / UNPAIRED_FILE
+        file = single if not paired and single.is_file() else path / PAIRS_FILE
+        if not file.is_file():
+            raise DataError(f"{path} has no {PAIRS_FILE}; name a run of `cxrlab prefer pair`, or a file.")
+    rows = list(_rows(file, paired=paired))
     if not rows:
         raise DataError(f"{file} holds no row; there is nothing to learn from.")
     corpus = load_corpus(data)
-    studies = _studies(corpus, {row.id for row in rows})
+    wanted = {row.id for row in rows}
+    studies = {study.id: study for study in corpus.studies(without=UNREAD) if study.id in wanted}
     images = {}
     for row in rows:
         study = studies.get(row.id)
@@ -102,10 +101,15 @@ def read_preferences(
                 "rows out."
             )
         if row.id not in images:
-            images[row.id] = _image(corpus, study, row)
-    if n is not None and n < len(rows):  # once all are known to be good: a draw must not hide a row that is not
+            image = find_image_file(corpus, study)
+            if isinstance(image, str):
+                raise DataError(f"{row.place}: study '{row.id}' has {image}; take its rows out.")
+            if not image.path.is_file():
+                raise DataError(f"{row.place}: the image of study '{row.id}' is missing ({image.path}); restore it.")
+            images[row.id] = image
+    if n is not None and n < len(rows):  # only now: a draw must not hide a row that is wrong
         rows = [rows[number] for number in sorted(generator(seed, "pairs").permutation(len(rows))[:n].tolist())]
-    seconds = [row.second for row in rows] if paired else _strange(rows, seed)
+    seconds = [row.second for row in rows] if paired else _reports_of_other_studies(rows, seed)
     samples = []
     for row, second in zip(rows, seconds, strict=True):
         sections = studies[row.id].sections
@@ -118,50 +122,31 @@ def read_preferences(
     return Judged(source, None if paired else np.array([bool(row.desirable) for row in rows]))
 
 
-def _file(path: Path, paired: bool) -> Path:
-    if not path.is_dir():
-        return path
-    single = path / UNPAIRED_FILE
-    found = single if not paired and single.is_file() else path / PAIRS_FILE
-    if not found.is_file():
-        raise DataError(f"{path} has no {PAIRS_FILE}; name a run of `cxrlab prefer pair`, or a file.")
-    return found
-
-
-def _pairs(file: Path) -> Iterator[Row]:
+def _rows(file: Path, *, paired: bool) -> Iterator[Row]:
     for number, record in read_jsonl(file):
         place = f"{file}:{number}"
         if "report" in record:
-            raise DataError(f"{place}: it is a single report; only loss.name=kto learns without pairs.")
-        pair = _checked(record, place)
-        yield Row(place, pair.id, pair.chosen.strip(), pair.rejected.strip())
-
-
-def _single(file: Path) -> Iterator[Row]:
-    for number, record in read_jsonl(file):
-        place = f"{file}:{number}"
-        if "report" not in record:
-            pair = _checked(record, place)
+            if paired:
+                raise DataError(f"{place}: it is a single report; only loss.name=kto learns without pairs.")
+            report, good = record["report"], record.get("desirable")
+            if not isinstance(record.get("id"), str) or not isinstance(good, bool):
+                raise DataError(f"{place}: a single report needs 'id' (text) and 'desirable' (true or false).")
+            _refuse_empty(report, "report", place)
+            yield Row(place, record["id"], report.strip(), desirable=good)
+            continue
+        try:
+            pair = PreferencePair.from_json(record)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+        _refuse_empty(pair.chosen, "chosen", place)
+        _refuse_empty(pair.rejected, "rejected", place)
+        if same_text(pair.chosen) == same_text(pair.rejected):
+            raise DataError(f"{place}: chosen and rejected are the same text, which teaches nothing; take the row out.")
+        if paired:
+            yield Row(place, pair.id, pair.chosen.strip(), pair.rejected.strip())
+        else:
             yield Row(place, pair.id, pair.chosen.strip(), desirable=True)
             yield Row(place, pair.id, pair.rejected.strip(), desirable=False)
-            continue
-        report, good = record["report"], record.get("desirable")
-        if not isinstance(record.get("id"), str) or not isinstance(good, bool):
-            raise DataError(f"{place}: a single report needs 'id' (text) and 'desirable' (true or false).")
-        _refuse_empty(report, "report", place)
-        yield Row(place, record["id"], report.strip(), desirable=good)
-
-
-def _checked(record: dict[str, object], place: str) -> PreferencePair:
-    try:
-        pair = PreferencePair.from_json(record)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
-    for name in ("chosen", "rejected"):
-        _refuse_empty(getattr(pair, name), name, place)
-    if _same(pair.chosen, pair.rejected):
-        raise DataError(f"{place}: chosen and rejected are the same text, which teaches nothing; take the row out.")
-    return pair
 
 
 def _refuse_empty(text: object, name: str, place: str) -> None:
@@ -171,24 +156,7 @@ def _refuse_empty(text: object, name: str, place: str) -> None:
         raise DataError(f"{place}: '{name}' is empty; a report needs words. Take the row out.")
 
 
-def _same(one: str, other: str) -> bool:
-    return " ".join(one.split()).lower() == " ".join(other.split()).lower()
-
-
-def _studies(corpus: Corpus, wanted: set[str]) -> Mapping[str, Study]:
-    return {study.id: study for study in corpus.studies(without=UNREAD) if study.id in wanted}
-
-
-def _image(corpus: Corpus, study: Study, row: Row) -> ImageFile:
-    found = find_image_file(corpus, study)
-    if isinstance(found, str):
-        raise DataError(f"{row.place}: study '{row.id}' has {found}; take its rows out.")
-    if not found.path.is_file():
-        raise DataError(f"{row.place}: the image of study '{row.id}' is not there ({found.path}); bring it back.")
-    return found
-
-
-def _strange(rows: Sequence[Row], seed: int) -> list[str]:
+def _reports_of_other_studies(rows: Sequence[Row], seed: int) -> list[str]:
     """For each row the report of a row of another study, drawn with the seed; each is used about once."""
     order = generator(seed, "strange").permutation(len(rows)).tolist()
     if len({row.id for row in rows}) < 2:
@@ -204,17 +172,14 @@ def _strange(rows: Sequence[Row], seed: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class PreferenceDataset:
-    """N twins; what `PreferenceLoss` takes.
-
-    The first of a pair is the chosen report and the second the rejected one. Without pairs the first is the
-    report that was judged and the second a report of another study, by which KTO sees how far the model has moved.
+    """N items of two reports each, as `PreferenceLoss` takes them; see `Judged`.
 
     Args:
-        reports: 2 N rows without images: rows 2 i and 2 i + 1 are the twins of item i.
-        images: Of the rows; None when features stand in for them, or nothing is run yet.
+        reports: 2 N rows without images: rows 2 i and 2 i + 1 are those of item i.
+        images: Of the rows; None when features replace them, or before they are opened.
         features: Of the frozen vision encoder for every image.
-        reference: log π_ref of both reports, float32 [N, 2]; None where none is needed or known yet.
-        desirable: Whether the first report is a good one, [N]; None for pairs.
+        reference: log π_ref of both reports, float32 [N, 2]; None where it is not needed or not yet known.
+        desirable: Whether each single report is desirable, [N]; None for pairs.
     """
 
     reports: ReportDataset
@@ -228,7 +193,7 @@ class PreferenceDataset:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: tokens, images, and which reports are good."""
+        """A hash of the training data: tokens, images, and which reports are desirable."""
         digest = hashlib.blake2b(self.reports.key.encode(), digest_size=12)
         digest.update(str(self.images.key if self.images is not None else None).encode())
         if self.desirable is not None:
@@ -237,17 +202,17 @@ class PreferenceDataset:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of the longer twin of each item, [N]."""
+        """Tokens of the longer report of each item, [N]."""
         return np.asarray(self.reports.lengths.reshape(-1, 2).max(axis=1))
 
     def __getitems__(self, items: list[int]) -> dict[str, Tensor]:
-        """One batch: of pairs the first reports, then the second ones; without pairs the second apart, `strange_…`."""
+        """One batch: the chosen reports, then the rejected ones; of single reports the second ones apart, `other_…`."""
         chosen = np.asarray(items, np.int64)
         if self.desirable is None:
             batch = self._texts(np.concatenate([2 * chosen, 2 * chosen + 1]))
         else:
             batch = self._texts(2 * chosen)
-            batch |= {f"strange_{name}": value for name, value in self._texts(2 * chosen + 1).items()}
+            batch |= {f"other_{name}": value for name, value in self._texts(2 * chosen + 1).items()}
             batch["desirable"] = torch.from_numpy(self.desirable[chosen])
         if self.reference is not None:
             batch["reference"] = torch.from_numpy(np.array(self.reference[chosen]))
@@ -265,7 +230,7 @@ class PreferenceDataset:
         return batch
 
 
-_BLOCK = 4096  # twins whose reports are sorted by length together
+_BLOCK = 4096  # items that are sorted by length together
 
 
 def reference_log_probabilities(
@@ -277,18 +242,18 @@ def reference_log_probabilities(
     batch_size: int,
     weights: str | None = None,
 ) -> NDArray[np.float32]:
-    """The log π_ref of both reports of every item, float32 [N, 2]; from the store where they are there already.
+    """The log π_ref of both reports of every item, float32 [N, 2], from the cache where it has them.
 
     Args:
-        reporter: The model as it is before the first step, on its device; new adapters change nothing yet.
-        rows: What will be learnt.
-        folder: Where stores stand; may be shared between runs.
-        precision: Of the training: the same sums are taken.
-        batch_size: Twins at once.
-        weights: A hash of the model without new adapters, where it has such; its own when left out.
+        reporter: The model before the first step, on its device; new adapters change nothing yet.
+        rows: The data set.
+        folder: Folder of caches; runs may share it.
+        precision: Of the training.
+        batch_size: Items per batch.
+        weights: A hash of the model without new adapters; computed from the model when left out.
     """
-    told = f"{rows.key} {weights or weights_key(reporter)} {precision} {rows.reports.max_length}"
-    key = hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+    inputs = f"{rows.key} {weights or weights_key(reporter)} {precision} {rows.reports.max_length}"
+    key = hashlib.blake2b(inputs.encode(), digest_size=12).hexdigest()
     store = ArrayStore(folder / f"reference-{key}", (len(rows), 2), np.float32)
     was = reporter.training
     reporter.eval()
@@ -303,6 +268,7 @@ def _blocks(
     reporter: ReportLoss, rows: PreferenceDataset, start: int, precision: str, batch_size: int
 ) -> Iterator[NDArray[np.generic]]:
     blocks = range(start, len(rows), _BLOCK)
+    device = next(reporter.parameters()).device
     for first in blocks:
         items = np.arange(first, min(first + _BLOCK, len(rows)))
         order = np.argsort(-rows.lengths[items], kind="stable")
@@ -310,20 +276,13 @@ def _blocks(
         label = "reference log-probabilities" + (f", from {first:,} of {len(rows):,}" if len(blocks) > 1 else "")
         batches = [order[place : place + batch_size] for place in range(0, len(items), batch_size)]
         for chosen in track(batches, label, len(items), size=len):
-            found[chosen] = _sums(reporter, rows, items[chosen], precision)
+            batch = {name: value.to(device) for name, value in rows.__getitems__(items[chosen].tolist()).items()}
+            seen = batch.get("features"), batch.get("images")
+            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+                if rows.desirable is None:
+                    pair = log_probabilities(reporter, Text.of(batch), *seen, copies=2)[0].view(2, -1)
+                else:
+                    texts = Text.of(batch), Text.of(batch, "other_")
+                    pair = torch.stack([log_probabilities(reporter, text, *seen)[0] for text in texts])
+            found[chosen] = pair.T.float().cpu().numpy()
         yield found
-
-
-def _sums(
-    reporter: ReportLoss, rows: PreferenceDataset, items: NDArray[np.int64], precision: str
-) -> NDArray[np.float32]:
-    device = next(reporter.parameters()).device
-    batch = {name: value.to(device) for name, value in rows.__getitems__(items.tolist()).items()}
-    seen = batch.get("features"), batch.get("images")
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        if rows.desirable is None:
-            pair = log_probabilities(reporter, Text.of(batch), *seen, copies=2)[0].view(2, -1)
-        else:
-            texts = Text.of(batch), Text.of(batch, "strange_")
-            pair = torch.stack([log_probabilities(reporter, text, *seen)[0] for text in texts])
-    return np.asarray(pair.T.float().cpu().numpy(), np.float32)

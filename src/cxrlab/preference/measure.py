@@ -1,12 +1,12 @@
-"""What alignment has gained and what it has cost: the model before and after it, on the same held-out studies.
+"""Gains and costs of alignment: the model before and after it, on the same held-out studies.
 
     before/ after/                 reports of both, as `generate` writes them
     before_scored/ after_scored/   their scores
     questions.jsonl                closed questions: P(yes) before and after, and the truth
-    drift.jsonl                    drawn reports of the aligned model: log-probability under both
-    preference.json                before, after and paired difference by metric; length; drift; questions; retrieval
+    drift.jsonl                    sampled reports of the aligned model: log-probability under both
+    preference.json                before, after and paired difference per metric; length; drift; questions; retrieval
 
-Every difference is after minus before, paired by study, with an interval by patient.
+Every difference is after minus before, paired by study, with an interval over patients.
 """
 
 from __future__ import annotations
@@ -45,6 +45,18 @@ RESULT = "preference.json"
 ERRORS = "errors"  # the group of metrics that counts them by kind
 
 
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True)
+class MeasuredStudy:
+    """One study; `reference` is its findings text, "" where it has none."""
+
+    id: str
+    patient: str
+    reference: str
+
+
 def measure_alignment(
     before: str, after: str, data: Path, settings: Measure, out: Path, seed: int, before_in: Path | None = None
 ) -> dict[str, Any]:
@@ -55,162 +67,132 @@ def measure_alignment(
         after: Name of the aligned model.
         data: Corpus folder.
         settings: Which studies, which metrics.
-        out: Folder for all of it; what is there of an earlier, stopped call is used.
+        out: Run folder; a stopped call is continued.
         seed: Decides the studies, the draws and the resamples.
-        before_in: Folder for reports and scores of the model before, may be shared by models that were aligned from
-            the same start and are measured alike; `out` when left out.
+        before_in: Folder for reports and scores of the model before, which models that were aligned from the same
+            start may share; `out` when left out.
     """
-    told = {"before": before, "after": after, "data": str(data), "measure": settings}
-    if finished(out, told, seed=seed):
+    inputs = {"before": before, "after": after, "data": str(data), "measure": settings}
+    if finished(out, inputs, seed=seed):
         found: dict[str, Any] = read_json(out / RESULT)
         return found
-    with Run.open(out, told, seed=seed) as run:
-        written = [(before_in or out) / BEFORE, out / AFTER]
-        scored = [folder.with_name(f"{folder.name}_scored") for folder in written]
+    with Run.open(out, inputs, seed=seed) as run:
         measure_start(before, data, settings, before_in or out, seed)
-        _written(after, data, settings, written[1], seed)
-        _scored(data, written[1], settings, scored[1], seed)
+        folders = {BEFORE: (before_in or out) / BEFORE, AFTER: out / AFTER}
+        scored = [folder.with_name(f"{folder.name}_scored") for folder in folders.values()]
+        _generate_and_score(after, data, settings, folders[AFTER], scored[1], seed)
         compared = compare(scored, seed=seed, metrics=settings.metrics).to_json()
-        kinds = compare(scored, seed=seed, metrics=(ERRORS,)).to_json()  # apart: two dozen tests would drown the rest
+        # Apart: two dozen more tests would weaken the correction of the others.
+        kinds = compare(scored, seed=seed, metrics=(ERRORS,)).to_json()
         corpus = load_corpus(data)
-        studies = list(_studies(corpus, written[0]))
-        result = {
-            "n": len(studies),
-            "patients": compared["patients"],
-            **_by_metric({**kinds["metrics"], **compared["metrics"]}),
-            "length": _length(studies, written, seed),
+        reports = {
+            side: {str(record["id"]): record for _, record in read_jsonl(folder / PREDICTIONS)}
+            for side, folder in folders.items()
         }
-        result |= _asked_both(run, before, after, corpus, studies, settings, seed)
+        studies = []
+        for key in reports[BEFORE]:
+            study = corpus[key]
+            text = study.sections.findings if study.sections else None
+            studies.append(MeasuredStudy(study.id, study.patient, text or ""))
+        result: dict[str, Any] = {"n": len(studies), "patients": compared["patients"]}
+        result |= {BEFORE: {}, AFTER: {}, "difference": {}}
+        for name, one in {**kinds["metrics"], **compared["metrics"]}.items():
+            for side in (BEFORE, AFTER):
+                value = one["values"][f"{side}_scored"]
+                result[side][name] = {key: value[key] for key in ("value", "low", "high", "n")}
+            gap = one["against"][f"{AFTER}_scored"]
+            kept = ("difference", "low", "high", "p", "p_holm", "verdict", "by_study")
+            result["difference"][name] = {"direction": one["direction"], **{key: gap[key] for key in kept}}
+        result["length"] = compare_lengths(reports, studies, seed)
+        result |= _drift_and_questions(run, {BEFORE: before, AFTER: after}, corpus, studies, settings, seed)
         if settings.encoder is not None:
-            texts = {side: _texts(folder, studies) for side, folder in zip((BEFORE, AFTER), written, strict=True)}
-            result["retrieval"] = found_images(Images(corpus), studies, texts, settings, seed)
+            texts = {side: [str(reports[side][one.id]["report"]) for one in studies] for side in (BEFORE, AFTER)}
+            result["retrieval"] = retrieve_images(Images(corpus), studies, texts, settings, seed)
         run.write(RESULT, result)
     return result
 
 
 def measure_start(model: str, data: Path, settings: Measure, out: Path, seed: int) -> None:
-    """Let the model that is to be aligned write its reports, and score them; see `measure_alignment`."""
-    _written(model, data, settings, out / BEFORE, seed)
-    _scored(data, out / BEFORE, settings, out / f"{BEFORE}_scored", seed)
+    """Generate and score the reports of the model before alignment; see `measure_alignment`."""
+    _generate_and_score(model, data, settings, out / BEFORE, out / f"{BEFORE}_scored", seed)
 
 
-def _written(model: str, data: Path, settings: Measure, out: Path, seed: int) -> None:
-    generate(
-        GenerateConfig(
-            model,
-            data,
-            split=settings.split,
-            n=settings.n,
-            seed=seed,
-            batch_size=settings.batch_size,
-            control_studies=settings.control_studies,
-            decoding=Decoding(max_new_tokens=settings.max_new_tokens),
-        ),
-        out,
+def _generate_and_score(model: str, data: Path, settings: Measure, reports: Path, scored: Path, seed: int) -> None:
+    config = GenerateConfig(
+        model,
+        data,
+        split=settings.split,
+        n=settings.n,
+        seed=seed,
+        batch_size=settings.batch_size,
+        control_studies=settings.control_studies,
+        decoding=Decoding(max_new_tokens=settings.max_new_tokens),
     )
-
-
-def _scored(data: Path, predictions: Path, settings: Measure, out: Path, seed: int) -> None:
+    generate(config, reports)
     metrics = (*settings.metrics, ERRORS)
-    run_score(ScoreConfig(data, predictions, metrics=metrics, floors=False, slices=False, seed=seed), out)
+    run_score(ScoreConfig(data, reports, metrics=metrics, floors=False, slices=False, seed=seed), scored)
 
 
-def _by_metric(compared: Mapping[str, Any]) -> dict[str, Any]:
-    """Before, after and difference, each by metric."""
-    told: dict[str, dict[str, Any]] = {BEFORE: {}, AFTER: {}, "difference": {}}
-    for name, one in compared.items():
-        for side in (BEFORE, AFTER):
-            value = one["values"][f"{side}_scored"]
-            told[side][name] = {key: value[key] for key in ("value", "low", "high", "n")}
-        gap = one["against"][f"{AFTER}_scored"]
-        kept = ("difference", "low", "high", "p", "p_holm", "verdict", "by_study")
-        told["difference"][name] = {"direction": one["direction"], **{key: gap[key] for key in kept}}
-    return told
-
-
-def _studies(corpus: Corpus, run: Path) -> Iterator[Asked]:
-    for _, record in read_jsonl(run / PREDICTIONS):
-        study = corpus[str(record["id"])]
-        text = study.sections.findings if study.sections else None
-        yield Asked(study.id, study.patient, text or "")
-
-
-def _texts(run: Path, studies: Sequence[Asked]) -> list[str]:
-    said = _reports(run)
-    return [str(said[study.id]["report"]) for study in studies]
-
-
-def _reports(run: Path) -> dict[str, dict[str, Any]]:
-    return {str(record["id"]): record for _, record in read_jsonl(run / PREDICTIONS)}
-
-
-def _length(studies: Sequence[Asked], written: Sequence[Path], seed: int) -> dict[str, Any]:
-    """Words a report before and after, of the reference, and how sure the model was of its own words."""
+def compare_lengths(
+    reports: Mapping[str, Mapping[str, Any]], studies: Sequence[MeasuredStudy], seed: int
+) -> dict[str, Any]:
+    """Words per report before, after and of the reference, and the model's own confidence."""
     patients = [study.patient for study in studies]
-    told: dict[str, Any] = {"reference": float(np.mean([len(study.reference.split()) for study in studies]))}
-    runs = [_reports(folder) for folder in written]
-    words = [[float(len(str(run[study.id]["report"]).split())) for study in studies] for run in runs]
-    told["words"] = paired("words", words[0], words[1], patients, seed)
-    sure = [[run[study.id].get("confidence", {}).get("mean_logprob", np.nan) for study in studies] for run in runs]
-    told["mean_logprob"] = paired("mean_logprob", sure[0], sure[1], patients, seed)
-    return told
+    words, confidences = {}, {}
+    for side in (BEFORE, AFTER):
+        records = [reports[side][study.id] for study in studies]
+        words[side] = [float(len(str(record["report"]).split())) for record in records]
+        confidences[side] = [record.get("confidence", {}).get("mean_logprob", np.nan) for record in records]
+    return {
+        "reference": float(np.mean([len(study.reference.split()) for study in studies])),
+        "words": paired("words", words[BEFORE], words[AFTER], patients, seed),
+        "mean_logprob": paired("mean_logprob", confidences[BEFORE], confidences[AFTER], patients, seed),
+    }
 
 
-def _asked_both(
-    run: Run, before: str, after: str, corpus: Corpus, studies: Sequence[Asked], settings: Measure, seed: int
+def _drift_and_questions(
+    run: Run, models: Mapping[str, str], corpus: Corpus, studies: Sequence[MeasuredStudy], settings: Measure, seed: int
 ) -> dict[str, Any]:
     """Drift and closed questions; one model in memory at a time."""
     images = Images(corpus)
     questions = questions_about(corpus, studies, seed) if settings.questions else []
-    drawn: dict[str, str] | None = None
-    weighable: list[Asked] = []
+    sampled: dict[str, str] | None = None
+    with_report: list[MeasuredStudy] = []
     tokens: list[int] = []
     sums: dict[str, list[float]] = {}
     yes: dict[str, list[float]] = {}
-    for name, model_name in ((AFTER, after), (BEFORE, before)):  # the aligned one first: it draws what both weigh
-        model: Any = open_model(model_name, None, [corpus.egress_data])
+    for side in (AFTER, BEFORE):  # the aligned model first: it samples the reports
+        model: Any = open_model(models[side], None, [corpus.egress_data])
         if settings.drift:
-            if drawn is None:
-                drawn = drawn_reports(model, images, studies, settings, seed)
-                weighable = [study for study in studies if study.id in drawn]
-            sums[name], tokens = weighed(model, images, weighable, drawn, settings)
-        yes[name] = probabilities(model, images, questions, settings)
+            if sampled is None:
+                sampled = sample_reports(model, images, studies, settings, seed)
+                with_report = [study for study in studies if study.id in sampled]
+            sums[side], tokens = report_log_probabilities(model, images, with_report, sampled, settings)
+        yes[side] = probabilities(model, images, questions, settings)
         del model
         gc.collect()
-    told: dict[str, Any] = {}
-    if weighable:
-        told["drift"] = drift(run, weighable, sums, tokens, len(studies) - len(weighable), seed)
+    found: dict[str, Any] = {}
+    if with_report:
+        found["drift"] = drift(run, with_report, sums, tokens, len(studies) - len(with_report), seed)
     if questions:
-        told["questions"] = answered(run, questions, yes, seed)
-    return told
-
-
-BEFORE, AFTER = "before", "after"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One study; `reference` is its findings in words, "" where there are none."""
-
-    id: str
-    patient: str
-    reference: str
+        found["questions"] = compare_answers(run, questions, yes, seed)
+    return found
 
 
 def paired(
     name: str, before: Sequence[float], after: Sequence[float], patients: Sequence[str], seed: int
 ) -> dict[str, float]:
-    """Means before and after, and the difference with its interval and p, by patient."""
+    """Means before and after, and the difference with its interval and p over patients."""
     card = Metric(name, "higher", (-np.inf, np.inf), None, "")  # the direction plays no part here
     found = paired_difference(
         mean_tally(card, list(before)), mean_tally(card, list(after)), patients, rng=generator(seed, "cost", name)
     )
-    told = {BEFORE: found.a, AFTER: found.b, "difference": found.difference}
-    return {**told, "low": found.low, "high": found.high, "p": found.p}
+    means = {BEFORE: found.a, AFTER: found.b, "difference": found.difference}
+    return {**means, "low": found.low, "high": found.high, "p": found.p}
 
 
 def batches(items: Sequence[Any], size: int, label: str) -> Iterator[Sequence[Any]]:
-    """The items so many at a time, with progress."""
+    """The items in batches, with progress."""
     parts = [items[first : first + size] for first in range(0, len(items), size)]
     return track(parts, label, len(items), size=len)
 
@@ -228,13 +210,13 @@ _BINS = 10  # of the calibration error
 class Question:
     """A question about the image of a study, and whether yes is the answer."""
 
-    study: Asked
+    study: MeasuredStudy
     words: str
     truth: bool
 
 
-def questions_about(corpus: Corpus, studies: Sequence[Asked], seed: int) -> list[Question]:
-    """Of each study one question that is answered by yes and one by no, where it knows them."""
+def questions_about(corpus: Corpus, studies: Sequence[MeasuredStudy], seed: int) -> list[Question]:
+    """For each study one question that is answered by yes and one by no, where such answers are known."""
     found = []
     for study in studies:
         answers, rng = known_answers(corpus[study.id]), generator(seed, "asked", study.id)
@@ -256,15 +238,10 @@ def probabilities(model: Any, images: Images, questions: Sequence[Question], set
     return found
 
 
-def answered(run: Run, questions: Sequence[Question], yes: Mapping[str, Sequence[float]], seed: int) -> dict[str, Any]:
-    """Share of questions answered rightly, squared error of P(yes) and calibration error; evidence in questions.jsonl.
-
-    Args:
-        run: The open run.
-        questions: In order.
-        yes: P(yes) of the model before and after.
-        seed: Of the resamples.
-    """
+def compare_answers(
+    run: Run, questions: Sequence[Question], yes: Mapping[str, Sequence[float]], seed: int
+) -> dict[str, Any]:
+    """Accuracy, squared error of P(yes) and calibration error before and after; writes questions.jsonl."""
     rows = zip(questions, yes[BEFORE], yes[AFTER], strict=True)
     lines = (
         {"id": one.study.id, "question": one.words, "truth": one.truth, BEFORE: low, AFTER: high}
@@ -286,7 +263,7 @@ def answered(run: Run, questions: Sequence[Question], yes: Mapping[str, Sequence
 
 
 def calibration_error(probability: NDArray[np.float64], truth: NDArray[np.bool_]) -> float:
-    """Mean distance of P(yes) from the share of yes, over ten bins of equal width weighted by what they hold."""
+    """Expected calibration error: mean distance of P(yes) from the share of yes, over ten bins of equal width."""
     bins = np.minimum((probability * _BINS).astype(int), _BINS - 1)
     gaps = [
         abs(float(probability[bins == one].sum()) - float(truth[bins == one].sum()))
@@ -299,14 +276,16 @@ def calibration_error(probability: NDArray[np.float64], truth: NDArray[np.bool_]
 DRIFT = "drift.jsonl"
 
 
-def drawn_reports(model: Any, images: Images, studies: Sequence[Asked], settings: Measure, seed: int) -> dict[str, str]:
-    """Study → one report from the model's own distribution.
+def sample_reports(
+    model: Any, images: Images, studies: Sequence[MeasuredStudy], settings: Measure, seed: int
+) -> dict[str, str]:
+    """Study → one report sampled from the model.
 
-    A report that was cut at `max_new_tokens` is left out: weighed again it would have an end that was never drawn.
+    A report that was cut at `max_new_tokens` is left out: its log-probability would include an end that was not sampled.
     """
     decoding = Decoding("sample", max_new_tokens=settings.max_new_tokens, seed=seed)
     found: dict[str, str] = {}
-    for batch in batches(studies, settings.batch_size, "drawing reports"):
+    for batch in batches(studies, settings.batch_size, "sampling reports"):
         shown = [images.image(study.id) for study in batch], [images.indication(study.id) for study in batch]
         for study, (answer, *_) in zip(batch, model.answers(*shown, decoding), strict=True):
             if not answer.extra.get(TRUNCATED):
@@ -314,15 +293,15 @@ def drawn_reports(model: Any, images: Images, studies: Sequence[Asked], settings
     return found
 
 
-def weighed(
-    model: Any, images: Images, studies: Sequence[Asked], reports: Mapping[str, str], settings: Measure
+def report_log_probabilities(
+    model: Any, images: Images, studies: Sequence[MeasuredStudy], reports: Mapping[str, str], settings: Measure
 ) -> tuple[list[float], list[int]]:
-    """Natural log-probability of the report of each study under a model, and its tokens, the end token among them."""
+    """Natural log-probability of each study's report under a model, and its number of tokens, end token included."""
     import torch
 
     sums: list[float] = []
     tokens: list[int] = []
-    for batch in batches(studies, settings.batch_size, "weighing drawn reports"):
+    for batch in batches(studies, settings.batch_size, "computing log-probabilities"):
         shown, texts = [images.image(study.id) for study in batch], [reports[study.id] for study in batch]
         with torch.no_grad():
             found = model.log_probabilities(shown, texts, [images.indication(study.id) for study in batch])
@@ -332,38 +311,43 @@ def weighed(
 
 
 def drift(
-    run: Run, studies: Sequence[Asked], sums: Mapping[str, Sequence[float]], tokens: Sequence[int], cut: int, seed: int
+    run: Run,
+    studies: Sequence[MeasuredStudy],
+    sums: Mapping[str, Sequence[float]],
+    tokens: Sequence[int],
+    cut: int,
+    seed: int,
 ) -> dict[str, Any]:
-    """KL a report with its interval, and a token; the evidence goes into drift.jsonl.
+    """KL(after ‖ before) per report, with its interval, and per token; writes drift.jsonl.
 
     Args:
         run: The open run.
-        studies: Those with a report, in order.
-        sums: Log-probability of the drawn reports under the model before and after.
+        studies: Those with a sampled report.
+        sums: Log-probabilities of the sampled reports under the model before and after.
         tokens: Of the reports.
-        cut: Studies whose report was cut, and is not among them.
+        cut: Number of studies whose report was cut, which are left out.
         seed: Of the resamples.
     """
     rows = zip(studies, sums[BEFORE], sums[AFTER], tokens, strict=True)
     write_lines(run, DRIFT, ({"id": one.id, BEFORE: low, AFTER: high, "tokens": n} for one, low, high, n in rows))
     each = paired("log-probability", sums[BEFORE], sums[AFTER], [study.patient for study in studies], seed)
-    a_token = float(np.sum(sums[AFTER]) - np.sum(sums[BEFORE])) / max(sum(tokens), 1)
-    told = {"kl_report": each["difference"], "low": each["low"], "high": each["high"], "kl_token": a_token}
-    return {**told, "n": len(studies), "cut": cut}
+    per_token = float(np.sum(sums[AFTER]) - np.sum(sums[BEFORE])) / max(sum(tokens), 1)
+    found = {"kl_report": each["difference"], "low": each["low"], "high": each["high"], "kl_token": per_token}
+    return {**found, "n": len(studies), "cut": cut}
 
 
 KS = (1, 5, 10)
 
 
-def found_images(
-    images: Images, studies: Sequence[Asked], reports: Mapping[str, Sequence[str]], settings: Measure, seed: int
+def retrieve_images(
+    images: Images, studies: Sequence[MeasuredStudy], reports: Mapping[str, Sequence[str]], settings: Measure, seed: int
 ) -> dict[str, Any]:
-    """Recall@1, 5 and 10 of the image by the report that was written for it, among the images of all studies.
+    """Recall@1, 5 and 10 of each image by its generated report, among the images of all studies.
 
     Args:
-        images: What the encoder is shown.
+        images: Of the studies.
         studies: In order.
-        reports: Those of the model before and after, in the same order.
+        reports: Of the model before and after, in the same order.
         settings: With the name of the encoder.
         seed: Of the resamples.
     """
@@ -378,8 +362,8 @@ def found_images(
         for side in (BEFORE, AFTER)
     }
     patients = [study.patient for study in studies]
-    told: dict[str, Any] = {"encoder": settings.encoder, "gallery": len(studies)}
+    found: dict[str, Any] = {"encoder": settings.encoder, "gallery": len(studies)}
     for k in KS:
         hits = [recall("text_to_image", places[side], k).by_pair.tolist() for side in (BEFORE, AFTER)]
-        told[f"recall@{k}"] = paired(f"recall@{k}", hits[0], hits[1], patients, seed)
-    return told
+        found[f"recall@{k}"] = paired(f"recall@{k}", hits[0], hits[1], patients, seed)
+    return found
