@@ -246,6 +246,4 @@ def test_a_judge_that_says_nothing_is_told_loudly(
     words = ["--candidates", str(file), "--data", str(toy.path), "--out", str(tmp_path / "run"), "--quiet"]
     assert main(["prefer", "judge", *words, "--judge", f"pairwise:scripted:{tmp_path / 'mute.jsonl'}"]) == 0
     out = capsys.readouterr().out
-    assert (
-        "2 without a reward" in out and "1 comparisons could not be read" in out and "NO candidate has a reward" in out
-    )
+    assert "2 without a reward" in out and "1 comparisons were unreadable" in out and "No candidate has a reward" in out

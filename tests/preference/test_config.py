@@ -65,7 +65,7 @@ def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], said: str) ->
         ({"rewards": HERE, "feedback": HERE, "data": HERE}, "give one source of pairs"),
         ({"feedback": HERE}, "--feedback needs --data beside it"),
         ({"rewards": HERE, "data": HERE}, "--data needs --feedback beside it"),
-        ({"rewards": HERE, "minor_weight": 0.2}, "--minor-weight is for error counts by people"),
+        ({"rewards": HERE, "minor_weight": 0.2}, "--minor-weight applies to error counts of readers"),
         ({"rewards": HERE, "pairs": 0}, "pairs=0 is not usable"),
         ({"rewards": HERE, "seed": -1}, "seed=-1 is not usable"),
         ({"rewards": HERE, "margin": -0.1}, "margin=-0.1 is not usable; give a number of at least 0"),

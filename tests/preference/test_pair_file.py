@@ -85,7 +85,7 @@ def test_a_missing_image_is_told_with_the_row_that_needs_it(config: PreferConfig
     data = shutil.copytree(config.data, tmp_path / "corpus")
     lost = pair_lines(config.data)[4]["id"]
     (data / "images" / f"{lost}.png").unlink()
-    refused(config, tmp_path, rf"pairs\.jsonl:5: the image of study '{lost}' is not there", data=data)
+    refused(config, tmp_path, rf"pairs\.jsonl:5: the image of study '{lost}' is missing", data=data)
 
 
 def test_files_without_a_row_or_that_are_not_there(config: PreferConfig, tmp_path: Path) -> None:
