@@ -235,13 +235,14 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
             np.where(both & ~silent[before], silent[now], np.nan),
         )
         columns |= zip(names, values, strict=True)
-    columns["errors.added"] = scores.errors(outputs) - scores.errors(clean)
     flipped, yes = flipped_answers(outputs, clean, truth), clean.probs > 0.5
+    added = scores.errors(outputs) - scores.errors(clean)
     return {
         **{name: mean_tally(metric_of(name, _NO_TWO_REPORTS), column) for name, column in columns.items()},
         "asked.flips": mean_of_cells("asked.flips", flipped),
         "asked.flips.yes_to_no": mean_of_cells("asked.flips.yes_to_no", np.where(yes, flipped, np.nan)),
         "asked.flips.no_to_yes": mean_of_cells("asked.flips.no_to_yes", np.where(yes, np.nan, flipped)),
+        "errors.added": mean_tally(metric_of("errors.added", _NO_TWO_REPORTS), added),
     }
 
 
