@@ -126,7 +126,7 @@ def test_reports_are_matched_where_both_make_no_significant_error() -> None:
 
 
 def test_equal_within_the_margin_means_the_whole_interval() -> None:
-    """200 patients whom both answer alike: at most 1 - 0.025^(1/200) = 1.8 % are unlike these, which is within 0.02.
+    """200 patients for whom both answer alike: at most 1 - 0.025^(1/200) = 1.8 % are unlike these, which is within 0.02.
 
     With two patients nothing is known, and that is no equality.
     """

@@ -1,4 +1,4 @@
-"""Wrong images tell who does not look: by reports, and by closed answers alone."""
+"""Control images show which model ignores the image: by reports, and by closed answers alone."""
 
 from __future__ import annotations
 

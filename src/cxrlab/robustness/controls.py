@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from cxrlab.evaluation.generate import GREY
 from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_dependence, pair_with_other_patients
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.tally import Metric, mean_tally
+from cxrlab.metrics.tally import Metric, Tally, mean_tally
 from cxrlab.robustness.cases import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.evidence import CLEAN, Answer, ImageAnswer, parse_condition
 from cxrlab.robustness.measurements import LEVEL
@@ -56,20 +57,18 @@ def examine_control_images(run: Run, cases: Cases, targets: Sequence[Target], co
         images = control_images(control, cases, chosen, config.seed)
         if images is None:
             continue
-
-        def examine(
-            batch: Sequence[Case], target: Target = target, images: Mapping[str, Any] = images
-        ) -> Iterator[tuple[str, ImageAnswer]]:
-            for places in group_by_shape([images[case.id] for case in batch]):
-                group = [batch[place] for place in places]
-                tensors = torch.stack([image_tensor(images[case.id]) for case in group]).to(target.device)
-                yield from zip([case.id for case in group], target.examine(tensors, group), strict=True)
-
-        answers = dict(batch_size.map(chosen, examine))
+        answers = dict(batch_size.map(chosen, partial(_examine, target, images)))
         for case in chosen:
             if keys[case.id] not in done:
                 line = {"id": keys[case.id], "model": target.key, "control": control, "study": case.id}
                 run.append(CONTROLS, {**line, "image": answers[case.id]})
+
+
+def _examine(target: Target, images: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, ImageAnswer]]:
+    for places in group_by_shape([images[case.id] for case in batch]):
+        group = [batch[place] for place in places]
+        tensors = torch.stack([image_tensor(images[case.id]) for case in group]).to(target.device)
+        yield from zip([case.id for case in group], target.examine(tensors, group), strict=True)
 
 
 def control_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int) -> dict[str, Any] | None:
@@ -155,7 +154,7 @@ def _dependence_of_answers(
 ) -> dict[str, Any]:
     """Share of right answers with the right image minus that with each control image, by patient."""
 
-    def accuracy(answers: Outputs) -> Any:  # the mean over the studies of their share of right answers
+    def accuracy(answers: Outputs) -> Tally:  # the mean over the studies of their share of right answers
         shares = []
         for key in right:
             probs, truth = answers[key].label_probs, by_case[key].truth
