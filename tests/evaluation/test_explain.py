@@ -132,7 +132,7 @@ def test_a_model_of_tiles_gives_gradients_but_no_attention(image: Path, tmp_path
 
 def test_a_wordless_report_is_refused(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "open_model", lambda name, loading, shown: PlantedModel(" ... "))
-    with pytest.raises(DataError, match="the model wrote a report without a word"):
+    with pytest.raises(DataError, match="report without a word"):
         explain(ExplainConfig("planted:one", image=image, maps=("layer:1",)), tmp_path / "run")
     with pytest.raises(DataError, match="--report is a text without a word"):
         explain(

@@ -1,10 +1,10 @@
-"""Where a model looked when it wrote a word: maps of chosen or all words of one report, over the image.
+"""Attention and gradient maps of chosen or all words of one report, drawn over the image.
 
-explain.json               the report, its words, and which files show them
-words.png                  every word that was explained, in the order of the report
+explain.json               the report, its words, and the files of each
+words.png                  every explained word, in the order of the report
 explain/WORD.png           each occurrence of a word (down) with each map (across)
-explain/WORD.MAP.npy       the numbers: [occurrences, rows, columns], in pixels of the image for gradients
-explain/WORD.sheet.png     every layer and head, where the map `sheet` was asked for
+explain/WORD.MAP.npy       the values: [occurrences, rows, columns], in pixels of the image for gradients
+explain/WORD.sheet.png     every layer and head, for the map `sheet`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,15 +37,12 @@ from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
 
-if TYPE_CHECKING:
-    from cxrlab.models.hf.model import HfModel
-
 OPERATIONAL = connection_operational_fields("loading.connection")  # settings that may change when a run is continued
 
 
 @dataclass(frozen=True, eq=False)
 class _Subject:
-    """An image [H, W], or a picture [H, W, 3], with what is known of it, and whose it may be."""
+    """An image [H, W], or a picture [H, W, 3], with its indication and whether it may be a patient's."""
 
     name: str
     image: NDArray[np.float32]
@@ -56,14 +53,12 @@ class _Subject:
 def explain(config: ExplainConfig, out: Path) -> Explanation:
     """Explain words of one report in a run folder; a finished run with the same settings is left as it is.
 
-    Args:
-        config: Settings.
-        out: Run folder.
-
     Raises:
-        DataError: When the report has no word, or not the one that was asked for.
-        ConfigError: When the model cannot give a map; see `explainable`.
+        DataError: When the report has no word, or not the requested one.
+        ConfigError: When the model cannot compute a map; see `check_maps_available`.
     """
+    from cxrlab.models.hf.prompting import written_text
+
     if finished(out, config, operational=OPERATIONAL):
         return read_explanation(read_json(out / EXPLAIN))
     names = [parse_map(name) for name in config.maps]
@@ -71,11 +66,18 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
     eager = any(name.of_attention for name in names)
     loading = replace(config.loading, attention="eager") if eager else config.loading
     model = check_maps_available(open_model(config.model, loading, [subject.egress_data]), names)
-    report = _report(model, subject, config)
+    text = config.report
+    if text is None:
+        text = model.answers([subject.image], [subject.indication], config.decoding)[0][0].text
+    report = written_text(model.processor, text)
     if not find_words(report):
-        who = "the model wrote a report" if config.report is None else "--report is a text"
+        who = "the model generated a report" if config.report is None else "--report is a text"
         raise DataError(f"{who} without a word, so there is nothing to explain; give --report TEXT with words.")
-    groups = _chosen(report, config.word)
+    groups: dict[str, list[Span]] = {}  # word in lower case → its occurrences
+    for word in dict.fromkeys(" ".join(word.lower().split()) for word in config.word):
+        groups[word] = find_occurrences(report, word)
+    for start, end in find_words(report) if not config.word else ():
+        groups.setdefault(report[start:end].lower(), []).append((start, end))
     parts = [[span] for spans in groups.values() for span in spans]
     maps = compute_part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
     with Run.open(out, config, operational=OPERATIONAL) as run:
@@ -86,7 +88,7 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
             found = list(islice(steps, len(spans)))
             writer.write(word, spans, found)
             grid = found[0].grid
-        next(steps, None)  # asked for one more, the bar knows that it has come to its end
+        next(steps, None)  # completes the progress bar
         done = Explanation(
             model=config.model,
             image=subject.name,
@@ -104,60 +106,39 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
 
 def _subject(config: ExplainConfig) -> _Subject:
     if config.image is not None:
-        shown = EgressData(str(config.image), synthetic=False)  # a file says nothing of where it comes from
-        return _Subject(str(config.image), load_image(config.image), config.indication, shown)
+        egress = EgressData(str(config.image), synthetic=False)  # the origin of a file is unknown
+        return _Subject(str(config.image), load_image(config.image), config.indication, egress)
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
-    told = study.sections.indication if study.sections else None
-    return _Subject(study.id, load_selected_image(corpus, study), config.indication or told, corpus.egress_data)
-
-
-def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:
-    """The report as its tokens write it."""
-    from cxrlab.models.hf.prompting import written_text
-
-    if config.report is not None:
-        return written_text(model.processor, config.report)
-    answer = model.answers([subject.image], [subject.indication], config.decoding)[0][0]
-    return written_text(model.processor, answer.text)
-
-
-def _chosen(report: str, words: Sequence[str]) -> dict[str, list[Span]]:
-    """Word in lower case → where it stands; the words asked for, or every word in order of first mention."""
-    if words:
-        asked = dict.fromkeys(" ".join(word.lower().split()) for word in words)
-        return {word: find_occurrences(report, word) for word in asked}
-    groups: dict[str, list[Span]] = {}
-    for start, end in find_words(report):
-        groups.setdefault(report[start:end].lower(), []).append((start, end))
-    return groups
+    indication = config.indication or (study.sections.indication if study.sections else None)
+    return _Subject(study.id, load_selected_image(corpus, study), indication, corpus.egress_data)
 
 
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
-# Neither letters nor a hyphen or apostrophe with letters behind it may go on beyond either end of a phrase.
+# A phrase ends where neither letters nor a hyphen or apostrophe with letters follow, on both sides.
 _BEFORE, _AFTER = r"(?<!\w)(?<!\w['’\-])", r"(?!\w)(?!['’\-]\w)"
 
 
 def find_words(text: str) -> list[Span]:
-    """Characters [start, end) of each word, in order; `right-sided` is one word, punctuation none."""
+    """Span of each word, in order; `right-sided` is one word, punctuation none."""
     return [found.span() for found in _WORD.finditer(text)]
 
 
 def find_occurrences(text: str, word: str) -> list[Span]:
-    """Where a word or phrase stands in a text, in order, whatever its case; never inside another word.
+    """Spans of a word or phrase in a text, in order, whatever its case; never inside another word.
 
-    `right` is not found in `right-sided`. A word that is not there is a `DataError` with the nearest that is.
+    `right` is not found in `right-sided`. A word without an occurrence raises `DataError` with the nearest word.
     """
     parts = word.split()
     if not parts:
-        raise DataError("the word to explain is empty; give one that the report holds.")
+        raise DataError("the word to explain is empty; give one of the report.")
     phrase = re.compile(_BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER, re.IGNORECASE)
     found = [match.span() for match in phrase.finditer(text)]
     if not found:
         words = sorted({text[start:end].lower() for start, end in find_words(text)})
         raise DataError(
-            f"the report ({len(words)} different words) does not hold '{word}'.{did_you_mean(word, words)} "
-            "Give a word that it holds, or none for every word."
+            f"the report ({len(words)} different words) does not contain '{word}'.{did_you_mean(word, words)} "
+            "Give a word of the report, or none for every word."
         )
     return found
 
@@ -166,22 +147,21 @@ Array = NDArray[np.float32]
 BILINEAR = Image.Resampling.BILINEAR
 
 EXPLAIN, WORDS, FOLDER = "explain.json", "words.png", "explain"
-_ACROSS, _SMALL = 6, 200  # panels a row of words.png, and pixels of each
-_LONGEST = 40  # characters of a word that its file name keeps
+_ACROSS, _SMALL = 6, 200  # panels per row of words.png, and pixels of each
+_LONGEST = 40  # characters of a word in its file name
 
 
 @dataclass(frozen=True)
 class ExplainedWord:
-    """A word, wherever it stands in the report.
+    """A word with all its occurrences in the report.
 
     Args:
         word: In lower case.
-        spans: Characters [start, end) of each occurrence.
-        image_share: Of each occurrence: how much of the attention went to the image and not to words, 0 to 1; empty
-            without a map of attention.
+        spans: Of each occurrence.
+        image_share: Of each occurrence: share of the attention on the image; empty without a map of attention.
         log_probability: Of each occurrence's tokens, given all before them; empty without a map of gradients.
         picture: File with its overlays.
-        arrays: Map → file with its numbers.
+        arrays: Map → file with its values.
     """
 
     word: str
@@ -194,15 +174,15 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a run of `explain` came to.
+    """The result of a run of `explain`.
 
     Args:
         model: Name of the model.
         image: File, or id of the study.
         size: Height and width of the image in pixels.
-        report: The words that were explained.
-        written_by: `model`, or `user` for words that were put into its mouth.
-        grid: Rows and columns of attention maps; None when there are none.
+        report: The explained report.
+        written_by: `model`, or `user` for a given report.
+        grid: Rows and columns of attention maps; None without any.
         maps: Their names.
         words: In the order of the report.
         overview: File with every word; None where only sheets were drawn.
@@ -220,13 +200,9 @@ class Explanation:
 
 
 class WordWriter:
-    """Writes the files of one word after the other, and remembers a small panel of each for the overview.
+    """Writes the files of one word after the other, and keeps a small panel of each for the overview.
 
-    Args:
-        run: The open run.
-        image: [H, W] or [H, W, 3] in [0, 1].
-        names: Maps, in the order of the pictures.
-        alpha: How much the hottest spot covers the image.
+    The hottest spot of a map covers the image by `alpha`.
     """
 
     def __init__(self, run: Run, image: Array, names: Sequence[MapName], alpha: float) -> None:
@@ -236,11 +212,13 @@ class WordWriter:
         self._taken: set[str] = set()
 
     def write(self, word: str, spans: Sequence[Span], found: Sequence[PartMaps]) -> None:
-        """The files of a word that stands at these spans, with the maps of each."""
+        """The files of a word with these spans, and the maps of each."""
         stem = f"{FOLDER}/{self._file_name(word)}"
         arrays = {name.text: f"{stem}.{name.file}.npy" for name in self.names}
         for name, file in arrays.items():
-            self.run.write(file, _npy(np.stack([maps.values[name] for maps in found])))
+            content = io.BytesIO()
+            np.save(content, np.stack([maps.values[name] for maps in found]))
+            self.run.write(file, content.getvalue())
         rows = [
             self._row(f"{word} ({k} of {len(spans)})" if len(spans) > 1 else word, m) for k, m in enumerate(found, 1)
         ]
@@ -263,7 +241,7 @@ class WordWriter:
         )
 
     def overview(self) -> bool:
-        """Writes `words.png`, the first map of every occurrence in the order of the report; False for sheets alone."""
+        """Write `words.png`, the first map of every occurrence in the order of the report; False with only sheets."""
         panels = [panel for _, panel in sorted(self._small, key=lambda item: item[0])]
         if panels:
             rows = [panels[at : at + _ACROSS] for at in range(0, len(panels), _ACROSS)]
@@ -281,7 +259,7 @@ class WordWriter:
         return [Panel(self.image, None, caption), *laid]
 
     def _file_name(self, word: str) -> str:
-        """Letters and digits of the word, not taken by another."""
+        """Letters and digits of the word, with a number where another word has them too."""
         plain = "-".join("".join(c if c.isalnum() else " " for c in word).split())[:_LONGEST] or "word"
         name, number = plain, 1
         while name in self._taken:
@@ -292,7 +270,7 @@ class WordWriter:
 
 
 def read_explanation(found: Mapping[str, Any]) -> Explanation:
-    """What an earlier run came to, from its JSON form."""
+    """The result of a finished run, from its JSON form."""
     words = tuple(
         ExplainedWord(
             **{
@@ -307,12 +285,6 @@ def read_explanation(found: Mapping[str, Any]) -> Explanation:
     height, width = found["size"]
     grid = found["grid"] and (found["grid"][0], found["grid"][1])
     return Explanation(**{**found, "size": (height, width), "grid": grid, "maps": tuple(found["maps"]), "words": words})
-
-
-def _npy(values: Array) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, values)
-    return buffer.getvalue()
 
 
 def _shrunk(picture: Array | None) -> Array:
@@ -335,7 +307,7 @@ Picture = NDArray[np.uint8]
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 PAPER, INK, QUIET = (250, 249, 246), (34, 36, 40), (120, 124, 130)
-# From cold to hot with steadily rising lightness, so that the order can be read without seeing any hue.
+# From cold to hot with steadily rising lightness, which can be read without seeing any hue.
 _HEAT = np.array(
     [(18, 14, 62), (58, 34, 124), (112, 48, 146), (172, 66, 128), (222, 104, 86), (246, 160, 62), (255, 232, 142)],
     np.float64,
@@ -347,13 +319,7 @@ _SCALE, _NARROWEST = 64, 120  # pixels for a colour bar with its numbers, and of
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """An image with a map over it.
-
-    Args:
-        image: [H, W] or [H, W, 3] in [0, 1].
-        heat: [H, W], at least 0, in the map's own unit; None shows the image alone.
-        caption: Under the panel.
-    """
+    """An image [H, W] or [H, W, 3] in [0, 1], the map [H, W] over it (at least 0), if any, and a caption."""
 
     image: Array
     heat: Array | None
@@ -371,7 +337,8 @@ def apply_colour_map(values: Array) -> Picture:
 def overlay_heat_map(image: Array, heat: Array, alpha: float) -> Picture:
     """The image under its map, uint8 [H, W, 3]: the hottest pixel is covered by `alpha`, a cold one not at all."""
     grey = (image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2)).astype(np.float64) * 255.0
-    share = _scaled(heat)
+    top = float(heat.max())  # a map without any heat stays 0
+    share = np.asarray(heat / top if top > 0 else np.zeros_like(heat), np.float32)
     cover = (alpha * share)[..., None].astype(np.float64)
     return np.asarray(np.rint(np.clip(grey * (1 - cover) + apply_colour_map(share) * cover, 0, 255)), np.uint8)
 
@@ -379,11 +346,7 @@ def overlay_heat_map(image: Array, heat: Array, alpha: float) -> Picture:
 def draw_panels(rows: Sequence[Sequence[Panel]], *, size: int = 320, alpha: float = 0.65, title: str = "") -> bytes:
     """PNG of panels in rows, each with its caption and a colour bar from 0 to its own maximum.
 
-    Args:
-        rows: Panels; rows may differ in length.
-        size: Longer side of an image on the page, in pixels.
-        alpha: How much the hottest pixel covers the image, 0 to 1.
-        title: Line at the top.
+    The longer side of an image is `size` pixels; the hottest pixel covers the image by `alpha`.
     """
     sizes = [_on_page(panel, size) for row in rows for panel in row]
     # As wide and high as the largest image, but wide enough for a caption.
@@ -398,19 +361,21 @@ def draw_panels(rows: Sequence[Sequence[Panel]], *, size: int = 320, alpha: floa
         top = head + number * (height + _CAPTION + _GAP)
         for place, panel in enumerate(row):
             left = _GAP + place * step
-            _draw_panel(page, draw, panel, (left, top), size, alpha)
+            heat = panel.heat if panel.heat is not None else np.zeros(panel.image.shape[:2], np.float32)
+            picture = Image.fromarray(overlay_heat_map(panel.image, heat, alpha))
+            extent = _on_page(panel, size)
+            page.paste(picture.resize(extent, BILINEAR), (left, top))
+            if panel.heat is not None:
+                _draw_bar(draw, (left + extent[0] + 6, top), extent[1], float(panel.heat.max()))
             caption = _cut(panel.caption, width + _SCALE, _font(13))
             draw.text((left, top + height + _CAPTION / 2), caption, INK, _font(13), anchor="lm")
     return encode_png(np.asarray(page))
 
 
 def draw_sheet(values: Array, title: str, *, side: int | None = None) -> bytes:
-    """PNG of every layer (down) and head (across) on one scale.
+    """PNG of every layer (down) and head (across) of [layers, heads, rows, columns] on one scale.
 
-    Args:
-        values: [layers, heads, rows, columns], at least 0.
-        title: Line at the top.
-        side: Longer side of a tile in pixels; as large as fits a page of about 2,400 when left out.
+    The longer side of a tile is `side` pixels; by default as large as fits a page of about 2,400.
     """
     layers, heads, rows, columns = values.shape
     side = side if side is not None else max(24, min(120, 2400 // max(layers, heads)))
@@ -434,19 +399,6 @@ def draw_sheet(values: Array, title: str, *, side: int | None = None) -> bytes:
     return encode_png(np.asarray(page))
 
 
-def _draw_panel(
-    page: Image.Image, draw: ImageDraw.ImageDraw, panel: Panel, where: tuple[int, int], size: int, alpha: float
-) -> None:
-    left, top = where
-    heat = panel.heat if panel.heat is not None else np.zeros(panel.image.shape[:2], np.float32)
-    shown = _on_page(panel, size)
-    page.paste(
-        Image.fromarray(overlay_heat_map(panel.image, heat, alpha)).resize(shown, Image.Resampling.BILINEAR), where
-    )
-    if panel.heat is not None:
-        _draw_bar(draw, (left + shown[0] + 6, top), shown[1], float(panel.heat.max()))
-
-
 def _on_page(panel: Panel, size: int) -> tuple[int, int]:
     """Width and height of an image whose longer side is `size`."""
     height, width = panel.image.shape[:2]
@@ -464,12 +416,6 @@ def _draw_bar(draw: ImageDraw.ImageDraw, where: tuple[int, int], height: int, mo
         )
     draw.text((left + _BAR + 4, top), f"{most:.2g}", QUIET, _font(11), anchor="la")
     draw.text((left + _BAR + 4, top + height), "0", QUIET, _font(11), anchor="ld")
-
-
-def _scaled(heat: Array) -> Array:
-    """Divided by its maximum; a map without any heat stays 0."""
-    top = float(heat.max())
-    return np.asarray(heat / top if top > 0 else np.zeros_like(heat), np.float32)
 
 
 def _page(width: int, height: int) -> Image.Image:

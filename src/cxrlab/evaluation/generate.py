@@ -1,6 +1,6 @@
-"""Write a report for every study of a split into a run folder.
+"""Generate a report for every study of a split into a run folder.
 
-    predictions.jsonl   one `Prediction` per study, in the order of the corpus; studies mended later come last
+    predictions.jsonl   one `Prediction` per study, in the order of the corpus; studies repaired later come last
     predictions_*.jsonl the same for some studies with control images (noise, blank, swapped)
     small_images.jsonl  images that are smaller than the model's input
     examples.jsonl      a few studies with image and reference, for a page
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import CAUTIONS, HasTrainingCollections
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
+from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
@@ -59,7 +59,7 @@ OPERATIONAL = ("batch_size", "allow_missing", *connection_operational_fields("lo
 
 @dataclass(frozen=True)
 class MissingReport:
-    """A study without a prediction, the reason, and whether the model refused to write one."""
+    """A study without a prediction, the reason, and whether the model refused."""
 
     id: str
     reason: str
@@ -95,25 +95,22 @@ class Generation:
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
-    """Write a report for every study of a split into RUN/predictions.jsonl.
+    """Generate a report for every study of a split into RUN/predictions.jsonl.
 
-    A study gets no prediction if its image is missing or unreadable, or if the model refuses to write. Such studies are
-    listed in RUN/summary.json, and the command fails with their count after all others are written. Mend the images and
-    run the command again, or allow missing predictions with --allow-missing.
-
-    Args:
-        config: Settings.
-        out: Run folder; a stopped run is continued, a finished one with the same settings is returned unchanged.
+    A study gets no prediction if its image is missing or unreadable, or if the model refuses. Such studies are listed
+    in RUN/summary.json, and the command fails with their count after all others are generated. Repair the images and
+    run the command again, or allow missing predictions with --allow-missing. A stopped run is continued, a finished
+    one with the same settings is returned unchanged.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         summary = read_json(out / SUMMARY)
-        lost = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
+        missing = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
         mean_words, cautions = summary.pop("mean_words", None), tuple(summary.pop(CAUTIONS, ()))
         mean_words = math.nan if mean_words is None else mean_words
-        return Generation(**summary, mean_words=mean_words, missing=lost, cautions=cautions)
+        return Generation(**summary, mean_words=mean_words, missing=missing, cautions=cautions)
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
-    # Everything that can fail early does so before the folder is made.
+    # Everything that can fail early fails before the folder is made.
     name = parse_name(config.model)
     if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
         raise ConfigError(
@@ -133,14 +130,14 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
-        sized = _SmallImageLog(images, run, read_input_side(model))
-        missing = generate_predictions(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
+        images.log_small(run, read_input_side(model))
+        missing = generate_predictions(run, PREDICTIONS, writer, images, ids, batch_size, "generating reports")
         without = {item.id for item in missing}
         answered = [key for key in ids if key not in without]
         controls = generate_for_control_images(run, writer, corpus, answered, config, batch_size)
         write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), without)
         readable = len(ids) - sum(not one.refused for one in missing)
-        if small := caution_image_size(len(sized.small), readable, sized.side):
+        if small := caution_image_size(len(images.small), readable, images.input_side):
             NoticeStream(sys.stderr).write(f"caution: {small}\n")
         records = [record for _, record in read_jsonl(run.path(PREDICTIONS))]
         reports = [str(record["report"]) for record in records]
@@ -186,6 +183,14 @@ class Images:
 
     def __init__(self, corpus: Corpus, *, indications: bool = True) -> None:
         self.corpus, self.indications = corpus, indications
+        self.input_side: int | None = None
+        self.small: set[str] = set()
+        self._run: Run | None = None
+
+    def log_small(self, run: Run, input_side: int | None) -> None:
+        """Log images whose shorter side is below a model's input in the run, each once."""
+        self._run, self.input_side = run, input_side
+        self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
 
     def indication(self, key: str) -> str | None:
         """Reason for the examination; None when there is none, or when it is withheld."""
@@ -196,22 +201,9 @@ class Images:
 
     def image(self, key: str) -> Image:
         """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
-        return load_selected_image(self.corpus, self.corpus[key])
-
-
-class _SmallImageLog(Images):
-    """Images; those whose shorter side is below `side` pixels are logged in the run, each once."""
-
-    def __init__(self, images: Images, run: Run, side: int | None) -> None:
-        super().__init__(images.corpus, indications=images.indications)
-        self.side, self._run = side, run
-        self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
-
-    def image(self, key: str) -> Image:
-        """[H, W] or [H, W, 3] in [0, 1]."""
-        image = super().image(key)
+        image = load_selected_image(self.corpus, self.corpus[key])
         height, width = image.shape[:2]
-        if self.side is not None and min(height, width) < self.side and key not in self.small:
+        if self._run and self.input_side and min(height, width) < self.input_side and key not in self.small:
             self.small.add(key)
             self._run.append(SMALL, {"id": key, "height": height, "width": width})
         return image
@@ -238,8 +230,8 @@ class ReportGenerator:
 def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequence[str]) -> None:
     """Generate once for the study with the longest indication and discard the result, so that failures come early.
 
-    A prompt that is too long, weights that give no numbers, too little memory for a single image: none of them should
-    be found after hours. Models whose answers may cost money are not tried.
+    Examples are a prompt that is too long, weights that give no numbers, and too little memory for a single image.
+    Models whose answers may cost money are not tried.
     """
     if writer.model.capabilities.black_box:
         return
@@ -256,8 +248,8 @@ def generate_predictions(
 ) -> tuple[MissingReport, ...]:
     """Append a prediction to `file` for every study that has none yet; returns the studies that get none.
 
-    Those are studies whose image cannot be read, and those for which the model refuses to write: a refusal is no report
-    and must not be scored as one. A later run tries them again.
+    Those are studies whose image cannot be read, and those for which the model refuses: a refusal is no report and must
+    not be scored as one. A later run tries them again.
 
     Batches hold prompts of similar length: a window of a few batches is sorted by the length of its prompts, and its
     predictions are appended when all of it is answered. Batches depend on the ids alone, never on what was done
@@ -271,9 +263,15 @@ def generate_predictions(
     def answer(size: int) -> None:
         done = run.done(file) | missing.keys()
         ready: dict[str, Prediction] = {}
-        plan = _plan(ids, size, images.indication, 1 if costly else WINDOW)
+        plan: list[tuple[Sequence[str], Sequence[str]]] = []  # batches; the last one of a window with its window
+        step = size * (1 if costly else WINDOW)
+        for start in range(0, len(ids), step):
+            window = ids[start : start + step]
+            order = window if len(window) <= size else sorted(window, key=lambda key: len(images.indication(key) or ""))
+            for first in range(0, len(order), size):
+                plan.append((order[first : first + size], window if first + size >= len(order) else ()))
         for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
-            # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
+            # A batch that was begun is generated whole again: another grouping may change the last bit of a number.
             wanted = [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
             keys, batch_images = [], []
             for key in wanted:
@@ -302,17 +300,6 @@ def generate_predictions(
     return tuple(missing[key] for key in ids if key in missing)
 
 
-def _plan(
-    ids: Sequence[str], size: int, indication: Callable[[str], str | None], batches: int
-) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """All batches; with the last batch of a window also the window, which is then ready to be written."""
-    for start in range(0, len(ids), size * batches):
-        window = ids[start : start + size * batches]
-        order = window if len(window) <= size else sorted(window, key=lambda key: len(indication(key) or ""))
-        for first in range(0, len(order), size):
-            yield order[first : first + size], window if first + size >= len(order) else ()
-
-
 def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
     """The best answer as the prediction of a study; where there are several, all of them are kept under `answers`."""
 
@@ -328,21 +315,13 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
 
 
 def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
-    """The sentence on a study for which the model refused to write, with the shortened answer."""
+    """The reason for a study that the model refused, with the shortened answer."""
     answer = short_repr(answers[0].text.strip()) if answers else "nothing"
     return f"the model refused to write on study '{key}': {answer}."
 
 
 class ControlImages(Images):
-    """A control image for each study.
-
-    Args:
-        corpus: Where the studies are.
-        control: noise, blank or swapped.
-        seed: Decides the noise.
-        partners: For swapped: id of a study → id of the study whose image is used.
-        indications: False withholds the indications.
-    """
+    """A control image for each study: noise by the seed, blank, or swapped with the image of a partner study."""
 
     def __init__(
         self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
@@ -428,12 +407,10 @@ def explain_how_to_finish(run: Path) -> str:
 
 
 def caution_domain(model: ImageToText, *, synthetic: bool, name: str | None = None) -> str | None:
-    """The caution where a model of synthetic images is used on others; None where it is not, or where that is unknown.
+    """The caution where a model trained on synthetic images is used on real ones; None otherwise or where unknown.
 
-    Args:
-        model: Its card, or that of the corpus that it retrieves from, tells what it was trained on.
-        synthetic: Whether a card says that the images are synthetic.
-        name: How the caution names the model.
+    What it was trained on is in its card, or that of the corpus that it retrieves from. `synthetic` is true where a card
+    says that the images are synthetic; `name` replaces the model's name in the caution.
     """
     kind, _, argument = model.name.partition(":")
     if synthetic:
@@ -466,11 +443,7 @@ def caution_image_size(small: int, images: int, side: int | None) -> str | None:
 
 
 def collect_server_cautions(answers: Iterable[Any]) -> list[str]:
-    """Cautions that a server gave with its answers, each with its count.
-
-    Args:
-        answers: For each prediction its value of `cautions`, or None.
-    """
+    """Cautions of a server in its answers (for each prediction its `cautions`, or None), each with its count."""
     every = list(answers)
     counts = Counter(sentence for some in every for sentence in some or ())
     return [f"The server's caution on {count:,} of {len(every):,} reports: {text}" for text, count in counts.items()]
@@ -487,10 +460,10 @@ def check_external_library(name: str, corpus: Corpus) -> None:
 
 
 def check_external_model(model: ImageToText, corpus: Corpus) -> None:
-    """Raise a `DataError` when the model has seen a collection of the corpus, a `ConfigError` when that is unknown."""
+    """Raise `DataError` when the model was trained on a collection of the corpus, `ConfigError` when that is unknown."""
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see check_external_library
-    # isinstance alone: from Python 3.12 on it looks at the class, where a property stands that may be absent.
+    # Not isinstance alone: from Python 3.12 on it looks at the class, whose property may raise AttributeError.
     if not (isinstance(model, HasTrainingCollections) and hasattr(model, "collections")):
         raise ConfigError(
             f"'{model.name}' does not list the collections it was trained on, so {corpus.path} may not be external to "
@@ -514,23 +487,15 @@ def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Col
         if study_id in done or study_id in unreadable:
             continue
         study = corpus[study_id]
-        # Numbered, not named after the study: an id may hold characters that a file name may not.
+        # Numbered, not named after the study: an id may contain characters that a file name may not.
         thumb = f"{THUMBS}/{number:03d}.png"
         run.write(thumb, encode_png(to_uint8(load_selected_image(corpus, study, THUMB_SIZE))))
-        run.append(EXAMPLES, _example(study, thumb))
-
-
-def _example(study: Study, thumb: str) -> Example:
-    demographics = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
-    number, picture = selected_image(study)
-    parts = ("picture" if picture else study.images[number].view, demographics)
-    truth = None
-    if study.findings is not None:
-        truth = tuple(finding_words(finding) for finding in study.findings if finding.present)
-    return Example(
-        id=study.id,
-        thumb=thumb,
-        heading=" · ".join(part for part in parts if part),
-        truth=truth,
-        reference=study.sections.findings if study.sections else study.caption,
-    )
+        demographics = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
+        place, picture = selected_image(study)
+        parts = ("picture" if picture else study.images[place].view, demographics)
+        truth = None
+        if study.findings is not None:
+            truth = tuple(finding_words(finding) for finding in study.findings if finding.present)
+        reference = study.sections.findings if study.sections else study.caption
+        heading = " · ".join(part for part in parts if part)
+        run.append(EXAMPLES, Example(id=study.id, thumb=thumb, heading=heading, truth=truth, reference=reference))

@@ -1,4 +1,4 @@
-"""Which metrics a user means: among those that are ready, and those that need something of the user's."""
+"""Select metrics by name: those ready to use, those that need files of the user, and judges by language models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.endpoints import EgressData
@@ -31,7 +31,7 @@ from cxrlab.models.names import TEXT_KINDS, how_to_name
 if TYPE_CHECKING:
     from cxrlab.metrics.judging.judges import Judge
 
-# How names of metrics begin that need something of the user's → what to give, {0} before each flag.
+# Beginning of the names of metrics that need something → the flags that give it, with {0} before each.
 REQUIREMENTS: Mapping[str, str] = MappingProxyType(
     {
         "chexbert": "{0}chexbert FILE and {0}bert FOLDER: the published checkpoint chexbert.pth, and the tokenizer of "
@@ -42,7 +42,7 @@ REQUIREMENTS: Mapping[str, str] = MappingProxyType(
         "radcliq": "{0}graphs, {0}encoder, {0}chexbert and {0}bert, as it is made of RadGraph, BERTScore and CheXbert",
     }
 )
-# Metrics that others know and this program does not count → why, and what of it there is.
+# Well-known metrics that this program does not compute → why, and the nearest alternative.
 UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
         "meteor": "it is defined by a Java program that matches synonyms by WordNet. No metric here has its values; "
@@ -55,18 +55,13 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     }
 )
 _MODELS = re.compile(r"(chatgpt|gpt|claude|gemini|llama|mistral|qwen|deepseek)[-\d]|o\d(-|$)|[\w.-]+/[\w.-]+$", re.I)
-_SHOWN = 6  # conventions that a message names
+_MOST_NAMES = 6  # conventions that a message names
 _NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold none.)"
 
 
 @dataclass(frozen=True)
 class MetricSelection:
-    """Names of metrics.
-
-    Args:
-        ready: Those that two texts are enough for, in table order.
-        extra: Those of the families beside them, in their order; empty when none was asked for by name.
-    """
+    """Names of metrics: those that need only two texts, and those of extra families that were named."""
 
     ready: tuple[str, ...]
     extra: tuple[str, ...]
@@ -75,13 +70,13 @@ class MetricSelection:
 def select_metrics(
     wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
 ) -> MetricSelection:
-    """The metrics that are meant.
+    """The metrics of these names.
 
     Args:
-        wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. What
-            matches nothing is an `UnknownName` that tells the nearest, or the flag that is missing.
+        wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. A name that
+            matches nothing raises `UnknownName` with the nearest, or the missing flag.
         extra: Families that need something more.
-        beside_judges: Whether judges by language models were named too, so that a strange name may be half of theirs.
+        beside_judges: Whether judges by language models were named too, so that an unknown name may be part of theirs.
     """
     if isinstance(wanted, str):
         wanted = (wanted,)
@@ -89,34 +84,35 @@ def select_metrics(
         return MetricSelection(default_names(), ())
     known = tuple(card.name for family in extra for card in family.metrics)
     ready: set[str] = set()
-    asked: set[str] = set()
+    named: set[str] = set()
     for item in wanted:
-        mine = {name for name in known if fnmatchcase(name, item)} | _whole_family(item, extra)
-        asked |= mine
+        mine = {name for name in known if fnmatchcase(name, item)}
+        if (family_name := _plain(item)) in REQUIREMENTS:  # `chexbert` is what that family counts by default
+            every = (card.name for family in extra for card in list_default_cards(family))
+            mine |= {name for name in every if name.startswith(family_name)}
+        named |= mine
         try:
             ready.update(metric_names([item]))
         except UnknownName as error:
             if not mine:
-                raise _with_flag(item, error, known, beside_judges) from None
-    return MetricSelection(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
+                raise _explain(item, error, known, beside_judges) from None
+    return MetricSelection(metric_names(tuple(ready)), tuple(name for name in known if name in named))
 
 
 def list_default_cards(family: Family) -> list[Metric]:
-    """What a family counts when nobody asks for more: its own choice where it has one, else everything."""
+    """What a family counts by default: its own choice where it has one, else everything."""
     chosen = getattr(family, "default", None)
     return [card for card in family.metrics if chosen is None or card.name in chosen]
 
 
 def list_gated_families() -> list[tuple[Family, str]]:
-    """Every family that needs something, and the flags that give it; good for its cards alone."""
+    """Every family that needs something, and the flags that give it; only its cards can be used."""
     from cxrlab.metrics.bertscore import BertScore
     from cxrlab.metrics.labels import ChexpertLabels
     from cxrlab.metrics.radcliq import RadCliq
     from cxrlab.metrics.radgraph import RadGraphF1
 
-    graphs: Any = _Yours("GRAPHS")
-    encoder: Any = _Yours("ENCODER")
-    labeler: Any = _Yours("chexbert")
+    graphs, encoder, labeler = (_named(name) for name in ("GRAPHS", "ENCODER", "chexbert"))
     parts: Any = dict.fromkeys(("radgraph", "bertscore", "semb"), lambda batch: batch)
     return [
         (RadGraphF1(graphs), "--graphs"),
@@ -126,15 +122,13 @@ def list_gated_families() -> list[tuple[Family, str]]:
     ]
 
 
-@dataclass(frozen=True)
-class _Yours:
-    """Stands for what the user has, in the signatures of metrics that need it."""
-
-    name: str
+def _named(name: str) -> Any:
+    """Stands for an encoder, graphs or a labeler of the user in the signatures of metrics that need it."""
+    return SimpleNamespace(name=name)
 
 
-def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judges: bool) -> UnknownName:
-    """The same error, or one that names the flags or the model where the metric exists and only needs them."""
+def _explain(item: str, error: UnknownName, known: Sequence[str], beside_judges: bool) -> UnknownName:
+    """The same error, or one that names the flags or the model that an existing metric needs."""
     if split_judge_name(item) is not None:
         return UnknownName(
             f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
@@ -142,49 +136,45 @@ def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judge
         )
     if (start := next((start for start in REQUIREMENTS if _plain(item).startswith(start)), None)) is not None:
         given = [name for name in known if name.startswith(start)]
-        if given:  # what it needs is there, so that the name itself is wrong
+        if given:  # the flags are there, so the name itself is wrong
             return UnknownName(
                 f"there is no metric '{item}'.{did_you_mean(item, given)} '{start}*' counts all of them."
             )
-    if (told := explain_unknown_metric(item)) is not None:
-        return UnknownName(told)
+    if (reason := explain_unknown_metric(item)) is not None:
+        return UnknownName(reason)
     kind, colon, _ = item.partition(":")
     if colon and kind not in JUDGES and (near := did_you_mean(kind, [*JUDGES])):
         return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
     for family, _ in list_gated_families():
         if card := next((card for card in family.metrics if fnmatchcase(card.name, item)), None):
-            return UnknownName(f"the metric '{item}' needs {_to_give(card.name, '--')}.")
+            return UnknownName(f"the metric '{item}' needs {_requirements(card.name, '--')}.")
     return UnknownName(f"{error} {_NO_COMMA}") if beside_judges else error
 
 
-def _whole_family(item: str, extra: Sequence[Family]) -> set[str]:
-    """What a family of `REQUIREMENTS` counts by itself, where the item is its name (`chexbert`)."""
-    cards_of = (card for family in extra for card in list_default_cards(family))
-    return {card.name for card in cards_of if _plain(item) in REQUIREMENTS and card.name.startswith(_plain(item))}
-
-
 def explain_unknown_metric(item: str, before: str = "--") -> str | None:
-    """What a name that is no metric here needs or lacks, in a sentence; None where nothing is known of it.
-
-    Args:
-        item: As a user typed it.
-        before: What stands before the names of flags.
-    """
+    """What a name that is no metric here needs or lacks; None where it is unknown. `before` precedes each flag."""
     head, colon, model = item.partition(":")
     kind, plain = head.partition(".")[0].lower(), _plain(item)
     if kind in JUDGES and not did_you_mean(
         model, [name.partition(":")[2] for name in cards() if name.startswith(f"{kind}:")]
     ):
-        return _without_model(item, kind, model)
+        what = f"for '{model}' after '{kind}:' {how_to_name(model, TEXT_KINDS)}."
+        if not model:
+            what = (
+                f"name both, as in {kind}:{EXAMPLE_MODEL} for a model behind an OpenAI-compatible address, or "
+                f"{kind}:hf:FOLDER for weights on this machine."
+            )
+        green = " green:rules is another metric: the same formula on errors counted by rule."
+        return f"the judge '{item}' needs a model; {what}{green if kind == 'green' else ''}"
     if (why := UNSUPPORTED.get(plain)) is not None:
         return f"'{item}' is not counted: {why}."
-    if not colon and (needs := _to_give(plain.removeprefix("f1"), before)) is not None:
+    if not colon and (needs := _requirements(plain.removeprefix("f1"), before)) is not None:
         return f"the metric '{item}' needs {needs}."
     found = [name for name in cards() if not colon and len(plain) > 2 and _plain(name).startswith(plain)]
     if len(found) > 1:
-        more = ", …" if len(found) > _SHOWN else ""
+        more = ", …" if len(found) > _MOST_NAMES else ""
         return (
-            f"'{item}' has several conventions, whose values differ: {', '.join(found[:_SHOWN])}{more}. Name one, or "
+            f"'{item}' has several conventions, whose values differ: {', '.join(found[:_MOST_NAMES])}{more}. Name one, or "
             f"'{os.path.commonprefix(found)}*' for all of them; 'cxrlab metrics ls --metrics NAME' explains each."
         )
     if not found and _MODELS.match(item):
@@ -195,21 +185,8 @@ def explain_unknown_metric(item: str, before: str = "--") -> str | None:
     return None
 
 
-def _without_model(item: str, kind: str, model: str) -> str:
-    """A judge whose model is not named, or not by its kind."""
-    other = f" {kind}:rules is another metric: the same formula on errors counted by rule." if kind == "green" else ""
-    if model:
-        return (
-            f"the judge '{item}' needs a model; for '{model}' after '{kind}:' {how_to_name(model, TEXT_KINDS)}.{other}"
-        )
-    return (
-        f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE_MODEL} for a model behind an OpenAI-compatible "
-        f"address, or {kind}:hf:FOLDER for weights on this machine.{other}"
-    )
-
-
-def _to_give(name: str, before: str) -> str | None:
-    """What the metrics whose names begin so need."""
+def _requirements(name: str, before: str) -> str | None:
+    """What the metrics whose names begin like this need."""
     return next((needs.format(before) for start, needs in REQUIREMENTS.items() if name.startswith(start)), None)
 
 
@@ -219,7 +196,7 @@ def _plain(name: str) -> str:
 
 
 def build_extra_families(extras: MetricResources) -> list[Family]:
-    """The families that these make possible; RadCliQ when all three are there."""
+    """The families for these resources; RadCliQ when all three are there."""
     found: list[Family] = []
     radgraph = bert = chexbert = None
     if extras.graphs is not None:
@@ -252,13 +229,24 @@ NEEDS_MODEL = "a language model in the place of MODEL"
 
 
 def describe_metrics(names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """One row a metric, in table order; those that need something more follow with what they need.
+    """One row per metric, in table order; those that need something more follow with what they need.
 
-    Args:
-        names: Names, patterns, families or judges; when None every ready metric, and what the others count by default.
+    Without names, patterns, families or judges: every ready metric, and those that the others count by default.
     """
     known, on, needy = cards(), set(default_names()), list_gated_families()
-    names, judged = _without_judges(names)
+    by_kind = {kind: judge_cards(f"{kind}:MODEL") for kind in JUDGES}
+    if names is None:
+        judged = [card for found in by_kind.values() for card in found if not is_error_count(card.name)]
+    else:
+        of_judges: dict[str, list[str]] = {name: [] for name in names}
+        for name in names:
+            parts = split_judge_name(name)
+            for kind, found in by_kind.items():
+                whole = name == kind or (parts is not None and parts[0] == kind)
+                of_judges[name] += [card.name for card in found if whole or fnmatchcase(card.name, name)]
+        wanted = {card for found in of_judges.values() for card in found}
+        judged = [card for found in by_kind.values() for card in found if card.name in wanted]
+        names = [name for name, found in of_judges.items() if not found]
     if names is None:
         ready = tuple(known)
         more = {card.name for family, _ in needy for card in list_default_cards(family)}
@@ -268,23 +256,6 @@ def describe_metrics(names: Sequence[str] | None = None) -> list[dict[str, Any]]
     rows = [_row(known[name], name in on, "") for name in ready]
     rows += [_row(card, False, needs) for family, needs in needy for card in family.metrics if card.name in more]
     return rows + [_row(card, False, NEEDS_MODEL) for card in judged]
-
-
-def _without_judges(names: Sequence[str] | None) -> tuple[Sequence[str] | None, list[Metric]]:
-    """The names that ask for no judge, and the cards of the judges that the others ask for."""
-    every = {kind: judge_cards(f"{kind}:MODEL") for kind in JUDGES}
-    if names is None:
-        return None, [card for found in every.values() for card in found if not is_error_count(card.name)]
-    wanted: dict[str, list[str]] = {name: [] for name in names}
-    for name in names:
-        parts = split_judge_name(name)
-        for kind, found in every.items():
-            whole = name == kind or (parts is not None and parts[0] == kind)
-            wanted[name] += [card.name for card in found if whole or fnmatchcase(card.name, name)]
-    chosen = {card for found in wanted.values() for card in found}
-    return [name for name, found in wanted.items() if not found], [
-        card for found in every.values() for card in found if card.name in chosen
-    ]
 
 
 def _row(card: Metric, default: bool, needs: str) -> dict[str, Any]:
@@ -304,20 +275,13 @@ def _row(card: Metric, default: bool, needs: str) -> dict[str, Any]:
 
 
 Evidence = Mapping[str, Any]
-EXAMPLE_MODEL = "http://127.0.0.1:8000/v1#MODEL"  # what a judge may stand on
+EXAMPLE_MODEL = "http://127.0.0.1:8000/v1#MODEL"
 _REASONS = 3  # that a line for a terminal names
 
 
 @dataclass(frozen=True)
 class OpenJudge:
-    """One judge whose model is open.
-
-    Args:
-        name: `KIND:MODEL`.
-        kind: A row of the table of judges.
-        family: Asks its model.
-        metrics: Those of its metrics that are wanted, in the order of their cards.
-    """
+    """One judge `KIND:MODEL` with an open model, and the wanted ones of its metrics in the order of their cards."""
 
     name: str
     kind: str
@@ -325,22 +289,18 @@ class OpenJudge:
     metrics: tuple[str, ...]
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally a wanted metric."""
+        """One tally per wanted metric."""
         return [tally for tally in self.family.tallies(batch) if tally.metric.name in self.metrics]
 
 
 def split_judge_name(name: str) -> tuple[str, str] | None:
-    """Kind and model of a judge or of one of its metrics; None for anything else, such as `green:rule`, ill-written."""
+    """Kind and model of a judge or of one of its metrics; None for anything else, such as the misspelt `green:rule`."""
     found = split_judge(name)
     return found if found is not None and ":" in found[1] else None
 
 
 def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Names, patterns and groups of metrics without the judges among them; and the judges.
-
-    Args:
-        wanted: As a user types them; None for the default metrics, which hold no judge.
-    """
+    """Names, patterns and groups of metrics without judges, and the judges; None for the default metrics."""
     if wanted is None:
         return None, ()
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
@@ -351,33 +311,28 @@ def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | Non
         )
     judges = tuple(name for name in names if split_judge_name(name) is not None)
     if with_comma := next((name for name in judges if "," in name), None):
-        raise ConfigError(f"the judge '{with_comma}' has a comma in its name, which parts names; rename its model.")
+        raise ConfigError(f"the judge '{with_comma}' has a comma in its name, which separates names; rename its model.")
     return tuple(name for name in names if name not in judges), judges
 
 
 def build_judges(
     names: Iterable[str], models: Callable[[str], TextModel], judging: JudgeSettings | None = None
 ) -> tuple[OpenJudge, ...]:
-    """The judges that these names ask for; two names of one judge are one.
+    """The judges of these names, each once.
 
-    `chexprompt:MODEL` asks for everything that this judge counts, `chexprompt.significant:MODEL` for that alone: the
-    answers are the same.
-
-    Args:
-        names: Judges, or single metrics of theirs.
-        models: Opens their models.
-        judging: Wordings and longest answers; the usual ones when None.
+    `chexprompt:MODEL` is everything that this judge counts, `chexprompt.significant:MODEL` only that metric: the answers
+    are the same. `models` opens a model by name.
     """
     judging = judging or JudgeSettings()
     found: dict[str, OpenJudge] = {}
     for name in names:
         parts = split_judge_name(name)
-        assert parts is not None, name  # `parted` sees to it
+        assert parts is not None, name  # see `separate_judges`
         kind, model = parts
         judge = f"{kind}:{model}"
         prompt = judging.prompt(kind)
         known = [card.name for card in judge_cards(judge, prompt=prompt)]
-        if name not in known:  # told before weights are loaded
+        if name not in known:  # raised before weights are loaded
             raise UnknownName(
                 f"there is no metric '{name}'.{did_you_mean(name, known, most=1)} Name the judge: {judge}."
             )
@@ -395,52 +350,50 @@ def build_judges(
 def open_judges(
     names: Iterable[str],
     llm: LLMConfig,
-    shown: Iterable[EgressData] = (),
+    data: Iterable[EgressData] = (),
     folder: Path | None = None,
     judging: JudgeSettings | None = None,
 ) -> Iterator[tuple[OpenJudge, ...]]:
     """The judges of these names, their files closed at the end of the block; see `TextModels` and `build_judges`."""
-    with TextModels(llm, shown, folder) as models:
+    with TextModels(llm, data, folder) as models:
         yield build_judges(names, models, judging)
 
 
 def collect_evidence(judges: Sequence[OpenJudge], batch: Batch) -> dict[str, list[Evidence]]:
-    """Judge → what it said of each pair, and whether that could be read."""
+    """Judge → its answer on each pair, and whether that could be read."""
     return {judge.name: list(judge.family.evidence(batch)) for judge in judges}
 
 
 def evidence_for_pair(evidence: Mapping[str, Sequence[Evidence]], place: int) -> dict[str, Evidence]:
-    """What every judge said of one pair, whose id whoever asks knows."""
-    return {name: {key: told for key, told in said[place].items() if key != "id"} for name, said in evidence.items()}
+    """Every judge's answer on one pair, without its id."""
+    return {name: {key: x for key, x in answers[place].items() if key != "id"} for name, answers in evidence.items()}
 
 
 def count_answers(evidence: Mapping[str, Sequence[Evidence]]) -> dict[str, dict[str, Any]]:
     """Judge → how many of its answers could be read, in whole or in part, and why the others could not."""
-    return {name: _counted(said) for name, said in evidence.items()}
-
-
-def _counted(said: Sequence[Evidence]) -> dict[str, Any]:
-    statuses = Counter(Reading(one["status"]) for one in said)
-    reasons = Counter(str(one["reason"]) for one in said if one["status"] in (Reading.PARTIAL, Reading.FAILED))
-    told = {status.value: statuses[status] for status in Reading}
-    return {"asked": len(said) - statuses[Reading.NOT_ASKED], **told, "reasons": dict(reasons.most_common())}
+    counts = {}
+    for name, answers in evidence.items():
+        statuses = Counter(Reading(one["status"]) for one in answers)
+        reasons = Counter(str(one["reason"]) for one in answers if one["status"] in (Reading.PARTIAL, Reading.FAILED))
+        counts[name] = {
+            "asked": len(answers) - statuses[Reading.NOT_ASKED],
+            **{status.value: statuses[status] for status in Reading},
+            "reasons": dict(reasons.most_common()),
+        }
+    return counts
 
 
 def format_unreadable_answers(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A line for every judge whose answers could not all be read, for a terminal.
-
-    Args:
-        judges: From `answer_counts`.
-    """
-    for name, told in judges.items():
-        asked, failed, partial = (told[key] for key in ("asked", Reading.FAILED.value, Reading.PARTIAL.value))
+    """A line for every judge whose answers could not all be read, for a terminal, from `count_answers`."""
+    for name, counts in judges.items():
+        asked, failed, partial = (counts[key] for key in ("asked", Reading.FAILED.value, Reading.PARTIAL.value))
         if not failed and not partial:
             continue
-        few = list(told["reasons"].items())[:_REASONS]
+        few = list(counts["reasons"].items())[:_REASONS]
         why = "; ".join(f"{count:,} × {reason}" for reason, count in few)
-        more = ", …" if len(told["reasons"]) > _REASONS else ""
+        more = ", …" if len(counts["reasons"]) > _REASONS else ""
         if failed == asked:
-            yield f"{name}: NONE of its {asked:,} answers could be read, so that it has no value at all ({why}{more})"
+            yield f"{name}: NONE of its {asked:,} answers could be read, so it has no value ({why}{more})"
             continue
         parts = [f"{failed:,} of {asked:,} answers could not be read and have no value"] if failed else []
         parts += [f"{partial:,} could be read in part"] if partial else []

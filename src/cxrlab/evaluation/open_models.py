@@ -1,4 +1,4 @@
-"""Models by name, with corpora behind those that look among images."""
+"""Open models by name, after the check of what data they may receive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.llm import Budget, LLMConfig
 from cxrlab.core.protocols import Generated
 from cxrlab.core.terminal import NoticeStream, track
-from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import FRONTAL, frontal_index
 from cxrlab.models.baselines import Exemplar
 from cxrlab.models.load_settings import LoadSettings
@@ -42,51 +42,60 @@ def load_model(
 ) -> ImageToText:
     """The model of this name (`cxrlab models ls` lists how to name one).
 
-    A model at an address that is not on this machine refuses whatever it is asked, unless there is a permission.
+    A model at an address that is not on this machine raises an error at every request without a permission.
 
     Args:
         name: Such as `hf:FOLDER`.
         loading: Device, precision, prompts …
-        permission: Who allowed patients' images and text to be sent to an address elsewhere, and why; takes the place
-            of `loading.connection.egress_permission`.
-        settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
+        permission: Who allowed patients' images and text to be sent to an address elsewhere, and why; replaces
+            `loading.connection.egress_permission`.
+        settings: Single settings that replace those of `loading`, such as `device="cuda"`.
     """
-    asked = (loading or LoadSettings()).but(**settings)
+    merged = (loading or LoadSettings()).but(**settings)
     if permission is not None:
         if not is_valid_permission(permission):
             raise ConfigError(
                 f"permission={permission!r} does not say who and why; write at least {MIN_PERMISSION_WORDS} words."
             )
-        asked = asked.but(connection=replace(asked.connection, egress_permission=permission))
-    return load_named(name, read_exemplars, asked)
+        merged = merged.but(connection=replace(merged.connection, egress_permission=permission))
+    return load_named(name, read_exemplars, merged)
 
 
 def open_model(
-    name: str, loading: LoadSettings | None, shown: Iterable[EgressData], flag: str = "--loading.connection"
+    name: str, loading: LoadSettings | None, data: Iterable[EgressData], flag: str = "--loading.connection"
 ) -> ImageToText:
-    """The model of this name for whoever shows it a corpus: what may not be sent elsewhere is refused first.
+    """The model of this name for this data; data that may not be sent to its address raises an error first.
 
-    Args:
-        name: Such as `hf:FOLDER` or `https://HOST/v1#MODEL`.
-        loading: How it is loaded, with the leave to send patients' data away.
-        shown: Everything that it will be shown.
-        flag: Name of the connection's flags, for messages.
+    `flag` is the name of the connection's flags in messages.
     """
-    loading, shown = loading or LoadSettings(), tuple(shown)
-    check_egress(name, shown, loading.connection.egress_permission, flag)
+    loading, data = loading or LoadSettings(), tuple(data)
+    check_egress(name, data, loading.connection.egress_permission, flag)
     check_encrypted(name, loading.connection, flag)
-    return load_named(name, read_exemplars, loading, synthetic=all_synthetic(shown))
+    return load_named(name, read_exemplars, loading, synthetic=all_synthetic(data))
 
 
 def read_exemplars(corpus: str) -> Iterator[Exemplar]:
     """The frontal image and findings text of every study in the train split of a corpus folder.
 
-    A study without findings text or without a frontal image is passed over, and how many are is written to standard
-    error; an image whose view is unknown counts as no frontal image. An image that cannot be read, a patient of
-    the train split who is also in another one, or a split with nothing to look among is a `DataError`.
+    Studies without findings text or without an image of a known frontal view are left out, and counted on standard
+    error. An unreadable image, an empty split, or a patient who is also in another split, where an image could find
+    itself at another visit, raises `DataError`.
     """
     source, passed = load_corpus(Path(corpus)), Counter[str]()
-    count = _check_split(source)
+    train, other, count = set(), {}, 0
+    for study in source.studies():
+        if study.split == "train":
+            train.add(study.patient)
+            count += 1
+        elif study.split is not None:
+            other[study.patient] = study.split
+    if leaking := sorted(train & other.keys()):
+        raise DataError(
+            f"{source.path}: {len(leaking)} patients of the train split are in another one too (for example "
+            f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
+        )
+    if not count:
+        raise DataError(f"{source.path} has no study in its train split, so there is no image to retrieve.")
     for study in track(source.studies("train"), "indexing images", total=count):
         text = study.sections.findings if study.sections else None
         if not (text and text.strip()):
@@ -103,52 +112,33 @@ def read_exemplars(corpus: str) -> Iterator[Exemplar]:
         )
 
 
-def _check_split(corpus: Corpus) -> int:
-    """Number of train studies; a patient in two splits would let an image find itself at another visit."""
-    train, other, count = set(), {}, 0
-    for study in corpus.studies():
-        if study.split == "train":
-            train.add(study.patient)
-            count += 1
-        elif study.split is not None:
-            other[study.patient] = study.split
-    if leaking := sorted(train & other.keys()):
-        raise DataError(
-            f"{corpus.path}: {len(leaking)} patients of the train split are in another one too (for example "
-            f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
-        )
-    if not count:
-        raise DataError(f"{corpus.path} has no study in its train split, so there is no image to look among.")
-    return count
-
-
 def open_text_model(
     name: str,
     llm: LLMConfig,
-    shown: Iterable[EgressData],
+    data: Iterable[EgressData],
     folder: Path | None = None,
     flag: str = "--llm.connection",
     budget: Budget | None = None,
 ) -> CachedTextModel:
-    """The text model of this name, asked everything once.
+    """The text model of this name, which is asked each question once.
 
     Args:
         name: Such as `hf:FOLDER` or `http://127.0.0.1:8000/v1#MODEL`.
-        llm: Cache, limit and connection.
-        shown: What its prompts will hold; patients' data leave this machine only with leave.
-        folder: Run folder, in which requests and answers are kept; None keeps them in memory, and then nothing of a
-            patient's leaves this machine.
+        llm: Cache, limits and connection.
+        data: Contained in its prompts; patients' data may be sent elsewhere only with permission.
+        folder: Run folder for requests and answers; None keeps them in memory, and then no patient's data may be sent
+            off this machine.
         flag: Name of the connection's flags, for messages.
-        budget: The purse, where several models of a run share one; one of its own when None.
+        budget: Shared by the models of a run; one of its own when None.
     """
-    shown = tuple(shown)
-    check_egress(name, shown, llm.connection.egress_permission, flag, has_run_folder=folder is not None)
+    data = tuple(data)
+    check_egress(name, data, llm.connection.egress_permission, flag, has_run_folder=folder is not None)
     check_encrypted(name, llm.connection, flag)
     loading = LoadSettings(**dataclasses.asdict(llm.loading))
     try:
-        model = load_text_model(name, llm.connection, loading, synthetic=all_synthetic(shown))
+        model = load_text_model(name, llm.connection, loading, synthetic=all_synthetic(data))
     except CxrlabError as error:
-        # Messages of models name the flags of commands that load one model; here they stand below those of asking.
+        # Messages of models name the flags of commands that load one model; here they have another prefix.
         group = flag.removesuffix(".connection")
         error.args = (str(error).replace("--loading.", f"{group}.loading."), *error.args[1:])
         raise
@@ -156,16 +146,10 @@ def open_text_model(
 
 
 class TextModels:
-    """Text models by name, each opened when it is first wanted and once; use it in a `with` block.
+    """Text models by name, each opened once, on first use; use it in a `with` block. See `open_text_model`."""
 
-    Args:
-        llm: Cache, limit and connection.
-        shown: What their prompts will hold; patients' data leave this machine only with leave.
-        folder: Run folder, in which requests and answers are kept; None keeps them in memory.
-    """
-
-    def __init__(self, llm: LLMConfig, shown: Iterable[EgressData] = (), folder: Path | None = None) -> None:
-        self._llm, self._shown, self._folder = llm, tuple(shown), folder
+    def __init__(self, llm: LLMConfig, data: Iterable[EgressData] = (), folder: Path | None = None) -> None:
+        self._llm, self._data, self._folder = llm, tuple(data), folder
         self._budget = purse(llm)  # one for all: the limit is that of the run
         self._open: dict[str, CachedTextModel] = {}
 
@@ -173,14 +157,14 @@ class TextModels:
         """The model of this name; egress is checked before anything connects."""
         if name not in self._open:
             check_key_recipients((*self._open, name), self._llm.connection.key_variable)
-            model = open_text_model(name, self._llm, self._shown, self._folder, budget=self._budget)
-            model.recall()  # before another model spends what this one has spent already
+            model = open_text_model(name, self._llm, self._data, self._folder, budget=self._budget)
+            model.recall()  # counts what earlier runs have spent before another model spends it
             self._open[name] = model
         return self._open[name]
 
     def close(self) -> None:
         """Close the files of every model."""
-        with contextlib.ExitStack() as files:  # closes every one, also when one of them fails
+        with contextlib.ExitStack() as files:  # closes all of them, even when one fails
             for model in self._open.values():
                 files.callback(model.close)
 
@@ -195,14 +179,10 @@ class TextModels:
 
 @dataclass(frozen=True)
 class UnopenedModel:
-    """A text model that is named and never asked: enough to find out whether a judge exists.
-
-    Args:
-        name: Of the model.
-    """
+    """A text model that is only a name: enough to check whether a judge exists."""
 
     name: str
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """Nothing is answered."""
+        """Always raises."""
         raise NotImplementedError(f"'{self.name}' was not opened")

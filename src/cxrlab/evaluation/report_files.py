@@ -1,7 +1,7 @@
-"""Reports in whatever file a user has: JSONL, JSON, CSV or TSV, plain text with one report a line.
+"""Read reports from JSONL, JSON, CSV or TSV, or plain text with one report per line.
 
-Nothing is dropped and nothing is guessed: a line that cannot be read is refused with its number,
-and what has no id column is known by its place, counted from 1.
+Nothing is dropped or guessed: a line that cannot be read raises an error with its number, and rows without an id column
+are numbered from 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 
 ID = "id"
-# Columns that name a study, an image or a report, as `plain_name` spells them; the first of a file is preferred.
+# Columns that name a study, an image or a report, as `normalise_name` spells them; the first of a file is preferred.
 ID_NAMES = (
     *(ID, "studyid", "studyuid", "studyinstanceuid", "accession", "accessionid", "accessionnumber", "accessionno"),
     *("dicomid", "dicomuid", "imageid", "imageuid", "sopinstanceuid", "uid", "reportid", "noteid", "caseid", "examid"),
@@ -31,7 +31,7 @@ ID_NAMES = (
 )
 # Columns that name a patient, likewise.
 PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
-# Columns of reports by what they hold, as `plain_name` spells them without "report" or "text" at their end.
+# Columns of reports by what they hold, as `normalise_name` spells them without "report" or "text" at their end.
 CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
@@ -42,13 +42,7 @@ NO_CELL = ("nan", "NaN", "NAN", "null", "NULL", "<NA>")
 
 @dataclass(frozen=True)
 class Row:
-    """One report as a file has it.
-
-    Args:
-        place: File and line (or key), for messages.
-        id: What names the study; its place counted from 1 where the file gives no id.
-        values: Everything else, by lower-case column or key.
-    """
+    """One row of a file: its place (file and line or key) for messages, its id, and all else by lower-case column."""
 
     place: str
     id: str
@@ -57,7 +51,7 @@ class Row:
     def text(self, *keys: str) -> str | None:
         """The report under the first of these keys that the row has; None for null and not-a-number.
 
-        A row that has none of them, or something else than text there, is a `DataError`.
+        A row without any of them, or with something else than text there, raises `DataError`.
         """
         for key in keys:
             if key in self.values:
@@ -69,14 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ReportFile:
-    """Every row of a file, in order, with different ids.
-
-    Args:
-        path: The file.
-        rows: Its rows.
-        column: Where the ids stand; None when they are places because the file gives none.
-        columns: The names of all columns or keys.
-    """
+    """Every row of a file, in order, with distinct ids from `column`; None where the rows are numbered."""
 
     path: Path
     rows: tuple[Row, ...]
@@ -85,7 +72,7 @@ class ReportFile:
 
     @property
     def numbered(self) -> bool:
-        """Whether ids are places."""
+        """Whether ids are row numbers."""
         return self.column is None
 
 
@@ -95,18 +82,15 @@ def read_reports(path: Path) -> ReportFile:
 
 
 def assign_ids(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row: bool = False) -> ReportFile:
-    """Rows with the ids of a column; empty or repeated ids are a `DataError`.
+    """Rows with the ids of a column, by default the first without repeats; empty or repeated ids raise `DataError`.
 
-    Args:
-        path: The file.
-        rows: Its rows, as `read_rows` gives them.
-        column: Name of the column; the first column of ids without repeats when None.
-        by_row: Number the rows from 1, whatever columns there are.
+    With `by_row` the rows are numbered from 1, whatever columns there are.
     """
     if not by_row and column is None:
-        found = {name: ids for name, ids in find_id_columns(rows).items() if None not in ids}
+        every = find_id_columns(rows)
+        found = {name: ids for name, ids in every.items() if None not in ids}
         distinct = (name for name, ids in found.items() if len(set(ids)) == len(ids))
-        column = next(distinct, next(iter(found), next(iter(find_id_columns(rows)), None)))
+        column = next(distinct, next(iter(found), next(iter(every), None)))
     columns = list_columns(rows)
     if by_row or column is None:
         numbered = tuple(replace(row, id=str(number)) for number, row in enumerate(rows, 1))
@@ -116,7 +100,14 @@ def assign_ids(path: Path, rows: Sequence[Row], column: str | None = None, *, by
         bare = rows[ids.index(None)]
         raise DataError(f"{bare.place} has no '{column}', and others of the file have one; give every report its id.")
     named = tuple(replace(row, id=str(key)) for row, key in zip(rows, ids, strict=True))
-    _refuse_repeats(path, named, column)
+    seen: dict[str, str] = {}
+    twice = [row for row in named if seen.setdefault(row.id, row.place) != row.place]
+    if twice:
+        raise DataError(
+            f"{path}: {len(twice)} {'ids' if len(twice) > 1 else 'id'} of the column '{column}' "
+            f"{'are' if len(twice) > 1 else 'is'} used twice (for example '{twice[0].id}' at {seen[twice[0].id]} and "
+            f"{twice[0].place}); every report needs an id of its own."
+        )
     return ReportFile(path, named, column, columns)
 
 
@@ -142,7 +133,7 @@ def find_column(columns: Iterable[str], name: str) -> str | None:
 
 
 def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Columns that may hold reports: `report`, and those of the other names in which a row holds text."""
+    """Columns that may hold reports: `report`, and others in which a row holds text or all are empty."""
     return tuple(
         name
         for name in list_columns(rows)
@@ -156,11 +147,7 @@ def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def classify_column(column: str) -> str:
-    """Which report a column holds by its name, such as `candidate`, `groundtruth` or `report`.
-
-    >>> kind_of_report("Generated_Report"), kind_of_report("gt text"), kind_of_report("report")
-    ('generated', 'gt', 'report')
-    """
+    """Kind of report in a column by its name: `generated` for "Generated_Report", `gt` for "gt text"."""
     plain = normalise_name(column)
     return plain.removesuffix("report").removesuffix("text") or plain
 
@@ -173,7 +160,7 @@ def find_id_columns(rows: Sequence[Row]) -> dict[str, tuple[str | None, ...]]:
 
 
 def fill_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The same rows with the ids of their preferred column, which may repeat; "" where there is none."""
+    """The same rows with the ids of their preferred column, which may repeat; "" without one."""
     column = next(iter(find_id_columns(rows)), None)
     return tuple(row if column is None else replace(row, id=read_id(row, column) or "") for row in rows)
 
@@ -200,29 +187,31 @@ def read_id(row: Row, column: str) -> str | None:
 
 
 def normalise_name(name: str) -> str:
-    """A column's name without case, blanks, dashes, dots and underscores.
-
-    >>> plain_name("Study ID"), plain_name("study_id")
-    ('studyid', 'studyid')
-    """
+    """A column's name without case and signs: `studyid` for "Study ID" and "study_id"."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:
-    """Every row of a file with its number from 1, as it stands: ids may be absent ("") or stand on several rows."""
+    """Every row of a file with its number from 1; ids may be absent ("") or repeat."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file of reports, a corpus folder or a run with predictions.")
     readers = dict(zip(TABLES, (_jsonl, _jsonl, _json, _csv, _csv), strict=True))
-    found = tuple(readers.get(path.suffix.lower(), _lines)(path))
+    if (reader := readers.get(path.suffix.lower())) is not None:
+        found = tuple(reader(path))
+    else:
+        # Not `splitlines`, which also splits at form feeds and other rare characters and would shift every later pair.
+        text = read_text(path).replace("\r\n", "\n").removesuffix("\n")
+        lines = enumerate(text.split("\n") if text else [], 1)
+        found = tuple((number, Row(f"{path}:{number}", "", {"report": line})) for number, line in lines)
     if not found:
         raise DataError(f"{path} holds no report; check that it is the right file.")
     return found
 
 
 def parse_report(value: Any, place: str) -> str | None:
-    """A report as a file or a caller gives it: text, or None for null and not-a-number; else a `DataError`.
+    """A report: text, or None for null and not-a-number; anything else raises `DataError`.
 
-    A list with one text is that text: some tools keep several references a study.
+    A list with one text is that text: some tools store several references per study.
     """
     value = _only(value)
     if isinstance(value, str):
@@ -237,7 +226,7 @@ def _only(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether this stands for a value that is not there: None, a not-a-number of any kind, the NA of a data frame."""
+    """Whether this is a missing value: None, a not-a-number of any kind, the NA of a data frame."""
     if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
         return True
     return not isinstance(value, str) and type(value).__name__ in ("NAType", "NaTType")
@@ -250,17 +239,6 @@ def parse_id(value: Any, place: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise DataError(f"{place}: the id is {short_repr(value)}; give text or a whole number.")
-
-
-def _refuse_repeats(path: Path, rows: Iterable[Row], column: str) -> None:
-    seen: dict[str, str] = {}
-    twice = [row for row in rows if seen.setdefault(row.id, row.place) != row.place]
-    if twice:
-        raise DataError(
-            f"{path}: {len(twice)} {'ids' if len(twice) > 1 else 'id'} of the column '{column}' "
-            f"{'are' if len(twice) > 1 else 'is'} used twice (for example '{twice[0].id}' at {seen[twice[0].id]} and "
-            f"{twice[0].place}); every report needs an id of its own."
-        )
 
 
 def _row(values: Mapping[str, Any], place: str) -> Row:
@@ -294,7 +272,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
-    csv.field_size_limit(1 << 30)  # the module's own limit is 131,072 characters a cell
+    csv.field_size_limit(1 << 30)  # the module's default is 131,072 characters per cell
     whole = read_text(path)
     if (nul := whole.find("\0")) >= 0:
         line = whole.count("\n", 0, nul) + 1
@@ -313,7 +291,7 @@ def _csv(path: Path) -> Iterator[tuple[int, Row]]:
         for cells in reader:
             if not cells and len(head) > 1:
                 continue
-            # With one column a blank line is an empty cell: passing over it would shift every report after it.
+            # With one column a blank line is an empty cell: skipping it would shift every later report.
             cells = cells or [""]
             place = f"{path}:{reader.line_num}"
             if len(cells) != len(head):
@@ -330,13 +308,6 @@ def _csv(path: Path) -> Iterator[tuple[int, Row]]:
         raise DataError(f"{path}:{reader.line_num} is not CSV ({error}); write the file again.") from None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Row]]:
-    # Not `splitlines`, which also breaks at form feeds and other rare characters and would shift every pair after one.
-    text = read_text(path).replace("\r\n", "\n").removesuffix("\n")
-    for number, line in enumerate(text.split("\n") if text else [], 1):
-        yield number, Row(f"{path}:{number}", "", {"report": line})
-
-
 # `25`, `72.5`, DICOM's `072Y`, `019M`, `001D`, a grouped `90+` or `>89`.
 _AGE = re.compile(r"[<>]?\s*(\d+(?:\.\d+)?)\s*([a-z]*)\.?\s*(?:old)?\s*\+?", re.IGNORECASE)
 _YEARS = {"": 1.0, "y": 1.0, "m": 1 / 12, "w": 7 / 365.25, "d": 1 / 365.25}
@@ -345,11 +316,7 @@ _NOTHING = ("", "nan", "none", "null", "unknown", "n/a", "na", "?", "-", "___")
 
 
 def parse_age(value: Any, place: str) -> float | None:
-    """An age in years; None where the source gives none; what cannot be an age is a `DataError`.
-
-    >>> age_years("019M", "row 1")
-    1.5833333333333333
-    """
+    """An age in years, such as 1.58 for "019M"; None where the source gives none, `DataError` for anything else."""
     if value is None or value != value or (isinstance(value, str) and value.strip().lower() in _NOTHING):
         return None
     found = _AGE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
@@ -362,7 +329,7 @@ def parse_age(value: Any, place: str) -> float | None:
 
 
 def parse_sex(value: Any) -> str | None:
-    """F or M; None for anything else, since a slice needs no more."""
+    """F or M; None for anything else."""
     return _SEXES.get(str(value).strip().lower())
 
 

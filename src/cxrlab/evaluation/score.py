@@ -1,8 +1,8 @@
-"""Predictions against references: every metric with interval, floors, slices and the errors behind it.
+"""Score predictions against references: every metric with interval, floors, slices and errors of each study.
 
-scores.json       the numbers, with what they mean and what nonsense would score
-per_study.jsonl   each study: both texts, what became of it, its values, its errors, and what judges said of it
-tallies.json/.npz sufficient statistics, from which runs are compared without scoring again
+    scores.json       the numbers, their metric cards, and the scores of the controls (floors)
+    per_study.jsonl   each study: both texts, status, values, errors, and the answers of judges
+    tallies.json/.npz sufficient statistics, from which runs are compared without scoring again
 
 With judges by language models also answers.sqlite and requests.jsonl, see `models.asked_once`.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import ImageDependence, measure_image_dependence, pair_with_other_patients
 from cxrlab.evaluation.metric_choice import (
-    Evidence,
     MetricSelection,
     OpenJudge,
     build_extra_families,
@@ -47,19 +46,16 @@ from cxrlab.evaluation.metric_choice import (
     select_metrics,
     separate_judges,
 )
-from cxrlab.evaluation.score_inputs import Attributes, Inputs, Unit, load_inputs
+from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
+from cxrlab.evaluation.scored_runs import write_tallies
 from cxrlab.metrics.families import families
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import by_package
 from cxrlab.metrics.statistics.bootstrap import Place, Resamples, memory_key
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.metrics.tally import Matrix, Tally
+from cxrlab.metrics.tally import Family, Matrix, Metric, Tally
 from cxrlab.models.baselines import REPORTS
-
-if TYPE_CHECKING:
-    from cxrlab.evaluation.score_inputs import Texts
-    from cxrlab.metrics.tally import Family, Metric, Tally
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
 
@@ -97,11 +93,11 @@ def score(
         floors: Score the controls too.
         slices: Score by view, sex, age band and device too, where they are known.
         trials: Bootstrap resamples behind each interval.
-        level: Share of resamples inside the interval.
+        level: Confidence level of the intervals.
         seed: Decides the resamples and the shuffled control.
-        extra: Further families (`extra_families`), scored without floors.
-        llm: How the models of judges are asked; as usual when None.
-        judging: Other wordings for judges, and their longest answers; the usual ones when None.
+        extra: Further families (`build_extra_families`), scored without floors.
+        llm: Cache, limits and connection of the judges' models.
+        judging: Other prompts for judges, and the length of their answers.
         columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
         by_row: Match two files row by row, whatever ids they have.
     """
@@ -142,16 +138,22 @@ def score_inputs(
     extra: Sequence[Family] = (),
     judges: Sequence[OpenJudge] = (),
 ) -> ScoreSheet:
-    """Score pairs that were matched before; see `score`. Judges are named apart from the metrics, and open."""
-    from cxrlab.metrics.statistics.bootstrap import Resamples
-
-    chosen = _chosen(metrics, extra, judges)
+    """Score matched pairs; see `score`. Judges are given apart from the metrics, and open."""
+    chosen = _select(metrics, extra, judges)
     batch = Batch(inputs.pairs)
-    others, notes = _control_batches(batch, seed) if floors else ({}, ())
-    counted = _tallies({"": batch, **others}, chosen.ready)
+    batches, notes = {"": batch}, []
+    for name, control in FLOORS.items() if floors else ():
+        if (candidates := control(batch, generator(seed, "control", name))) is None:
+            notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
+        else:
+            batches[name] = batch.with_candidates(candidates)
+    # Family by family, so that what a family computes of the references is used again for the controls.
+    counted: dict[str, list[Tally]] = {key: [] for key in batches}
+    for family, key in track([(f, key) for f in families(chosen.ready) for key in batches], "scoring"):
+        counted[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in chosen.ready]
     tallies = counted.pop("")
     if all(pair.reference is None for pair in batch.pairs):
-        notes = (*notes, "no reference has a text, so nothing has a value; is --section the right one?")
+        notes.append("no reference has a text, so nothing has a value; is --section the right one?")
     for family in track(extra, "scoring with what you gave"):
         tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen.extra]
     for judge in track(judges, "asking judges"):
@@ -163,16 +165,30 @@ def score_inputs(
         tally.metric.name: MetricScore(tally.metric, tally.value, ends.low, ends.high, tally.n, tally.undefined)
         for tally, ends in zip(tallies, resamples.estimates(tallies, level), strict=True)
     }
+    columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
+    studies = []
+    for index, (pair, comparison) in enumerate(zip(batch.pairs, batch.comparisons, strict=True)):
+        values = {name: column[index] for name, column in columns.items()}
+        errors = () if comparison is None else tuple(comparison.errors)
+        studies.append(StudyScore(pair, values, errors, evidence_for_pair(evidence, index)))
+    by_slice: Mapping[str, Mapping[str, SliceScore]] = {}
+    if slices:
+        known = [
+            replace(item, device=None if pair.reference is None else mentions_device(findings))
+            for item, pair, findings in zip(inputs.attributes, batch.pairs, batch.reference_findings, strict=True)
+        ]
+        rng = generator(seed, "score", "slices")
+        by_slice = score_slices(tallies, patients, known, trials=trials, level=level, rng=rng)
     return ScoreSheet(
         metrics=scores,
         floors={name: {tally.metric.name: tally.value for tally in found} for name, found in counted.items()},
         statuses=Counter(status.value for status in batch.statuses),
-        studies=tuple(_studies(batch, tallies, evidence)),
-        slices=_slices(batch, tallies, patients, inputs.attributes, trials, level, seed) if slices else {},
+        studies=tuple(studies),
+        slices=by_slice,
         tallies=tuple(tallies),
         batch=batch,
         digest=inputs.digest,
-        notes=notes,
+        notes=tuple(notes),
         image_dependence=measure_image_dependence(
             batch,
             inputs.control_reports,
@@ -188,10 +204,10 @@ def score_inputs(
 
 
 def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
-    """Score as the settings say and write the run folder; returns the content of `scores.json`.
+    """Score and write the run folder; returns the content of `scores.json`.
 
-    A finished run with the same settings and the same texts is left as it is; one of other texts is refused. A run
-    that was stopped scores again what needs no model, and asks judges only what has no answer yet.
+    A finished run with the same settings and texts is left as it is; other texts are an error. A resumed run scores
+    again what needs no model, and asks judges only what has no answer yet.
     """
     inputs = load_inputs(
         config.references,
@@ -203,68 +219,59 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         columns=config.columns,
         by_row=config.by_row,
     )
-    # A file of graphs that was drawn again under the same name is another input.
+    # A new file of graphs under the same name is another input.
     if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
         inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
     if out is not None and finished(out, config, seed=config.seed, operational=llm_operational_fields()):
-        return _stored(out, inputs.digest)
+        stored = read_json(out / SCORES)
+        if not isinstance(stored, dict) or not {"metrics", "floors", "statuses", "n"} <= stored.keys():
+            raise DataError(f"{out / SCORES} is damaged; choose another folder and score again.")
+        if stored.get("inputs_sha256") != inputs.digest:
+            raise RunError(f"{out} holds scores of other texts under the same paths; choose another folder.")
+        return stored
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
     names, judges = separate_judges(("all",) if config.all else config.metrics or None)
-    # Before the folder is made: a wrong name, or a model that may not be shown these texts, leaves nothing behind.
+    # Before the folder is made: a wrong name, or a model that may not receive these texts, leaves nothing behind.
     if judges:  # and before weights are loaded
         select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
     with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
-        return _run(config, inputs, names, opened, out)
+        extra = build_extra_families(config.extras)
+        _select(names, extra, opened)
 
+        def score_now() -> ScoreSheet:
+            return score_inputs(
+                inputs,
+                names,
+                floors=config.floors,
+                slices=config.slices,
+                trials=config.trials,
+                level=config.level,
+                seed=config.seed,
+                extra=extra,
+                judges=opened,
+            )
 
-def _run(
-    config: ScoreConfig, inputs: Inputs, names: Sequence[str] | None, judges: Sequence[OpenJudge], out: Path | None
-) -> Mapping[str, Any]:
-    extra = build_extra_families(config.extras)
-    _chosen(names, extra, judges)
-    asked: dict[str, Any] = {
-        "extra": extra,
-        "judges": judges,
-        "floors": config.floors,
-        "slices": config.slices,
-        "trials": config.trials,
-        "level": config.level,
-        "seed": config.seed,
-    }
-    if out is None:
-        return _plain(score_inputs(inputs, names, **asked))
-    with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
-        sheet = score_inputs(inputs, names, **asked)
-        write_sheet(run, sheet)
-    return _plain(sheet)
+        if out is None:
+            sheet = score_now()
+        else:
+            with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
+                sheet = score_now()
+                write_sheet(run, sheet)
+    scores: Mapping[str, Any] = plain(sheet.to_json())
+    return scores
 
 
 def write_sheet(run: Run, sheet: ScoreSheet) -> None:
     """Write evidence first, conclusions last."""
-    from cxrlab.evaluation.scored_runs import write_tallies
-
     run.write(PER_STUDY, "".join(dumps(study) + "\n" for study in sheet.studies))
     write_tallies(run, sheet.batch, sheet.tallies)
     run.write(SCORES, sheet.to_json())
 
 
-def _stored(out: Path, digest: str) -> Mapping[str, Any]:
-    """What a finished run wrote, if it is of these texts."""
-    stored = read_json(out / SCORES)
-    if not isinstance(stored, dict) or not {"metrics", "floors", "statuses", "n"} <= stored.keys():
-        raise DataError(f"{out / SCORES} is damaged; choose another folder and score again.")
-    if stored.get("inputs_sha256") != digest:
-        raise RunError(f"{out} holds scores of other texts under the same paths; choose another folder.")
-    return stored
-
-
-def _chosen(names: Sequence[str] | None, extra: Sequence[Family], judges: Sequence[OpenJudge] = ()) -> MetricSelection:
-    """What to count beside the judges; of extra families their own choice where none of their metrics is named.
-
-    Nobody gives a file of graphs to see nothing of it.
-    """
+def _select(names: Sequence[str] | None, extra: Sequence[Family], judges: Sequence[OpenJudge] = ()) -> MetricSelection:
+    """The metrics beside the judges; those of extra families that are on by default where none of theirs is named."""
     found = select_metrics(names, extra)
     if not found.extra:
         found = replace(found, extra=tuple(card.name for family in extra for card in list_default_cards(family)))
@@ -273,71 +280,11 @@ def _chosen(names: Sequence[str] | None, extra: Sequence[Family], judges: Sequen
     return found
 
 
-def _plain(sheet: ScoreSheet) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = plain(sheet.to_json())
-    return found
-
-
-def _control_batches(batch: Batch, seed: int) -> tuple[dict[str, Batch], tuple[str, ...]]:
-    made, notes = {}, []
-    for name, control in FLOORS.items():
-        candidates = control(batch, generator(seed, "control", name))
-        if candidates is None:
-            notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
-        else:
-            made[name] = batch.with_candidates(candidates)
-    return made, tuple(notes)
-
-
-def _tallies(batches: Mapping[str, Batch], names: Sequence[str]) -> dict[str, list[Tally]]:
-    """Of each batch every metric, family by family, so that what a family knows of the references is used again."""
-    wanted = set(names)
-    found: dict[str, list[Tally]] = {key: [] for key in batches}
-    for family, key in track([(family, key) for family in families(names) for key in batches], "scoring"):
-        found[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in wanted]
-    return found
-
-
-def _studies(
-    batch: Batch, tallies: Sequence[Tally], evidence: Mapping[str, Sequence[Evidence]]
-) -> Iterator[StudyScore]:
-    columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
-    for index, pair in enumerate(batch.pairs):
-        comparison = batch.comparisons[index]
-        errors = () if comparison is None else tuple(comparison.errors)
-        values = {name: column[index] for name, column in columns.items()}
-        yield StudyScore(pair, values, errors, evidence_for_pair(evidence, index))
-
-
-def _slices(
-    batch: Batch,
-    tallies: Sequence[Tally],
-    patients: Sequence[str],
-    attributes: Sequence[Attributes],
-    trials: int,
-    level: float,
-    seed: int,
-) -> Mapping[str, Mapping[str, SliceScore]]:
-    devices = [
-        None if pair.reference is None else mentions_device(findings)
-        for pair, findings in zip(batch.pairs, batch.reference_findings, strict=True)
-    ]
-    known = [replace(item, device=device) for item, device in zip(attributes, devices, strict=True)]
-    rng = generator(seed, "score", "slices")
-    return score_slices(tallies, patients, known, trials=trials, level=level, rng=rng)
-
-
 @dataclass(frozen=True)
 class MetricScore:
-    """One metric over all pairs.
+    """One metric over all pairs; `n` of them entered the value, `undefined` have none.
 
-    Args:
-        metric: Its card.
-        value: Not-a-number when no pair has a value.
-        low: Lower end of the interval; not-a-number with fewer than two patients.
-        high: Upper end.
-        n: Pairs that entered the value.
-        undefined: Pairs without a value.
+    The value is not-a-number when no pair has one, `low` and `high` with fewer than two patients.
     """
 
     metric: Metric
@@ -348,7 +295,7 @@ class MetricScore:
     undefined: int
 
     def to_json(self) -> dict[str, Any]:
-        """As the contract of `scores.json` has it; a bound that does not exist is null."""
+        """An entry of `scores.json`; a bound that does not exist is null."""
         card = self.metric
         bounds = [None if math.isinf(bound) else bound for bound in card.range]
         return {
@@ -359,7 +306,7 @@ class MetricScore:
 
 @dataclass(frozen=True)
 class StudyScore:
-    """One pair: what became of it, its value by each metric, what is wrong with the candidate, and what judges said."""
+    """One pair: its value by each metric, the errors of the candidate, and the answers of judges."""
 
     pair: Pair
     values: Mapping[str, float]
@@ -379,7 +326,7 @@ class StudyScore:
 
 @dataclass(frozen=True)
 class ScoreSheet(Mapping[str, MetricScore]):
-    """What a scoring came to; as a mapping it gives each metric's score by name.
+    """The result of scoring; as a mapping it gives each metric's score by name.
 
     Args:
         metrics: Name → score.
@@ -387,14 +334,14 @@ class ScoreSheet(Mapping[str, MetricScore]):
         statuses: Status → number of pairs.
         studies: Each pair, in order.
         slices: `view=AP` → metric → score of those pairs.
-        tallies: The sufficient statistics behind it all.
+        tallies: The sufficient statistics.
         batch: What was scored.
         digest: SHA-256 of the inputs.
         notes: Controls that could not be made, and why.
-        image_dependence: The same studies with wrong images, where the run of predictions has them.
+        image_dependence: The same studies with control images, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
-        cautions: Those of the run that wrote the predictions.
+        cautions: Those of the run that generated the predictions.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -426,7 +373,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         return len(self.metrics)
 
     def best_floor(self, name: str) -> tuple[str, float] | None:
-        """The control that does best under a metric, and its value; None when there is none."""
+        """The best control under a metric, and its value; None when there is none."""
         sign = 1 if self.metrics[name].metric.direction == "higher" else -1
         found = [(control, values.get(name, math.nan)) for control, values in self.floors.items()]
         known = [(control, value) for control, value in found if not math.isnan(value)]
@@ -444,7 +391,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         }  # fmt: skip
 
 
-# From fewer patients than this an interval is rough; docs/scoring.md has how often it holds the truth.
+# With fewer patients an interval is rough; docs/scoring.md has its coverage.
 SMALL = 30
 AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))
 UNKNOWN = "unknown"
@@ -452,17 +399,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class SliceScore:
-    """One metric on one slice.
-
-    Args:
-        value: Over the slice; not-a-number when no pair has a value.
-        low: Lower end of its interval by patient; not-a-number with fewer than two patients.
-        high: Upper end.
-        n: Pairs that entered the value.
-        undefined: Pairs of the slice without a value.
-        patients: Patients in the slice.
-        small: True with fewer than 30 patients.
-    """
+    """One metric on one slice; see `MetricScore`. `small` is true with fewer than 30 patients."""
 
     value: float
     low: float
@@ -479,15 +416,15 @@ def get_age_band(age: float) -> str:
 
 
 def mentions_device(findings: Iterable[Finding]) -> bool:
-    """Whether any device is stated to be there."""
+    """Whether any device is present."""
     return any(finding.present and observation(finding.observation).group is Group.DEVICE for finding in findings)
 
 
 def select_slices(attributes: Sequence[Attributes]) -> dict[str, NDArray[np.bool_]]:
     """Name of each slice → which pairs are in it [N].
 
-    Names are `view=PA`, `sex=F`, `age=60-79`, `device=present`, and `…=unknown` for the rest where some
-    are known. An attribute that is known of no pair, or the same for all, makes no slice.
+    Names are `view=PA`, `sex=F`, `age=60-79`, `device=present`, and `…=unknown` for the rest where some are known. An
+    attribute that is unknown for all pairs, or the same for all, makes no slice.
     """
     columns = {
         "view": [one.view for one in attributes],
@@ -497,8 +434,8 @@ def select_slices(attributes: Sequence[Attributes]) -> dict[str, NDArray[np.bool
     }
     order = {name: place for place, (_, name) in enumerate(AGE_BANDS)}
     masks: dict[str, NDArray[np.bool_]] = {}
-    for attribute, told in columns.items():
-        values = np.array([UNKNOWN if value is None else value for value in told], dtype=np.str_)
+    for attribute, column in columns.items():
+        values = np.array([UNKNOWN if value is None else value for value in column], dtype=np.str_)
         kinds = sorted(set(values.tolist()), key=lambda kind: (kind == UNKNOWN, order.get(kind, 0), kind))
         if len(kinds) > 1:
             masks |= {f"{attribute}={kind}": values == kind for kind in kinds}
@@ -514,57 +451,32 @@ def score_slices(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> dict[str, dict[str, SliceScore]]:
-    """Every metric on every slice, by name of the slice and of the metric.
-
-    Args:
-        tallies: Of the whole test set.
-        patients: One name a pair, as for the intervals of the whole.
-        attributes: One a pair.
-        trials: Resamples for each slice.
-        level: Of the intervals.
-        rng: Source of the resamples.
-    """
+    """Slice → metric → score, from tallies of the whole test set with one patient and one set of attributes per pair."""
     if len(patients) != len(attributes):
         raise ValueError(f"{len(attributes)} attributes do not fit {len(patients)} patients")
-    return {
-        name: _scores(tallies, patients, mask, trials, level, rng) for name, mask in select_slices(attributes).items()
-    }
-
-
-def _scores(
-    tallies: Sequence[Tally],
-    patients: Sequence[str],
-    mask: NDArray[np.bool_],
-    trials: int,
-    level: float,
-    rng: np.random.Generator,
-) -> dict[str, SliceScore]:
-    inside = [patient for patient, kept in zip(patients, mask, strict=True) if kept]
-    parts = _parts(tallies, mask)
-    draws = Resamples(inside, trials=trials, rng=rng)
-    count = draws.clusters.count
-    return {
-        part.metric.name: SliceScore(part.value, ends.low, ends.high, part.n, part.undefined, count, count < SMALL)
-        for part, ends in zip(parts, draws.estimates(parts, level), strict=True)
-    }
-
-
-def _parts(tallies: Sequence[Tally], mask: NDArray[np.bool_]) -> list[Tally]:
-    """The tallies of the slice; those that share their rows go on sharing them."""
-    cut: dict[Place, Matrix] = {}
-    parts = []
-    for tally in tallies:
-        memory = memory_key(tally.rows)
-        if memory not in cut:
-            cut[memory] = tally.rows[mask]
-        parts.append(replace(tally, rows=cut[memory], defined=tally.defined[mask]))
-    return parts
+    scores: dict[str, dict[str, SliceScore]] = {}
+    for name, mask in select_slices(attributes).items():
+        cut: dict[Place, Matrix] = {}  # tallies that share their rows still share them in the slice
+        parts = []
+        for tally in tallies:
+            memory = memory_key(tally.rows)
+            if memory not in cut:
+                cut[memory] = tally.rows[mask]
+            parts.append(replace(tally, rows=cut[memory], defined=tally.defined[mask]))
+        inside = [patient for patient, kept in zip(patients, mask, strict=True) if kept]
+        resamples = Resamples(inside, trials=trials, rng=rng)
+        count = resamples.clusters.count
+        scores[name] = {
+            part.metric.name: SliceScore(part.value, ends.low, ends.high, part.n, part.undefined, count, count < SMALL)
+            for part, ends in zip(parts, resamples.estimates(parts, level), strict=True)
+        }
+    return scores
 
 
 # None where the control cannot be made of these references.
 Floor = Callable[[Batch, np.random.Generator], list[str] | None]
 
-# Of another world, with no word that an image could show.
+# Unrelated prose, without a word about images.
 UNRELATED = (
     "The ferry leaves the harbour at seven and reaches the island before noon. On board there is coffee, bread and a "
     "shelf of old novels. Children count gulls from the upper deck while the captain talks about the weather of the "
@@ -574,9 +486,9 @@ UNRELATED = (
 
 
 def repeated_word(batch: Batch, rng: np.random.Generator) -> list[str]:
-    """The commonest word of the references, as often as each reference has words."""
+    """The commonest word of the references, repeated to the length of each."""
     words = Counter(word for text in batch.references for word in text.lower().split() if word.isalpha())
-    # The first in the alphabet among equals, so that the order of the studies does not matter.
+    # Ties go to the first in the alphabet, so that the order of the studies does not matter.
     word = min(words, key=lambda word: (-words[word], word), default="the")
     return [" ".join([word] * len(text.split())) for text in batch.references]
 
