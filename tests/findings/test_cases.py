@@ -148,7 +148,7 @@ def test_the_faint_share_is_possible_when_first_seen_and_devices_are_never_faint
 
 
 def pairs_in_time(patients):
-    """Each finding with the same lesion on the film before (None when it is new) and the later visit."""
+    """Each finding with the same lesion on the radiograph before (None when it is new) and the later visit."""
     for case in patients:
         for before, after in pairwise(case.visits):
             old = {key(f): f for f in before.present}
@@ -156,7 +156,7 @@ def pairs_in_time(patients):
 
 
 def test_certainty_is_drawn_once_and_only_growth_makes_the_possible_certain(patients):
-    """A faint shadow that is called unchanged must still be faint on the film."""
+    """A faint shadow that is called unchanged must still be faint on the radiograph."""
     seen = Counter()
     for old, new, _ in pairs_in_time(patients):
         if old is not None and new.present:
@@ -196,7 +196,7 @@ def test_nothing_appears_grows_eases_or_goes_faster_than_its_course(patients):
 
 
 def test_nothing_stays_longer_than_its_course_allows(patients):
-    """No tube for a year: the days from the first film with it to the last, over all visits."""
+    """No tube for a year: the days from the first radiograph with it to the last, over all visits."""
     longest = Counter()
     for case in patients:
         since, day = {}, 0
@@ -211,7 +211,7 @@ def test_nothing_stays_longer_than_its_course_allows(patients):
 
 
 def test_a_normal_image_waits_until_everything_could_have_gone(patients):
-    """Pairs of an abnormal film and a normal one: the interval gives way."""
+    """Pairs of an abnormal radiograph and a normal one: the interval gives way."""
     count = 0
     for case in patients:
         for before, after in pairwise(case.visits):
@@ -264,7 +264,7 @@ def test_the_intubated_are_filmed_in_bed_and_not_for_a_check_up(visits):
 
 
 def test_age_suits_context_and_findings(visits):
-    """No changes of age at nineteen: neither as a reason for the film nor on it."""
+    """No changes of age at nineteen: neither as a reason for the radiograph nor on it."""
     for visit in visits:
         assert visit.age >= CONTEXTS[visit.context].ages[0]
         assert all(visit.age >= COURSES[f.observation].least_age for f in visit.present)
@@ -272,7 +272,7 @@ def test_age_suits_context_and_findings(visits):
 
 
 def test_wires_and_fractures_are_new_only_with_a_reason(patients):
-    """An operation or an accident since the film before."""
+    """An operation or an accident since the radiograph before."""
     reasons = {"sternal wires": "after surgery", "rib fracture": "trauma", "clavicle fracture": "trauma"}
     seen = Counter()
     for case in patients:

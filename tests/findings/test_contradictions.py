@@ -16,7 +16,7 @@ CLASHES = [
     (f("nodule", LEFT, "mid zone"), f("mass", LEFT, "mid zone"), "one would hide the other"),
     (f("consolidation", BOTH, "lower zone"), f("nodule", LEFT, "lower zone"), "both sides include the left"),
     (f("pneumothorax", LEFT, "apex"), f("pleural thickening", LEFT, "upper zone"), "a stuck pleura does not part"),
-    (f("pleural effusion", BOTH), f("pleural effusion", LEFT), "told twice"),
+    (f("pleural effusion", BOTH), f("pleural effusion", LEFT), "stated twice"),
     (f("rib fracture", LEFT, "rib 4"), f("rib fracture", LEFT, "rib 4"), "the same rib twice"),
     (f("pleural effusion", LEFT, None, Severity.SEVERE), f("nodule", LEFT, "lower zone"), "drowned"),
     (

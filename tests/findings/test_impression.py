@@ -60,7 +60,7 @@ def test_a_tube_in_the_wrong_place_outweighs_one_in_the_right_place():
 
 @pytest.mark.parametrize("lexicon", ["A", "B"])
 def test_nothing_that_matters_is_left_out(image, examples, lexicon):
-    """Nine findings, eight of which must be told: each has its own word in every impression."""
+    """Nine findings, eight of which must be stated: each has its own word in every impression."""
     words = {
         "A": ("pneumothora", "mass", "nodul", "cavit", "consolidat", "pneumon|infectious", "edema", "effusion"),
         "B": ("air|pneumothora", "tumo|space-occ", "coin|nodular|rounded", "cavern|hollow|ring|excavat",
@@ -70,8 +70,8 @@ def test_nothing_that_matters_is_left_out(image, examples, lexicon):
     present = [examples[name][0] for name in names]
     present.append(Finding("pleural effusion", side=Side.LEFT, severity=Severity.MODERATE))
     for seed in range(30):
-        told = text(image(SCOLIOSIS, *present), seed, lexicon)
-        assert all(re.search(word, told, re.I) for word in words[lexicon]), told
+        stated = text(image(SCOLIOSIS, *present), seed, lexicon)
+        assert all(re.search(word, stated, re.I) for word in words[lexicon]), stated
 
 
 def test_importance_begins_at_a_grade():
@@ -86,8 +86,8 @@ def test_a_misplaced_tube_is_always_told(image, tip):
     others = [Finding("atelectasis", side=s, location="lower zone", severity=Severity.SEVERE) for s in Side]
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.SEVERE)
     for seed in range(40):
-        told = text(image(*others, effusion, PNEUMOTHORAX, tube), seed)
-        assert re.search("(?i)endotracheal|ET tube", told) and re.search("high|bronchus", told), told
+        stated = text(image(*others, effusion, PNEUMOTHORAX, tube), seed)
+        assert re.search("(?i)endotracheal|ET tube", stated) and re.search("high|bronchus", stated), stated
 
 
 def rib(number, side=Side.LEFT, **fields):
@@ -97,9 +97,9 @@ def rib(number, side=Side.LEFT, **fields):
 @pytest.mark.parametrize(("lexicon", "ribs"), [("A", "fourth, fifth, and seventh"), ("B", "4th, 5th, and 7th")])
 def test_broken_ribs_of_one_side_share_a_line(image, lexicon, ribs):
     for seed in range(30):
-        told = text(image(rib(7), rib(4), rib(5)), seed, lexicon)
-        assert f"left {ribs} rib" in told.lower(), told
-        assert len(re.findall(r"\bribs?\b", told)) == 1
+        stated = text(image(rib(7), rib(4), rib(5)), seed, lexicon)
+        assert f"left {ribs} rib" in stated.lower(), stated
+        assert len(re.findall(r"\bribs?\b", stated)) == 1
 
 
 def test_only_what_is_alike_is_grouped():

@@ -64,10 +64,10 @@ def test_low_lung_volumes_get_better_or_worse_but_never_more_or_less(lexicon):
         assert all(re.search(words, option) and not doubtful.search(option) for option in options)
         for seed in range(30):
             for fragment in (True, False):
-                told = Realiser(load_lexicon(lexicon), generator(seed)).present(
+                stated = Realiser(load_lexicon(lexicon), generator(seed)).present(
                     replace(low, change=change), fragment=fragment
                 )
-                assert re.search(words, told) and not doubtful.search(told), told
+                assert re.search(words, stated) and not doubtful.search(stated), stated
         assert not can_lead(replace(low, change=change))
 
 

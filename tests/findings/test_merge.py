@@ -8,14 +8,14 @@ from cxrlab.findings.merge import merged, paired, same_place
 
 
 def test_the_impression_completes_the_findings() -> None:
-    told = [Finding("pleural effusion", side=Side.LEFT), Finding("pleural effusion", severity=Severity.MILD)]
-    (thing,) = merged(told)
+    stated = [Finding("pleural effusion", side=Side.LEFT), Finding("pleural effusion", severity=Severity.MILD)]
+    (thing,) = merged(stated)
     assert (thing.side, thing.severity) == (Side.LEFT, Severity.MILD)
 
 
 def test_two_places_are_two_things() -> None:
-    told = [Finding("nodule", side=Side.LEFT, location="apex"), Finding("nodule", side=Side.LEFT, location="base")]
-    assert len(merged(told)) == 2
+    stated = [Finding("nodule", side=Side.LEFT, location="apex"), Finding("nodule", side=Side.LEFT, location="base")]
+    assert len(merged(stated)) == 2
 
 
 def test_words_for_the_same_part_of_the_lung_are_one_place() -> None:
@@ -51,7 +51,7 @@ def test_left_and_right_are_bilateral_where_the_other_report_says_so() -> None:
 
 
 def test_one_side_that_differs_from_both_stays_apart() -> None:
-    told = [Finding("lung opacity", side=Side.BILATERAL, change="unchanged")]
-    told.append(Finding("lung opacity", side=Side.RIGHT, change="decreased"))
-    assert len(merged(told)) == 2
-    assert len(merged([told[0], Finding("lung opacity", side=Side.RIGHT)])) == 1
+    stated = [Finding("lung opacity", side=Side.BILATERAL, change="unchanged")]
+    stated.append(Finding("lung opacity", side=Side.RIGHT, change="decreased"))
+    assert len(merged(stated)) == 2
+    assert len(merged([stated[0], Finding("lung opacity", side=Side.RIGHT)])) == 1

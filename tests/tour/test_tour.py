@@ -55,7 +55,15 @@ def test_the_page_holds_everything_it_shows(toured) -> None:
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     maps = list((toured[0] / "explained").rglob("*.png"))
     assert (len(sources) > 6 and maps) if MODELS else (len(sources) == 6 and not maps)
-    for said in ("stub:normal", "retrieval:", "reference", "Findings", "Export and import", "The chain", "How it was run"):
+    for said in (
+        "stub:normal",
+        "retrieval:",
+        "reference",
+        "Findings",
+        "Export and import",
+        "The chain",
+        "How it was run",
+    ):
         assert said in page
     for said in ("Scores", "Comparison", "Errors by kind", "By view, sex, age and device", "Reports with their errors"):
         assert f"<h2>{said}</h2>" in page
