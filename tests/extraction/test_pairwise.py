@@ -71,7 +71,7 @@ def test_intervals_are_by_patient() -> None:
 def test_other_studies_and_other_judges_are_refused(tmp_path: Path) -> None:
     corpus = effusions(tmp_path / "corpus", 3)
     a, b = written(tmp_path / "a", [CLEAR] * 3), written(tmp_path / "b", [CLEAR] * 2)
-    with pytest.raises(DataError, match="not written for the same studies"):
+    with pytest.raises(DataError, match="different studies"):
         pairwise_wins(a, b, corpus)
     with pytest.raises(UnknownName, match="no pairwise judge 'rule'"):
         pairwise_wins(a, a, corpus, judge="rule")

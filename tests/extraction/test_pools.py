@@ -89,7 +89,7 @@ def test_cifar_is_passed_once_a_draw_and_only_what_is_drawn_is_decoded(
     assert len(passes) == 1 and len(decoded) == 4
     # Evenly grey k stays k whatever the size, and k is the number in the key.
     assert all((one.pixels == int(one.key[:5])).all() for one in drawn)
-    with pytest.raises(DataError, match="holds 10 pictures, but 11 are asked for"):
+    with pytest.raises(DataError, match="holds 10 images, but 11"):
         pool.draw(5, skip=6)
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_passed_over_and_named_when_pictures_run_out(photos: P
     six = pool.draw(6)
     assert sorted(int(one.pixels[0, 0]) for one in six) == [0, 10, 20, 30, 40, 50]
     assert all(one.in_domain is None for one in six) and len(pool) == 7
-    with pytest.raises(DataError, match=r"holds 7 pictures, 1 of them unreadable, but 7 are asked for.*damaged\.png"):
+    with pytest.raises(DataError, match=r"holds 7 images, 1 of them unreadable, but 7 .*damaged\.png"):
         pool.draw(1, skip=6)
     fresh = open_pool(f"folder:{photos}", size=8, seed=5)
     assert keys(fresh, 2, skip=3) == [one.key for one in six[3:5]]  # also where the damaged one is among the skipped
@@ -129,7 +129,7 @@ def test_scenes_are_not_those_of_a_corpus_with_the_same_seed() -> None:
     picture = pool.draw(1)[0]
     assert not np.array_equal(picture.pixels, square(draw_scene(7, 0, 24).image, 24))
     assert pool.count is None and pool
-    with pytest.raises(TypeError, match="has no end"):
+    with pytest.raises(TypeError, match="unlimited"):
         len(pool)
 
 
@@ -153,7 +153,7 @@ def test_a_mixture_keeps_its_share_in_every_prefix(tmp_path: Path, photos: Path)
     assert [one.key for one in pool.draw(4, skip=5)] == [one.key for one in drawn[5:9]]
     # The fourth image would be due at picture 14, where 4.2 is reached first: 13 pictures can be drawn.
     assert pool.count == 13 and len(pool.draw(13)) == 13
-    with pytest.raises(DataError, match="holds 13 pictures, but 14"):
+    with pytest.raises(DataError, match="holds 13 images, but 14"):
         pool.draw(14)
     exact = open_pool("mix:0.29:noise+scenes", size=4, seed=1)
     assert sum(one.key.startswith("in/") for one in exact.draw(100)) == 29  # 0.29 · 100 is 28.999… among floats

@@ -7,7 +7,7 @@ import pytest
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.extraction.transcript_analysis import (
     MappedReport,
-    _gradient,
+    divergence_gradient,
     joint_probabilities,
     neighbour_probabilities,
     principal_plane,
@@ -54,7 +54,7 @@ def test_the_gradient_is_that_of_the_divergence():
         off = ~np.eye(6, dtype=bool)
         return float((joint[off] * np.log(joint[off] / (close / close.sum())[off])).sum())
 
-    slope = _gradient(joint, places)
+    slope = divergence_gradient(joint, places)
     for index in np.ndindex(6, 2):
         step = np.zeros((6, 2))
         step[index] = 1e-5

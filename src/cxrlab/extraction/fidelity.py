@@ -1,11 +1,11 @@
-"""How much of the victim its copy has: both against the references, and the copy against the victim's own reports.
+"""How much of the victim a copy has: both against the references, and the copy against the victim's own reports.
 
     victim_scored/ surrogate_scored/   both against the references of the corpus, as `score` writes them
     victim_reports.jsonl               the victim's reports as references
     fidelity_scored/                   the surrogate against them
     fidelity.json                      values, paired ratio and difference by metric, labels by observation
 
-Intervals are 95 % by patient. Ratio and difference are of the surrogate to the victim, patient by patient.
+Intervals are 95 % by patient. Ratio and difference of surrogate and victim are paired by patient.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from cxrlab.extraction.config import FidelityConfig
 from cxrlab.metrics.finding_scores import FindingsF1
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.intervals import METHOD, ResampledValue
+from cxrlab.metrics.statistics.intervals import METHOD
 from cxrlab.metrics.statistics.paired_tests import paired_difference
 from cxrlab.metrics.tally import Family, Matrix, Metric, Tally, mean_tally
 
 RESULT, REPORTS = "fidelity.json", "victim_reports.jsonl"
 VICTIM, SURROGATE, COPY = "victim", "surrogate", "fidelity"
 _KEPT = ("value", "low", "high", "n", "undefined")
-_TOLD = ("difference", "low", "high", "p", "p_holm", "verdict", "by_study")
+_OF_DIFFERENCE = ("difference", "low", "high", "p", "p_holm", "verdict", "by_study")
 
 
 def measure_fidelity(
@@ -58,53 +58,50 @@ def measure_fidelity(
         victim_run: Folder of a finished `generate` of the victim.
         surrogate_run: The same of the surrogate, on the same studies.
         data: Corpus folder with the references.
-        out: Run folder; a stopped one is continued, a finished one of the same reports is left as it is.
-        settings: Metrics and statistics; the usual ones when left out.
+        out: Run folder; an interrupted run is resumed, a finished one of the same reports is left as it is.
+        settings: Metrics and statistics; the defaults when left out.
         victim_in: Folder for the victim's scores, which surrogates of one victim may share; `out` when left out.
     """
     settings = settings or FidelityConfig()
-    told = {
+    config = {
         **{"victim": str(victim_run), "surrogate": str(surrogate_run), "data": str(data), "settings": settings},
-        # A run that was written again is another question, though its folder has the same name.
+        # A regenerated run is another input, though its folder has the same name.
         "content": [sha256_of(run / PREDICTIONS) for run in (victim_run, surrogate_run)],
     }
-    if finished(out, told, seed=settings.seed):
+    if finished(out, config, seed=settings.seed):
         return dict(read_json(out / RESULT))
-    with Run.open(out, told, seed=settings.seed) as run:
+    with Run.open(out, config, seed=settings.seed) as run:
         victim = scored(victim_run, data, (victim_in or out) / f"{VICTIM}_scored", settings)
         surrogate = scored(surrogate_run, data, out / f"{SURROGATE}_scored", settings)
         run.write(REPORTS, victim_reports(victim_run, data, settings.section))
         copied = scored(surrogate_run, run.path(REPORTS), out / f"{COPY}_scored", settings)
-        found = plain(_measured(victim, surrogate, copied, settings))
+        compared = _compare([victim, surrogate], settings)
+        names = [one.metric for one in compared.metrics]
+        one, two = align_runs([read_tallies(victim), read_tallies(surrogate)])
+        copy = read_tallies(copied)
+        labelers = ("chexpert", *(("chexbert",) if settings.extras.chexbert else ()))
+        found = plain(
+            {
+                "n": compared.n,
+                "patients": compared.patients,
+                "interval": METHOD,
+                VICTIM: values_of(compared, 0),
+                SURROGATE: values_of(compared, 1),
+                COPY: values(copy, names, settings.seed),
+                "ratio": ratios(one, two, names, settings.seed),
+                "difference": differences_of(compared, 0),
+                "observations": {
+                    labeler: {
+                        name: observations(tallies, labeler, settings.seed)
+                        for name, tallies in ((VICTIM, one), (SURROGATE, two), (COPY, copy))
+                    }
+                    for labeler in labelers
+                },
+                "left_out": left_out(settings.extras),
+            }
+        )
         run.write(RESULT, found)
     return dict(found)
-
-
-def _measured(victim: Path, surrogate: Path, copied: Path, settings: FidelityConfig) -> dict[str, Any]:
-    """The whole of fidelity.json, from three folders of scores."""
-    found = _compared([victim, surrogate], settings)
-    names = [one.metric for one in found.metrics]
-    one, two = align_runs([read_tallies(victim), read_tallies(surrogate)])
-    copy = read_tallies(copied)
-    labelers = ("chexpert", *(("chexbert",) if settings.extras.chexbert else ()))
-    return {
-        "n": found.n,
-        "patients": found.patients,
-        "interval": METHOD,
-        VICTIM: values_of(found, 0),
-        SURROGATE: values_of(found, 1),
-        COPY: values(copy, names, settings.seed),
-        "ratio": ratios(one, two, names, settings.seed),
-        "difference": differences_of(found, 0),
-        "observations": {
-            labeler: {
-                name: observations(run, labeler, settings.seed)
-                for name, run in ((VICTIM, one), (SURROGATE, two), (COPY, copy))
-            }
-            for labeler in labelers
-        },
-        "left_out": left_out(settings.extras),
-    }
 
 
 def compare_surrogates(
@@ -113,22 +110,25 @@ def compare_surrogates(
     """Several surrogates against the first of them, paired by study; returns the content of fidelity.json.
 
     Args:
-        runs: Name → folder of a finished `generate`, or one that `score` wrote; the baseline first (Knockoff, say).
+        runs: Name → folder of a finished `generate`, or of `score`; the baseline (such as Knockoff) first.
         data: Corpus folder with the references.
         out: Run folder.
-        settings: Metrics and statistics; the usual ones when left out.
+        settings: Metrics and statistics; the defaults when left out.
     """
     settings = settings or FidelityConfig()
     check_names(runs, least=2)
-    told = {
+    is_scored = {name: (run / INDEX).is_file() for name, run in runs.items()}
+    config = {
         **{"runs": {name: str(run) for name, run in runs.items()}, "data": str(data), "settings": settings},
-        "content": [sha256_of(run / (INDEX if _is_scored(run) else PREDICTIONS)) for run in runs.values()],
+        "content": [sha256_of(run / (INDEX if is_scored[name] else PREDICTIONS)) for name, run in runs.items()],
     }
-    if finished(out, told, seed=settings.seed):
+    if finished(out, config, seed=settings.seed):
         return dict(read_json(out / RESULT))
-    with Run.open(out, told, seed=settings.seed) as run:
-        folders = [one if _is_scored(one) else scored(one, data, out / name, settings) for name, one in runs.items()]
-        found = _compared(folders, settings)
+    with Run.open(out, config, seed=settings.seed) as run:
+        folders = [
+            folder if is_scored[name] else scored(folder, data, out / name, settings) for name, folder in runs.items()
+        ]
+        found = _compare(folders, settings)
         result = {
             **{"baseline": next(iter(runs)), "n": found.n, "patients": found.patients, "tests": found.tests},
             "values": {name: values_of(found, place) for place, name in enumerate(runs)},
@@ -140,7 +140,7 @@ def compare_surrogates(
 
 
 def check_names(runs: Mapping[str, Path], least: int) -> None:
-    """Refuse too few runs, and names that no folder can have."""
+    """Refuse too few runs, and names that cannot be a folder."""
     if len(runs) < least:
         raise ConfigError(f"{len(runs)} runs were given; name at least {least}.")
     for name in runs:
@@ -148,17 +148,13 @@ def check_names(runs: Mapping[str, Path], least: int) -> None:
             raise ConfigError(f"'{name}' cannot be the name of a folder; choose a plain word.")
 
 
-def _is_scored(run: Path) -> bool:
-    return (run / INDEX).is_file()
-
-
-def _compared(folders: Sequence[Path], settings: FidelityConfig) -> ComparisonResult:
+def _compare(folders: Sequence[Path], settings: FidelityConfig) -> ComparisonResult:
     names = (*settings.metrics, *(name for name in extra_names(settings.extras) if not name.startswith("chexbert.")))
     return compare(folders, seed=settings.seed, metrics=names, trials=settings.swaps)
 
 
 def values_of(found: ComparisonResult, place: int) -> dict[str, Any]:
-    """Metric → value, ends of its interval, n and undefined of one run of a comparison."""
+    """Metric → value with its interval, n and undefined of one run of a comparison."""
     label = found.runs[place]
     return {
         one.metric: {"direction": one.direction} | {key: getattr(one.values[label], key) for key in _KEPT}
@@ -169,15 +165,15 @@ def values_of(found: ComparisonResult, place: int) -> dict[str, Any]:
 def differences_of(found: ComparisonResult, place: int) -> dict[str, Any]:
     """Metric → the difference of run `place` + 1 to the baseline, with interval, p and verdict."""
     label = found.runs[place + 1]
-    told: Mapping[str, Any] = found.to_json()["metrics"]
+    metrics: Mapping[str, Any] = found.to_json()["metrics"]
     return {
-        name: {"direction": one["direction"]} | {key: one["against"][label][key] for key in _TOLD}
-        for name, one in told.items()
+        name: {"direction": one["direction"]} | {key: one["against"][label][key] for key in _OF_DIFFERENCE}
+        for name, one in metrics.items()
     }
 
 
 def scored(predictions: Path, references: Path, out: Path, settings: FidelityConfig) -> Path:
-    """Score a run as the settings say, the labels by observation too; returns the folder of the scores."""
+    """Score a run with these settings, labels by observation included; returns the folder of the scores."""
     labels = (f"chexpert.{name}.f1:uncertain-positive" for name in CHEXPERT_14)
     extras = settings.extras
     config = ScoreConfig(
@@ -199,22 +195,22 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
 
 
 def extra_names(extras: MetricResources) -> list[str]:
-    """What is counted beyond the ready metrics with these graphs and weights."""
+    """Metrics that these graphs and weights add."""
     return [card.name for family in extra_cards(extras) for card in list_default_cards(family)]
 
 
 def extra_cards(extras: MetricResources) -> list[Family]:
-    """The families that these graphs and weights are enough for; nothing is loaded: they are good for names alone."""
+    """The metric families for which these graphs and weights suffice, for their names only: nothing is loaded."""
     return [family for family, flags in list_gated_families() if not _lacking(flags, extras)]
 
 
 def left_out(extras: MetricResources) -> dict[str, str]:
-    """First metric of each family that is not counted → what it needs."""
-    told = {}
-    for family, flags in list_gated_families():
-        if lacking := _lacking(flags, extras):
-            told[list_default_cards(family)[0].name] = f"not counted: it needs {', '.join(lacking)} of the user"
-    return told
+    """First metric of each family that is not counted → the settings that it needs."""
+    return {
+        list_default_cards(family)[0].name: f"not counted: it needs {', '.join(lacking)} of the user"
+        for family, flags in list_gated_families()
+        if (lacking := _lacking(flags, extras))
+    }
 
 
 def _lacking(flags: str, extras: MetricResources) -> list[str]:
@@ -223,9 +219,9 @@ def _lacking(flags: str, extras: MetricResources) -> list[str]:
 
 def victim_reports(victim_run: Path, data: Path, section: str) -> str:
     """The victim's reports as JSONL of references, each with patient, age and indication of its study."""
-    studies, said = read_references(data, section).items, read_predictions(victim_run).items
+    studies = read_references(data, section).items
     rows = []
-    for key, text in said.items():
+    for key, text in read_predictions(victim_run).items.items():
         study = studies[key]
         known = {"age": study.context.age, "indication": study.context.indication}
         row = {"id": key, "patient": study.patient, "report": text}
@@ -237,13 +233,7 @@ TRIALS, LEVEL = 1000, 0.95
 
 
 def values(run: ScoredRun, names: Sequence[str], seed: int) -> dict[str, Any]:
-    """Metric → value with its interval by patient, n and undefined.
-
-    Args:
-        run: A scored run.
-        names: Metrics of it.
-        seed: Decides the resamples.
-    """
+    """Metric → value with its interval by patient, n and undefined."""
     tallies = [run.tallies[name] for name in names]
     draws = Resamples(run.patients, trials=TRIALS, rng=generator(seed, "fidelity", "values"))
     return {
@@ -256,52 +246,41 @@ def values(run: ScoredRun, names: Sequence[str], seed: int) -> dict[str, Any]:
 
 
 def ratios(victim: ScoredRun, surrogate: ScoredRun, names: Sequence[str], seed: int) -> dict[str, Any]:
-    """Metric → surrogate ÷ victim, both on the same resampled patients.
+    """Metric → surrogate ÷ victim, both on the same resampled patients, for aligned runs.
 
-    Args:
-        victim: Scores of the victim.
-        surrogate: Scores of the surrogate, the same studies in the same order.
-        names: Metrics of both.
-        seed: Decides the resamples.
-
-    A ratio says nothing where the victim is at 0 or below: there `value` is not-a-number. Resamples in which that
-    happens are left out and counted (`left_out`); the interval is unknown where they are more than one in twenty.
-    `natural_zero` is False for metrics that may be negative: half of such a value is not half of anything.
+    `value` is not-a-number if the victim is at 0 or below. Resamples in which that happens are left out and counted
+    (`left_out`); the interval is unknown if they are more than one in twenty. `natural_zero` is False for metrics that
+    may be negative, for which a ratio has no meaning.
     """
     draws = Resamples(victim.patients, trials=TRIALS, rng=generator(seed, "fidelity", "ratios"))
     mine, yours = [[run.tallies[name] for name in names] for run in (victim, surrogate)]
-    found = draws.resample([*mine, *yours])
-    return {name: _ratio(mine[k], yours[k], found[k], found[len(names) + k]) for k, name in enumerate(names)}
-
-
-def _ratio(victim: Tally, surrogate: Tally, below: ResampledValue, above: ResampledValue) -> dict[str, Any]:
-    found = above.over(below)
-    ends = found.estimate(LEVEL)
-    return {
-        "value": found.value,
-        **{"low": ends.low, "high": ends.high, "n": int((victim.defined & surrogate.defined).sum())},
-        "left_out": int((~(below.draws > 0) | np.isnan(above.draws)).sum()),
-        **{"natural_zero": victim.metric.range[0] >= 0, "direction": victim.metric.direction},
-    }
+    resampled = draws.resample([*mine, *yours])
+    rows = {}
+    for name, one, two, below, above in zip(names, mine, yours, resampled, resampled[len(names) :], strict=False):
+        ratio = above.over(below)
+        ends = ratio.estimate(LEVEL)
+        rows[name] = {
+            "value": ratio.value,
+            **{"low": ends.low, "high": ends.high, "n": int((one.defined & two.defined).sum())},
+            "left_out": int((~(below.draws > 0) | np.isnan(above.draws)).sum()),
+            **{"natural_zero": one.metric.range[0] >= 0, "direction": one.metric.direction},
+        }
+    return rows
 
 
 def observations(run: ScoredRun, labeler: str, seed: int) -> dict[str, Any]:
     """CheXpert observation → F1 with its interval, positives among references and among candidates.
 
-    Args:
-        run: A scored run with the labels by observation.
-        labeler: First word of the metrics' names: chexpert (rules) or chexbert.
-        seed: Decides the resamples.
-
-    F1 is unknown where an observation is positive on neither side. An uncertain label counts as positive.
+    `labeler` is chexpert (rules) or chexbert. F1 is unknown if an observation is positive on neither side; an uncertain
+    label counts as positive.
     """
     names = [f"{labeler}.{name}.f1:uncertain-positive" for name in CHEXPERT_14]
     found = values(run, names, seed)
-    told = {}
+    rows = {}
     for observation, name in zip(CHEXPERT_14, names, strict=True):
         hit, extra, lost, _ = (int(count) for count in run.tallies[name].rows.sum(axis=0))
-        told[observation] = found[name] | {"support": hit + lost, "claimed": hit + extra}
-    return told
+        rows[observation] = found[name] | {"support": hit + lost, "claimed": hit + extra}
+    return rows
 
 
 JUDGES = Table("pairwise judge", {"rules": "cxrlab.extraction.fidelity:RulesJudge"})
@@ -309,7 +288,7 @@ OUTCOMES = {"a_better": 1, "equal": 0, "b_better": -1}
 
 
 class PairwiseJudge(Protocol):
-    """What prefers one of two reports of the same study."""
+    """Prefers one of two reports of the same study."""
 
     @property
     def signature(self) -> str:
@@ -317,11 +296,9 @@ class PairwiseJudge(Protocol):
         ...
 
     def opinions(self, first: Batch, second: Batch) -> Matrix:
-        """1 where the first report is better, -1 where the second is, 0 where neither, not-a-number without opinion.
+        """[N]: 1 if the first report is better, -1 if the second is, 0 if neither, not-a-number without opinion.
 
-        Args:
-            first: Reports of one system [N].
-            second: Reports of the other, against the same references in the same order.
+        Both batches have the same references in the same order.
         """
         ...
 
@@ -329,10 +306,7 @@ class PairwiseJudge(Protocol):
 class RulesJudge:
     """Prefers the report with fewer significant errors by rule, then the one with the higher F1 of findings.
 
-    A report that says nothing of the image makes few errors and is no report: it loses to any that speaks.
-
-    Args:
-        seed: Unused; nothing is drawn.
+    A report that states nothing about the image loses to any that does. The seed is unused.
     """
 
     signature = "rules|errors:significant|then:findings.f1|reader:rules|silent:loses|v:1"
@@ -347,7 +321,7 @@ class RulesJudge:
 
 
 def _ranks(batch: Batch) -> list[tuple[bool, int, float] | None]:
-    """For each report what it is ordered by, the smaller the better; None where there is nothing to compare with."""
+    """The sort key of each report, smaller is better; None without a reference."""
     f1 = next(tally for tally in FindingsF1().tallies(batch) if tally.metric.name == "findings.f1").by_pair
     return [
         None if one is None else (one.silent, sum(error.significant for error in one.errors), -float(f1[place]))
@@ -376,35 +350,28 @@ def pairwise_wins(
     judging: PairwiseJudge = JUDGES.load(judge)(seed)
     first, second = (Batch(load_inputs(data, run, section=section).pairs) for run in (a_run, b_run))
     if [pair.id for pair in first.pairs] != [pair.id for pair in second.pairs]:
-        raise DataError(f"{a_run} and {b_run} were not written for the same studies; generate both on the same ones.")
+        raise DataError(f"{a_run} and {b_run} have different studies; generate both on the same ones.")
     there, back = judging.opinions(first, second), -judging.opinions(second, first)
     verdicts = np.where(there == back, there, 0.0)
     verdicts[np.isnan(there) | np.isnan(back)] = np.nan
-    told = counted(verdicts, [pair.patient or pair.id for pair in first.pairs], seed)
+    found = counted(verdicts, [pair.patient or pair.id for pair in first.pairs], seed)
     contradicted = int(((there != back) & ~np.isnan(verdicts)).sum())
-    return {"judge": judge, "signature": judging.signature, **told, "contradicted": contradicted}
+    return {"judge": judge, "signature": judging.signature, **found, "contradicted": contradicted}
 
 
 def counted(verdicts: Matrix, patients: Sequence[str], seed: int) -> dict[str, Any]:
     """Verdicts [N] of 1, 0, -1 and not-a-number as shares with intervals by patient; see `pairwise_wins`."""
     shares = {name: _share(name, verdicts, value) for name, value in OUTCOMES.items()}
     ends = Resamples(patients, rng=generator(seed, "pairwise", "intervals")).estimates(list(shares.values()))
-    # Under one name, as two systems of one metric: the share of wins.
+    # The shares of wins as two systems of one metric.
     lost, won = (_share("wins", verdicts, OUTCOMES[name]) for name in ("b_better", "a_better"))
     net = paired_difference(lost, won, patients, rng=generator(seed, "pairwise", "net"))
     found = {
         name: {"value": tally.value, "low": end.low, "high": end.high, "count": int((verdicts == OUTCOMES[name]).sum())}
         for (name, tally), end in zip(shares.items(), ends, strict=True)
     }
-    told: dict[str, Any] = plain(
-        {
-            **found,
-            "net": {"value": net.difference, "low": net.low, "high": net.high, "p": net.p, "too_few": net.too_few},
-            "n": won.n,
-            "undefined": won.undefined,
-        }
-    )
-    return told
+    summary = {"value": net.difference, "low": net.low, "high": net.high, "p": net.p, "too_few": net.too_few}
+    return dict(plain({**found, "net": summary, "n": won.n, "undefined": won.undefined}))
 
 
 def _share(name: str, verdicts: Matrix, value: int) -> Tally:

@@ -1,8 +1,7 @@
-"""Pools of pictures to ask about: photographs, scenes, noise, images, and mixtures of them.
+"""Pools of query images: photographs, scenes, noise, images of a corpus, and mixtures of them.
 
-Every picture comes out as a square of grey, uint8 [size, size]: colour as its luminance (ITU-R 601), another shape
-squeezed into the square as the image processors of the models squeeze images, small ones enlarged bilinearly. Only
-what is drawn is decoded.
+Every image becomes a grey square, uint8 [size, size]: colour as its luminance (ITU-R 601), another shape resized to the
+square as by the image processors of the models, bilinearly. Only images that are drawn are decoded.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ POOLS = Table(
 )
 USAGE: Mapping[str, str] = {
     "cifar:DIR[@split]": "photographs of an unpacked cifar-100-python or cifar-10-batches-py; split train or test",
-    "folder:DIR": "every PNG and JPEG picture under a folder",
-    "scenes": "drawn scenes without a chest, without end",
-    "noise": "normally distributed pixels, each picture scaled to 0 to 255, without end",
-    "corpus:DIR[@split]": "frontal images of a corpus; split train when left out",
+    "folder:DIR": "every PNG and JPEG image in a folder and below",
+    "scenes": "drawn scenes without a chest; unlimited",
+    "noise": "normally distributed pixels, each image scaled to 0 to 255; unlimited",
+    "corpus:DIR[@split]": "frontal images of a corpus; split train by default",
     "mix:R:IN+OUT": "a share R (0 to 1) of the pool IN, the rest of OUT, such as mix:0.1:corpus:runs/phantom+scenes",
 }
 
 
 class Pool(ABC):
-    """Distinct pictures in an order that the seed decides.
+    """Base class of pools: distinct images in an order that the seed decides.
 
     Args:
-        argument: What stands behind the first colon of the name; empty where there is none.
-        size: Side of the pictures in pixels.
-        seed: Decides the order, and the pixels of pools that are drawn.
+        argument: The name after its first colon; empty without one.
+        size: Side of the images in pixels.
+        seed: Of the order, and of the pixels of drawn images.
     """
 
     kind = ""
@@ -68,32 +67,30 @@ class Pool(ABC):
 
     def __init__(self, argument: str, *, size: int, seed: int) -> None:
         if size < 1 or seed < 0:
-            raise ConfigError(
-                f"a pool of side {size} and seed {seed} is not usable; give a side above 0, a seed from 0."
-            )
+            raise ConfigError(f"size={size} seed={seed} is not usable for a pool; give a size above 0, a seed from 0.")
         if bool(argument) != self.takes_argument:
-            raise ConfigError(f"'{self.kind}:{argument}' is no pool; write it as {usage(self.kind)}.")
+            raise ConfigError(f"'{self.kind}:{argument}' is not a pool; write it as {usage(self.kind)}.")
         self.name = f"{self.kind}:{argument}" if argument else self.kind
         self.argument, self.size, self.seed = argument, size, seed
 
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """Pictures in the pool, unreadable ones included; None for a pool without end."""
+        """Images in the pool, unreadable ones included; None if unlimited."""
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Key → reason of the pictures that were met and could not be read; they are passed over, never replaced."""
+        """Key → reason of the unreadable images so far; they are skipped."""
         return {}
 
     @property
     def readable(self) -> int | None:
-        """Pictures that can be drawn, as far as is known by now; None for a pool without end."""
+        """Images that can be drawn, as far as is known by now; None if unlimited."""
         return None if self.count is None else self.count - len(self.unreadable)
 
     def __len__(self) -> int:
         if self.count is None:
-            raise TypeError(f"the pool '{self.name}' has no end, so it has no length; ask for `count`")
+            raise TypeError(f"the pool '{self.name}' is unlimited and has no length; use `count`")
         return self.count
 
     def __bool__(self) -> bool:
@@ -101,7 +98,7 @@ class Pool(ABC):
 
     @final
     def draw(self, n: int, skip: int = 0) -> list[Picture]:
-        """The `n` pictures that follow the first `skip`; more than there are is a `DataError`.
+        """The `n` images after the first `skip`; more than there are is a `DataError`.
 
         The same seed gives the same order, so that `draw(5)` begins `draw(10)` and `draw(5, skip=5)` ends it.
         """
@@ -118,23 +115,17 @@ class Pool(ABC):
     def _order(self, count: int) -> list[int]:
         return [int(place) for place in generator(self.seed, "pool", self.kind).permutation(count)]
 
-    def _too_few(self, asked: int) -> DataError:
+    def _too_few(self, needed: int) -> DataError:
         lost = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
         reason = f" (for example: {next(iter(self.unreadable.values()))})" if self.unreadable else ""
         return DataError(
-            f"the pool '{self.name}' holds {self.count} pictures{lost}, but {asked} are asked for; "
-            f"ask for fewer, or name a larger pool.{reason}"
+            f"The pool '{self.name}' holds {self.count} images{lost}, but {needed} are needed; lower --budget, or name a "
+            f"larger --pool.{reason}"
         )
 
 
 def open_pool(name: str, *, size: int, seed: int) -> Pool:
-    """The pool of this name, see `USAGE`; kind and argument are split at the first colon.
-
-    Args:
-        name: Such as `scenes`, `cifar:DIR` or `mix:0.1:corpus:DIR+scenes`.
-        size: Side of the pictures in pixels.
-        seed: Decides which pictures come first, and the pixels of pools that are drawn.
-    """
+    """The pool of this name, such as `scenes`, `cifar:DIR` or `mix:0.1:corpus:DIR+scenes`; see `USAGE`."""
     kind, _, argument = name.partition(":")
     pool: Pool = POOLS.load(kind)(argument, size=size, seed=seed)
     return pool
@@ -146,12 +137,7 @@ def usage(kind: str) -> str:
 
 
 def square(picture: NDArray[Any], size: int) -> NDArray[np.uint8]:
-    """Any picture as grey uint8 [size, size]: luminance, then squeezed or enlarged bilinearly.
-
-    Args:
-        picture: uint8, uint16 or float32 in [0, 1]; [H, W] or [H, W, 3].
-        size: Side in pixels.
-    """
+    """Any image ([H, W] or [H, W, 3]; uint8, uint16 or float32 in [0, 1]) as grey uint8 [size, size], bilinearly."""
     image = grey_image(picture)
     if image.shape != (size, size):
         grey = Image.fromarray(np.ascontiguousarray(image, np.float32))
@@ -163,7 +149,7 @@ JOIN = "+"
 
 
 class Scenes(Pool):
-    """NewStudy scenes. Their seed is derived, so that a corpus of scenes with the same seed shows others."""
+    """Drawn scenes, with a derived seed: a corpus of scenes with the same seed has others."""
 
     kind, takes_argument = "scenes", False
     count = None
@@ -177,30 +163,29 @@ class Scenes(Pool):
 
 
 class Noise(Pool):
-    """Standard normal pixels; of each picture the smallest becomes 0 and the largest 255, linearly, then rounded."""
+    """Standard normal pixels; in each image the smallest becomes 0 and the largest 255, linearly, then rounded."""
 
     kind, takes_argument = "noise", False
     count = None
 
     def _take(self, skip: int, n: int) -> list[Picture]:
-        return [
-            Picture(f"noise{number:06d}", self._pixels(number), in_domain=False) for number in range(skip, skip + n)
-        ]
-
-    def _pixels(self, number: int) -> NDArray[np.uint8]:
-        values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
-        spread = float(np.ptp(values)) or 1.0  # a picture of one pixel has none
-        return to_uint8((values - values.min()) / spread)
+        found = []
+        for number in range(skip, skip + n):
+            values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
+            spread = float(np.ptp(values)) or 1.0  # an image of one pixel has none
+            pixels = to_uint8((values - values.min()) / spread)
+            found.append(Picture(f"noise{number:06d}", pixels, in_domain=False))
+        return found
 
 
 class Cifar(Pool):
-    """CIFAR's photographs; a draw passes once through the files and stops at the last picture that it needs."""
+    """CIFAR's photographs; a draw reads the files once, up to the last image that it needs."""
 
     kind = "cifar"
 
     @cached_property
     def count(self) -> int:
-        """Pictures of the split."""
+        """Images of the split."""
         return sum(1 for _ in self._pictures())
 
     def _pictures(self) -> Iterable[Any]:
@@ -213,7 +198,7 @@ class Cifar(Pool):
         left = set(wanted)
         for number, one in enumerate(self._pictures()):
             if number in left:
-                # The number too: the archives do not promise that names differ between batches.
+                # With the number: names may repeat between batches.
                 found[number] = Picture(f"{number:05d}-{one.name}", square(one.image, self.size), in_domain=False)
                 left.remove(number)
                 if not left:
@@ -222,24 +207,24 @@ class Cifar(Pool):
 
 
 class _Listed(Pool):
-    """Pictures that are known by name before they are read; those that cannot be read are passed over."""
+    """Images whose names are known before they are read; unreadable ones are skipped."""
 
     def __init__(self, argument: str, *, size: int, seed: int) -> None:
         super().__init__(argument, size=size, seed=seed)
         names = self._names()
         self._keys = [names[place] for place in self._order(len(names))]
-        self._read: list[str] = []  # keys that were found readable, in order
+        self._read: list[str] = []  # keys of readable images, in order
         self._unreadable: dict[str, str] = {}
         self._tried = 0
 
     @property
     def count(self) -> int:
-        """Names, of unreadable pictures too."""
+        """Names, of unreadable images too."""
         return len(self._keys)
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Those that were tried in vain, with the reason."""
+        """Those that could not be read, with the reason."""
         return self._unreadable
 
     @abstractmethod
@@ -248,10 +233,10 @@ class _Listed(Pool):
 
     @abstractmethod
     def _load(self, key: str) -> Picture:
-        """One picture; a `DataError` where it cannot be read."""
+        """One image; a `DataError` if it cannot be read."""
 
     def _take(self, skip: int, n: int) -> list[Picture]:
-        # A picture that was skipped is read once too: whether it counts depends on whether it can be.
+        # A skipped image is read once too, since unreadable ones do not count.
         fresh: dict[str, Picture] = {}
         while len(self._read) < skip + n:
             if self._tried == len(self._keys):
@@ -270,7 +255,7 @@ class _Listed(Pool):
 
 
 class Folder(_Listed):
-    """A folder of pictures; whether they are chest radiographs nobody knows."""
+    """A folder of images, which may or may not be chest radiographs."""
 
     kind = "folder"
 
@@ -285,7 +270,7 @@ class Folder(_Listed):
 
 
 class Images(_Listed):
-    """The frontal image of each study of a split, as it is shown to a model; of a caption its picture."""
+    """The frontal image of each study of a split, as a model gets it; of a caption its image."""
 
     kind = "corpus"
 
@@ -303,34 +288,47 @@ class Images(_Listed):
 
 
 class Mix(Pool):
-    """A share of one pool among another, the same in every prefix to within one picture.
+    """A share of one pool among another, the same in every prefix to within one image.
 
-    Picture number k (from 1) is of IN where k·R passes a whole number. The parts stand at the last `+` behind which
-    a pool's name begins, so that both may hold colons. Keys begin with `in/` or `out/`.
+    Image number k (from 1) is of IN where k·R passes a whole number. The name is split at the last `+` before the name
+    of a pool, so that both parts may hold colons. Keys start with `in/` or `out/`.
     """
 
     kind = "mix"
 
     def __init__(self, argument: str, *, size: int, seed: int) -> None:
         super().__init__(argument, size=size, seed=seed)
-        told, _, parts = argument.partition(":")
-        self.share = _share(told, self.name)
-        self.inside, self.outside = (open_pool(part, size=size, seed=seed) for part in _parts(parts, self.name))
+        share, _, parts = argument.partition(":")
+        try:
+            self.share = Fraction(share)  # exact: 0.29 of 100 is 29, which it is not among floats
+        except (ValueError, ZeroDivisionError):
+            self.share = Fraction(-1)
+        if not 0 <= self.share <= 1:
+            raise ConfigError(f"'{self.name}' has the share {share!r}; write it as {usage('mix')} with R from 0 to 1.")
+        for place in range(len(parts) - 1, 0, -1):
+            names = parts[:place], parts[place + 1 :]
+            if parts[place] == JOIN and all(name.partition(":")[0] in POOLS for name in names):
+                break
+        else:
+            raise ConfigError(f"'{self.name}' does not name two pools; write it as {usage('mix')}.")
+        if names[0] == names[1]:
+            raise ConfigError(f"'{self.name}' mixes '{names[0]}' with itself; name two pools.")
+        self.inside, self.outside = (open_pool(name, size=size, seed=seed) for name in names)
 
     @property
     def count(self) -> int | None:
-        """As many as keep to the share until one of the two runs out."""
+        """As many as keep the share until one of the two ends."""
         return self._until(self.inside.count, self.outside.count)
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Those of both, by their names in the mixture."""
+        """Those of both, by their keys in the mixture."""
         parts = (("in", self.inside), ("out", self.outside))
         return {f"{part}/{key}": reason for part, pool in parts for key, reason in pool.unreadable.items()}
 
     @property
     def readable(self) -> int | None:
-        """As `count`, of what can be drawn of the two; one lost image may cost many pictures."""
+        """As `count`, of the readable images of both; one unreadable image may cost many."""
         return self._until(self.inside.readable, self.outside.readable)
 
     def _until(self, inside: int | None, outside: int | None) -> int | None:
@@ -357,33 +355,12 @@ class Mix(Pool):
 
 
 def _of_part(picture: Picture, part: str, *, known: bool) -> Picture:
-    """A picture of a mixture; where its own pool does not know the domain, whoever mixed them does."""
+    """An image of a mixture; IN counts as in the domain if its own pool does not know."""
     domain = known if picture.in_domain is None else picture.in_domain
     return replace(picture, key=f"{part}/{picture.key}", in_domain=domain)
 
 
-def _share(told: str, name: str) -> Fraction:
-    """The share as it was typed, exactly: 0.29 of 100 is 29, which it is not among floats."""
-    try:
-        share = Fraction(told)
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(-1)
-    if not 0 <= share <= 1:
-        raise ConfigError(f"'{name}' has the share {told!r}; write it as {usage('mix')} with R from 0 to 1.")
-    return share
-
-
-def _parts(told: str, name: str) -> tuple[str, str]:
-    for place in range(len(told) - 1, 0, -1):
-        first, second = told[:place], told[place + 1 :]
-        if told[place] == JOIN and second.partition(":")[0] in POOLS and first.partition(":")[0] in POOLS:
-            if first == second:
-                raise ConfigError(f"'{name}' mixes '{first}' with itself; name two pools.")
-            return first, second
-    raise ConfigError(f"'{name}' does not name two pools; write it as {usage('mix')}.")
-
-
 def with_split(argument: str) -> tuple[str, str]:
-    """Folder and split of `DIR@split`; train where no split of that name stands behind the last `@`."""
+    """Folder and split of `DIR@split`; train if no split follows the last `@`."""
     folder, at, split = argument.rpartition("@")
     return (folder, split) if at and split in SPLITS else (argument, "train")

@@ -1,13 +1,11 @@
-"""Texts without an image behind them, scored beside the victim and its copies: where a label score cannot be trusted.
+"""Control texts without an image behind them, scored beside the victim and its copies, to show unreliable metrics.
 
-    the/ empty/ reviews/         control corpora, one text a study, as `generate` would write them
+    the/ empty/ reviews/         one text per study, as `generate` would write them
     *_scored/                    scores of each run and each control
-    controls.json                values by corpus, labels by observation, and which controls reach which run
+    controls.json                values by metric, labels by observation, and which controls reach which run
 
-`the` repeats that word to the length of each reference, `empty` says nothing, `reviews` is prose about images of the
-other kind. The last is put together from sentences of our own, in the place of a published collection of image reviews
-that cannot be shipped. Like real ones they speak of a big heart and of shadows, though not as often as these few
-sentences do: what such words score shows that a reader can be fooled by them, not how often it would be.
+`the` repeats that word to the length of each reference, `empty` is empty, `reviews` is prose about films of the cinema.
+A label score that a control reaches can be fooled; how often real texts would do so it does not show.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.json_values import plain
@@ -29,7 +28,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
 from cxrlab.evaluation.score_inputs import read_predictions, read_references
-from cxrlab.evaluation.scored_runs import ScoredRun, align_runs, read_tallies
+from cxrlab.evaluation.scored_runs import align_runs, read_tallies
 from cxrlab.extraction.config import FidelityConfig
 from cxrlab.extraction.fidelity import check_names, left_out, observations, scored, values
 from cxrlab.metrics.radgraph import by_package
@@ -43,38 +42,13 @@ AVERAGES = (
     "14.macro.precision",
     "14.macro.recall",
     "14.micro.accuracy",
-    "5.exact.accuracy",  # what the usual CheXbert score prints as accuracy: all five labels right
+    "5.exact.accuracy",  # the accuracy of the usual CheXbert score: all five labels right
 )
-SENTENCES = (
-    "I watched this {kind} {when} and was {feeling} by the end.",
-    "The {role} carries every scene with {quality}, and the rest of the cast gives good support.",
-    "Nobody told the {role} that the story was over after half an hour.",
-    "There is a big heart at the centre of this {kind}, even if the plot is {fault}.",
-    "The music is {fault} and the cutting is no better.",
-    "For a {kind} of its age it holds up with {quality}.",
-    "My {friend} left after ten minutes; I stayed, {feeling}, until the lights went on.",
-    "The dialogue has a sharp edge and the jokes land without effort.",
-    "It is hard to see what the {role} wanted to say with all that smoke and shadow.",
-    "The second act is {fault}, but the last line makes up for it.",
-    "If you liked the first one, you will find this {kind} small and {fault}.",
-    "The camera never leaves the face of the {role}, which shows real {quality}.",
-    "Rent it, watch it {when}, and do not expect a masterpiece.",
-    "The ending left me {feeling}, and my {friend} cried twice.",
-    "Old clichés, a thin script and too many cars: that is the whole image.",
-    "I would give it {stars} out of ten, mostly for the {role}.",
-)
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "kind": ("thriller", "comedy", "western", "romance", "sequel", "documentary", "musical"),
-    "when": ("last night", "on a rainy Sunday", "with the whole family", "at a late screening", "for the third time"),
-    "feeling": ("moved", "bored", "amused", "thrilled", "confused", "breathless", "annoyed"),
-    "role": ("director", "leading lady", "villain", "young hero", "narrator", "child actor"),
-    "quality": ("warmth", "dignity", "wit", "patience", "courage", "style"),
-    "fault": ("hollow", "predictable", "overlong", "blunt", "uneven", "tired", "loud"),
-    "friend": ("brother", "wife", "neighbour", "flatmate", "mother"),
-    "stars": ("three", "five", "six", "seven", "eight"),
-}
+_REVIEWS, _ = read_yaml(Path(__file__).parent / "review_sentences.yaml")
+SENTENCES: tuple[str, ...] = tuple(_REVIEWS["sentences"])
+WORDS: Mapping[str, list[str]] = _REVIEWS["words"]
 
-# The reference, and a source of chance that is the study's own.
+# The reference, and a random generator of the study.
 Control = Callable[[str, np.random.Generator], str]
 
 
@@ -84,18 +58,18 @@ def the(reference: str, rng: np.random.Generator) -> str:
 
 
 def empty(reference: str, rng: np.random.Generator) -> str:
-    """No word at all."""
+    """An empty report."""
     return ""
 
 
 def review(reference: str, rng: np.random.Generator) -> str:
-    """An image review of four to ten different sentences, whatever the reference is."""
+    """A film review of four to ten different sentences, whatever the reference is."""
     chosen = rng.choice(len(SENTENCES), size=int(rng.integers(4, 11)), replace=False)
-    return " ".join(_filled(SENTENCES[place], rng) for place in chosen.tolist())
-
-
-def _filled(sentence: str, rng: np.random.Generator) -> str:
-    return sentence.format(**{slot: str(rng.choice(words)) for slot, words in WORDS.items()})
+    filled = []
+    for place in chosen.tolist():
+        words = {slot: str(rng.choice(options)) for slot, options in WORDS.items()}
+        filled.append(SENTENCES[place].format(**words))
+    return " ".join(filled)
 
 
 CONTROLS: Mapping[str, Control] = MappingProxyType({"the": the, "empty": empty, "reviews": review})
@@ -104,45 +78,60 @@ CONTROLS: Mapping[str, Control] = MappingProxyType({"the": the, "empty": empty, 
 def measure_controls(
     runs: Mapping[str, Path], data: Path, out: Path, settings: FidelityConfig | None = None
 ) -> dict[str, Any]:
-    """Score runs and control corpora alike; returns the content of controls.json.
+    """Score runs and controls alike; returns the content of controls.json.
 
     Args:
         runs: Name (victim, knockoff, …) → folder of a finished `generate`, all on the same studies.
         data: Corpus folder with the references.
         out: Run folder.
-        settings: Metrics and statistics; the usual ones when left out.
+        settings: Metrics and statistics; the defaults when left out.
     """
     settings = settings or FidelityConfig()
     check_names(runs, least=1)
     if taken := [name for name in runs if name in CONTROLS]:
-        raise ConfigError(f"'{taken[0]}' is the name of a control; call the run something else.")
-    told = {
+        raise ConfigError(f"'{taken[0]}' is the name of a control; rename the run.")
+    config = {
         **{"runs": {name: str(run) for name, run in runs.items()}, "data": str(data), "settings": settings},
         "content": [sha256_of(run / PREDICTIONS) for run in runs.values()],
     }
-    if finished(out, told, seed=settings.seed):
+    if finished(out, config, seed=settings.seed):
         return dict(read_json(out / RESULT))
-    with Run.open(out, told, seed=settings.seed) as run:
-        written = dict(runs) | write_controls(next(iter(runs.values())), data, out, settings)
-        asked = _asked(settings)
-        folders = [scored(folder, data, out / f"{name}_scored", asked) for name, folder in written.items()]
-        read = dict(zip(written, align_runs([read_tallies(folder) for folder in folders]), strict=True))
-        found = plain(_measured(read, list(runs), asked))
-        if asked.extras != settings.extras:
-            found["left_out"]["radgraph.simple"] = "not counted: a file of graphs knows no control's text"
+    # The averages of labels are added; a file of graphs does not hold the texts of controls.
+    extras = settings.extras
+    if extras.graphs is not None and not by_package(extras.graphs):
+        extras = replace(extras, graphs=None)
+    labelers = ["chexpert", *(["chexbert"] if extras.chexbert is not None else [])]
+    averages = [f"{labeler}{name}:uncertain-positive" for labeler in labelers for name in AVERAGES]
+    scoring = replace(settings, metrics=tuple(dict.fromkeys((*settings.metrics, *averages))), extras=extras)
+    with Run.open(out, config, seed=settings.seed) as run:
+        generated = dict(runs) | write_controls(next(iter(runs.values())), data, out, settings)
+        folders = [scored(folder, data, out / f"{name}_scored", scoring) for name, folder in generated.items()]
+        scores = dict(zip(generated, align_runs([read_tallies(folder) for folder in folders]), strict=True))
+        first = next(iter(scores.values()))
+        names = [name for name in first.tallies if not name.startswith(("chexpert.", "chexbert."))]
+        value = {name: values(one, names, settings.seed) for name, one in scores.items()}
+        by_label = {
+            labeler: {name: observations(one, labeler, settings.seed) for name, one in scores.items()}
+            for labeler in labelers
+        }
+        found = plain(
+            {
+                "n": len(first.ids),
+                "values": value,
+                "observations": by_label,
+                "reached": reached(value, list(runs)),
+                "reached_observations": {labeler: reached(rows, list(runs)) for labeler, rows in by_label.items()},
+                "left_out": left_out(extras),
+            }
+        )
+        if extras != settings.extras:
+            found["left_out"]["radgraph.simple"] = "not counted: the file of graphs holds no control's text"
         run.write(RESULT, found)
     return dict(found)
 
 
 def write_controls(like: Path, data: Path, out: Path, settings: FidelityConfig) -> dict[str, Path]:
-    """Write the control corpora for the studies of a run into folders of `out`; returns name → folder.
-
-    Args:
-        like: Folder of a finished `generate`, whose studies are taken.
-        data: Corpus folder with the references.
-        out: Where the folders stand.
-        settings: For section and seed.
-    """
+    """Write the controls for the studies of the run `like` into folders of `out`; returns name → folder."""
     references = read_references(data, settings.section).items
     texts = {key: references[key].text or "" for key in read_predictions(like).items}
     for name, control in CONTROLS.items():
@@ -159,55 +148,18 @@ def write_controls(like: Path, data: Path, out: Path, settings: FidelityConfig) 
     return {name: out / name for name in CONTROLS}
 
 
-def _asked(settings: FidelityConfig) -> FidelityConfig:
-    """The settings with the averages of labels; without a file of graphs, which knows no control's text."""
-    extras = settings.extras
-    if extras.graphs is not None and not by_package(extras.graphs):
-        extras = replace(extras, graphs=None)
-    names = tuple(dict.fromkeys((*settings.metrics, *_averages("chexpert"))))
-    if extras.chexbert is not None:
-        names = (*names, *_averages("chexbert"))
-    return replace(settings, metrics=names, extras=extras)
-
-
-def _averages(labeler: str) -> list[str]:
-    return [f"{labeler}{name}:uncertain-positive" for name in AVERAGES]
-
-
-def _measured(read: Mapping[str, ScoredRun], runs: Sequence[str], settings: FidelityConfig) -> dict[str, Any]:
-    first = next(iter(read.values()))
-    labels = [name for name in first.tallies if name.startswith(("chexpert.", "chexbert."))]
-    names = [name for name in first.tallies if name not in labels]
-    labelers = ("chexpert", *(("chexbert",) if settings.extras.chexbert else ()))
-    found = {name: values(run, names, settings.seed) for name, run in read.items()}
-    by_label = {
-        labeler: {name: observations(run, labeler, settings.seed) for name, run in read.items()} for labeler in labelers
-    }
-    return {
-        "n": len(first.ids),
-        "values": found,
-        "observations": by_label,
-        "reached": reached(found, runs),
-        "reached_observations": {labeler: reached(told, runs) for labeler, told in by_label.items()},
-        "left_out": left_out(settings.extras),
-    }
-
-
 def reached(found: Mapping[str, Mapping[str, Any]], runs: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """Metric → run → controls that do at least as well: there the metric does not tell a model from nonsense.
 
-    Args:
-        found: Corpus → metric → value and direction; runs and controls.
-        runs: Which of the corpora are runs.
-
-    What is not a number reaches nothing and is reached by nothing; metrics without such a case are left out.
+    `found` has metric → value and direction of runs and controls. Not-a-number reaches nothing and is not reached;
+    metrics without such a case are left out.
     """
-    told: dict[str, dict[str, list[str]]] = {}
+    cases: dict[str, dict[str, list[str]]] = {}
     for metric, card in found[runs[0]].items():
         sign = 1 if card["direction"] == "higher" else -1
         signed = {name: sign * row[metric]["value"] for name, row in found.items()}
         for run in runs:
             good = [name for name in found if name not in runs and signed[name] >= signed[run]]
             if good and not math.isnan(signed[run]):
-                told.setdefault(metric, {})[run] = good
-    return told
+                cases.setdefault(metric, {})[run] = good
+    return cases

@@ -1,14 +1,14 @@
-"""How varied the answers of a victim are: what a transcript can teach at most.
+"""Analysis of a transcript: the variety of the victim's answers, a map of their sentences (t-SNE), and examples.
 
-A victim that answers every natural picture with the same normal report teaches one sentence, however
-many queries were paid for. The finding set of a report is every (observation, side) that it states.
+A victim that answers every natural image with the same normal report teaches one sentence, however many queries were
+paid for. The finding set of a report is every (observation, side) that it states.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +21,12 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import TextEmbedder
 from cxrlab.core.randomness import generator
 from cxrlab.extraction.records import Query
-from cxrlab.extraction.report_text import FindingSet, report_content, sentences_of, words_of
+from cxrlab.extraction.report_text import report_content, sentences_of, words_of
 from cxrlab.findings.excerpts import changed_spans
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.intervals import ResampledValue
 
-SAMPLE = 100  # reports; what transcripts of different lengths are compared at
+SAMPLE = 100  # reports, for which transcripts of different lengths are compared
 TRIALS = 1000
 Z_95 = 1.959963984540054
 
@@ -34,23 +34,19 @@ Z_95 = 1.959963984540054
 def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any]:
     """The variety of reports, JSON-ready; a number that the reports cannot give is None.
 
-    Args:
-        reports: Answers of the victim.
-        seed: Of the resampling behind the intervals.
-
     Returns:
         n: Reports.
-        silent: Those that say nothing of an image; they are neither normal nor abnormal and have no finding set.
+        silent: Those that state nothing about an image; they are neither normal nor abnormal.
         distinct_reports: Different texts.
         distinct_finding_sets: Different finding sets, the empty one of a normal report among them.
-        distinct_finding_sets_in_100: Expected number in 100 of the reports, for transcripts of other lengths;
+        distinct_finding_sets_in_100: Expected number in 100 of the reports, to compare transcripts of other lengths;
             None below 100 reports.
-        abnormal_share: Share of speaking reports that state a finding; with `abnormal_share_low`, `_high`
-            (95 %, Wilson) and `abnormal_share_n`.
-        finding_entropy: Shannon entropy of the finding sets in bits, 0 when all are the same and at most log2(n);
-            with `_low` and `_high` (95 %, bootstrap moved by its own bias).
+        abnormal_share: Share of the other reports that state a finding; with `abnormal_share_low`, `_high` (95 %,
+            Wilson) and `abnormal_share_n`.
+        finding_entropy: Shannon entropy of the finding sets in bits, 0 if all are the same and at most log2(n); with
+            `_low` and `_high` (95 %, bootstrap, corrected for its bias).
         vocabulary: Distinct words.
-        words: Mean words a report, with `words_low` and `words_high` (95 %, bootstrap).
+        words: Mean words per report, with `words_low` and `words_high` (95 %, bootstrap).
         commonest_report: Share of the commonest text.
         findings: Observation → number of reports that state it, commonest first.
     """
@@ -60,6 +56,28 @@ def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any
     abnormal = sum(bool(answer.findings) for answer in speaking)
     low, high = wilson(abnormal, len(speaking))
     texts = Counter(reports)
+    unknown: tuple[float | None, ...] = (None, None, None)  # value, low, high
+    entropy = words = unknown
+    if total := len(speaking):
+        drawn = generator(seed, "diversity", "entropy").multinomial(
+            total, np.array([*sets.values()]) / total, size=TRIALS
+        )
+        shares = drawn / total
+        bits = -(shares * np.log2(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
+        value = entropy_bits(list(sets.values()))
+        # Resamples miss some sets, so that their entropy is lower on average; that bias is removed.
+        moved = bits - bits.mean() + value
+        resampled = ResampledValue(value, moved, np.empty(0), total, (0.0, math.log2(total)))
+        entropy = (value, *resampled.estimate().ends)
+    if answers:
+        # Reports of one length are alike here, so a resample is a draw of how often each length comes.
+        lengths = np.array([answer.words for answer in answers], dtype=np.float64)
+        sizes, times = np.unique(lengths, return_counts=True)
+        draws = generator(seed, "diversity", "words").multinomial(len(lengths), times / len(lengths), size=TRIALS)
+        mean = float(lengths.mean())
+        resampled = ResampledValue(mean, draws @ sizes / len(lengths), np.empty(0), len(lengths), (0.0, math.inf))
+        words = (mean, *resampled.estimate().ends)
+    stated = Counter(name for answer in speaking for name in {name for name, _ in answer.findings})
     return {
         "n": len(reports),
         "silent": len(reports) - len(speaking),
@@ -70,19 +88,20 @@ def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any
         "abnormal_share_low": low,
         "abnormal_share_high": high,
         "abnormal_share_n": len(speaking),
-        **_entropy(list(sets.values()), seed),
+        "finding_entropy": entropy[0],
+        "finding_entropy_low": entropy[1],
+        "finding_entropy_high": entropy[2],
         "vocabulary": len({word for text in texts for word in words_of(text)}),
-        **_words(np.array([answer.words for answer in answers], dtype=np.float64), seed),
+        "words": words[0],
+        "words_low": words[1],
+        "words_high": words[2],
         "commonest_report": max(texts.values()) / len(reports) if reports else None,
-        "findings": _counts(answer.findings for answer in speaking),
+        "findings": dict(sorted(stated.items(), key=lambda row: (-row[1], row[0]))),
     }
 
 
 def diversity_by_round(queries: Sequence[Query], seed: int = 0) -> dict[str, Any]:
-    """The variety of a whole transcript and under `rounds` that of each round.
-
-    Refused queries taught nothing: they stay out of every other number and are counted under `refused`.
-    """
+    """The variety of a whole transcript and under `rounds` that of each round, without refused queries."""
     answered = [query for query in queries if not query.refused]
     rounds = {
         str(number): transcript_diversity([query.report for query in answered if query.round == number], seed)
@@ -109,43 +128,12 @@ def entropy_bits(counts: Sequence[int]) -> float:
 
 
 def expected_distinct(counts: Sequence[int], sample: int) -> float | None:
-    """Expected number of kinds in `sample` drawn without replacement; None when there are fewer than that."""
+    """Expected number of kinds in `sample` drawn without replacement; None if there are fewer than that."""
     total = sum(counts)
     if total < sample:
         return None
     every = math.comb(total, sample)
     return math.fsum(1 - math.comb(total - count, sample) / every for count in counts)
-
-
-def _entropy(counts: Sequence[int], seed: int) -> dict[str, float | None]:
-    total = sum(counts)
-    if total == 0:
-        return {"finding_entropy": None, "finding_entropy_low": None, "finding_entropy_high": None}
-    shares = np.array(counts) / total
-    drawn = generator(seed, "diversity", "entropy").multinomial(total, shares, size=TRIALS) / total
-    bits = -(drawn * np.log2(drawn, out=np.zeros_like(drawn), where=drawn > 0)).sum(axis=1)
-    value = entropy_bits(counts)
-    # A resample repeats some sets and misses others, so that its entropy is lower throughout; that is taken off.
-    moved = bits - bits.mean() + value
-    low, high = ResampledValue(value, moved, np.empty(0), total, (0.0, math.log2(total))).estimate().ends
-    return {"finding_entropy": value, "finding_entropy_low": low, "finding_entropy_high": high}
-
-
-def _words(lengths: np.ndarray[Any, np.dtype[np.float64]], seed: int) -> dict[str, float | None]:
-    if not len(lengths):
-        return {"words": None, "words_low": None, "words_high": None}
-    # Reports of one length are alike here, so a resample is a draw of how often each length comes.
-    values, times = np.unique(lengths, return_counts=True)
-    drawn = generator(seed, "diversity", "words").multinomial(len(lengths), times / len(lengths), size=TRIALS)
-    mean = float(lengths.mean())
-    found = ResampledValue(mean, drawn @ values / len(lengths), np.empty(0), len(lengths), (0.0, math.inf))
-    low, high = found.estimate().ends
-    return {"words": mean, "words_low": low, "words_high": high}
-
-
-def _counts(sets: Iterable[FindingSet]) -> dict[str, int]:
-    counts = Counter(name for findings in sets for name in {name for name, _ in findings})
-    return dict(sorted(counts.items(), key=lambda row: (-row[1], row[0])))
 
 
 Matrix = NDArray[np.float64]
@@ -158,13 +146,7 @@ SMALL = 1e-12  # keeps divisions and logarithms finite
 
 @dataclass(frozen=True)
 class MappedReport:
-    """A report to be put on the map.
-
-    Args:
-        text: The answer of the victim.
-        round: Round in which it was asked, from 0.
-        source: Whether the picture asked was untouched or perturbed.
-    """
+    """A report for the map: an answer of the victim to a clean or perturbed image of a round."""
 
     text: str
     round: int
@@ -180,15 +162,15 @@ def report_map(
     most: int = MAX_SENTENCES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Where each different sentence lies, JSON-ready.
+    """The place of each different sentence on a plane (t-SNE), JSON-ready.
 
     Args:
-        reports: Their sentences are mapped; a sentence written twice is one point with a count.
-        embedder: Turns sentences into vectors; None for word counts weighted by rarity.
-        perplexity: How many neighbours a sentence minds; lowered to a third of the points where there are few.
+        reports: Their sentences are mapped; a repeated sentence is one point with a count.
+        embedder: Turns sentences into vectors; None for tf-idf.
+        perplexity: Lowered to a third of the points if there are few.
         iterations: Steps of the layout.
         most: Different sentences that are mapped; of more, so many are drawn.
-        seed: Of that draw, and of nothing else: the layout starts from the principal components.
+        seed: Of that draw alone: the layout starts from the principal components.
 
     Returns:
         `rows` of x, y, round, source, text, abnormal (states something present) and count, one for each different
@@ -199,18 +181,32 @@ def report_map(
         (row.round, row.source, part.text) for row in reports for part in sentences_of(row.text)
     )
     every = sorted({text for _, _, text in counts})
-    texts = _some(every, most, seed)
-    vectors = _vectors(texts, embedder)
-    used = _bounded(perplexity, len(texts))
+    texts = every
+    if len(every) > most:
+        chosen = generator(seed, "report map").choice(len(every), size=most, replace=False)
+        texts = [every[index] for index in sorted(chosen)]
+    vectors = tfidf(texts)
+    if embedder and texts:
+        vectors = np.asarray(embedder.embed_texts(texts), dtype=np.float64)
+    used = max(1.0, min(float(perplexity), (len(texts) - 1) / 3))
     places = tsne(vectors, perplexity=used, iterations=iterations)
-    enough = len(texts) >= 2 * NEIGHBOURS
+    place_of = dict(zip(texts, places.tolist(), strict=True))
+    abnormal = {text: any(finding.present for finding in read(text)) for text in texts}
+    rows = [
+        {
+            "x": place_of[text][0], "y": place_of[text][1], "round": number, "source": source,
+            "text": text, "abnormal": abnormal[text], "count": count,
+        }
+        for (number, source, text), count in sorted(counts.items())
+        if text in place_of
+    ]  # fmt: skip
     return {
-        "rows": _rows(counts, texts, places),
+        "rows": rows,
         "sentences": len(texts),
         "left_out": len(every) - len(texts),
         "embedding": embedder.name if embedder else "tf-idf of words",
         "perplexity": used,
-        "trustworthiness": trustworthiness(vectors, places) if enough else None,
+        "trustworthiness": trustworthiness(vectors, places) if len(texts) >= 2 * NEIGHBOURS else None,
     }
 
 
@@ -233,20 +229,20 @@ def tfidf(texts: Sequence[str]) -> Matrix:
 def tsne(vectors: Matrix, *, perplexity: float = 30.0, iterations: int = 1000) -> Matrix:
     """Vectors [N, D] → places in the plane [N, 2], centred; the same input gives the same places.
 
-    Gradient descent with momentum and a gain for each coordinate, from the two principal components. Fewer
-    than five points keep those components, since there is no neighbourhood to preserve.
+    Gradient descent with momentum and a gain for each coordinate, from the two principal components. Fewer than five
+    points keep those components.
     """
     places = principal_plane(vectors)
     if len(vectors) < 5:
         return places
     attraction = joint_probabilities(vectors, perplexity)
     places *= 1e-4 / max(float(places[:, 0].std()), SMALL)
-    # A rate far above the first number throws a few points about: the map then depends on the last bits of a processor.
+    # With a much higher rate a few points move so far that the map depends on the last bits of a processor.
     rate = max(len(vectors) / EXAGGERATION / 4, 5.0)
     move, gains = np.zeros_like(places), np.ones_like(places)
     early = iterations // 4
     for step in range(iterations):
-        slope = _gradient(attraction * EXAGGERATION if step < early else attraction, places)
+        slope = divergence_gradient(attraction * EXAGGERATION if step < early else attraction, places)
         gains = np.where(slope * move < 0, gains + 0.2, gains * 0.8).clip(0.01)
         move = (0.5 if step < early else 0.8) * move - rate * gains * slope
         places += move
@@ -282,8 +278,14 @@ def neighbour_probabilities(vectors: Matrix, perplexity: float) -> Matrix:
     low, high = np.full((count, 1), -60.0), np.full((count, 1), 60.0)  # log2 of the precision
     for _ in range(60):
         middle = (low + high) / 2
-        chances, entropy = _gaussian_rows(apart, 2.0**middle)
-        wide = entropy > math.log(perplexity)
+        logits = -apart * 2.0**middle
+        np.fill_diagonal(logits, -np.inf)
+        logits -= logits.max(axis=1, keepdims=True)
+        weights = np.exp(logits)
+        total = weights.sum(axis=1, keepdims=True)
+        chances = weights / total
+        np.fill_diagonal(logits, 0.0)
+        wide = np.log(total) - (chances * logits).sum(axis=1, keepdims=True) > math.log(perplexity)  # entropy in nats
         low, high = np.where(wide, middle, low), np.where(wide, high, middle)
     return chances
 
@@ -323,20 +325,8 @@ def _squared_distances(points: Matrix) -> Matrix:
     return apart
 
 
-def _gaussian_rows(apart: Matrix, precision: Matrix) -> tuple[Matrix, Matrix]:
-    """Chances of each row [N, N] and their entropies [N, 1] in nats."""
-    logits = -apart * precision
-    np.fill_diagonal(logits, -np.inf)
-    logits -= logits.max(axis=1, keepdims=True)
-    weights = np.exp(logits)
-    total = weights.sum(axis=1, keepdims=True)
-    chances = weights / total
-    np.fill_diagonal(logits, 0.0)
-    return chances, np.log(total) - (chances * logits).sum(axis=1, keepdims=True)
-
-
-def _gradient(attraction: Matrix, places: Matrix) -> Matrix:
-    """Of the divergence from `attraction` to the map's own neighbourhoods, whose tails are Student's t."""
+def divergence_gradient(attraction: Matrix, places: Matrix) -> Matrix:
+    """Gradient of the divergence from `attraction` to the map's own neighbourhoods, whose tails are Student's t."""
     closeness = 1 / (1 + _squared_distances(places))
     np.fill_diagonal(closeness, 0.0)
     pull = (attraction - closeness / max(float(closeness.sum()), SMALL)) * closeness
@@ -344,61 +334,36 @@ def _gradient(attraction: Matrix, places: Matrix) -> Matrix:
     return slope
 
 
-def _some(texts: Sequence[str], most: int, seed: int) -> list[str]:
-    if len(texts) <= most:
-        return list(texts)
-    chosen = generator(seed, "report map").choice(len(texts), size=most, replace=False)
-    return [texts[index] for index in sorted(chosen)]
-
-
-def _vectors(texts: Sequence[str], embedder: TextEmbedder | None) -> Matrix:
-    return np.asarray(embedder.embed_texts(texts), dtype=np.float64) if embedder and texts else tfidf(texts)
-
-
-def _bounded(perplexity: float, count: int) -> float:
-    return max(1.0, min(float(perplexity), (count - 1) / 3))
-
-
-def _rows(counts: Counter[Key], texts: Sequence[str], places: Matrix) -> list[dict[str, Any]]:
-    where = dict(zip(texts, places.tolist(), strict=True))
-    abnormal = {text: any(finding.present for finding in read(text)) for text in texts}
-    return [
-        {
-            "x": where[text][0], "y": where[text][1], "round": number, "source": source,
-            "text": text, "abnormal": abnormal[text], "count": count,
-        }
-        for (number, source, text), count in sorted(counts.items())
-        if text in where
-    ]  # fmt: skip
-
-
 MAX_EXAMPLES = 6
 
 
 def examples(run: Path, queries: Sequence[Query], most: int = MAX_EXAMPLES) -> list[dict[str, Any]]:
-    """Moved pictures, each beside what it was before where that was asked too; the most telling come first.
+    """Moved images with the victim's reports before and after, those with most new findings first.
 
-    Those pairs tell most whose second answer names most new findings; of pictures that were never asked as they were,
-    as a guide moves them, those whose answer has most of the wanted findings.
+    Images that were sent only moved (by a guide) are ranked by the findings of their target report in the answer.
 
     Args:
-        run: Run folder, for what was wanted of each picture.
-        queries: All that was answered.
-        most: Pictures.
+        run: Run folder with the plans, which hold the target reports.
+        queries: All answered queries.
+        most: Images.
     """
     plain = {query.key: query for query in queries if query.round == 0}
-    wanted = {round: _targets(run, round) for round in {query.round for query in queries}}
+    wanted: dict[int, dict[str, str]] = {}  # round → key → target report
+    for round in {query.round for query in queries}:
+        plan = run / "rounds" / str(round) / "plan.jsonl"
+        planned = [row for _, row in read_jsonl(plan)] if plan.is_file() else []
+        wanted[round] = {str(row["key"]): row["target"]["text"] for row in planned if "target" in row}
     rows = []
     for query in queries:
         if query.key not in wanted[query.round]:
             continue
         before = plain.get(query.key.removesuffix(f"@{query.round}")) if query.round else None
-        said = report_content(query.report).findings
+        found = report_content(query.report).findings
         if before is not None:
-            telling = said - report_content(before.report).findings
+            found -= report_content(before.report).findings
         else:
-            telling = said & report_content(wanted[query.round][query.key]).findings
-        rows.append((before is None, -len(telling), query.number, before, query))
+            found &= report_content(wanted[query.round][query.key]).findings
+        rows.append((before is None, -len(found), query.number, before, query))
     rows.sort(key=lambda row: row[:3])
     return [
         {
@@ -411,10 +376,3 @@ def examples(run: Path, queries: Sequence[Query], most: int = MAX_EXAMPLES) -> l
         }
         for *_, before, after in rows[:most]
     ]
-
-
-def _targets(run: Path, round: int) -> dict[str, str]:
-    """Key → the enriched report that the picture was moved towards; empty for a round without a plan."""
-    plan = run / "rounds" / str(round) / "plan.jsonl"
-    rows = (row for _, row in read_jsonl(plan)) if plan.is_file() else ()
-    return {str(row["key"]): row["target"]["text"] for row in rows if "target" in row}
