@@ -28,9 +28,9 @@ def opened(
     return Ledger.open(folder / "ledger.sqlite", terms, remote=remote)
 
 
-def ticket(ledger: Ledger, number: int, sha256: str) -> Reservation:
-    found = ledger.reserve(number, 0, f"p{number}", sha256)
-    assert isinstance(found, Reservation)
+def ticket(ledger: Ledger, number: int, sha256: str) -> helper.Ticket:
+    found = helper.reserve(ledger, number, 0, f"p{number}", sha256)
+    assert isinstance(found, helper.Ticket)
     return found
 
 
@@ -40,8 +40,8 @@ def test_a_question_is_booked_then_settled_then_known(tmp_path: Path) -> None:
         assert (ledger.statement().spent, ledger.left, ledger.queries()) == (1, 2, [])
         query = first.settle("Clear lungs.", tokens=3, seconds=0.5)
         assert query == Query(0, 0, "p0", A, "Clear lungs.", tokens=3, seconds=0.5)
-        assert ledger.reserve(0, 0, "p0", A) == query  # the same number again: resumed
-        again = ledger.reserve(1, 2, "other", A, "second account")  # the same pixels: cached
+        assert helper.reserve(ledger, 0, 0, "p0", A) == query  # the same number again: resumed
+        again = helper.reserve(ledger, 1, 2, "other", A, "second account")  # the same pixels: cached
         assert again == Query(1, 2, "other", A, "Clear lungs.", tokens=3, cached=True, account="second account")
         assert (ledger.statement().spent, ledger.left) == (1, 2)
         assert ledger.queries() == [query, again]
@@ -53,12 +53,12 @@ def test_the_budget_is_a_hard_stop(tmp_path: Path) -> None:
     with opened(tmp_path, budget=1) as ledger:
         held = ticket(ledger, 0, A)
         with pytest.raises(BudgetExceeded, match="budget of 1 queries to 'stub:normal' is spent"):
-            ledger.reserve(1, 0, "p1", B)
+            helper.reserve(ledger, 1, 0, "p1", B)
         held.release("no route")
         ticket(ledger, 1, B).settle("x")
         with pytest.raises(BudgetExceeded):
-            ledger.reserve(0, 0, "p0", A)
-        assert isinstance(ledger.reserve(2, 0, "p2", B), Query)  # what is known costs nothing
+            helper.reserve(ledger, 0, 0, "p0", A)
+        assert isinstance(helper.reserve(ledger, 2, 0, "p2", B), Query)  # what is known costs nothing
 
 
 def test_the_file_itself_refuses_one_unit_too_many(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_a_number_stands_for_one_picture(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         held = ticket(ledger, 0, A)
         with pytest.raises(RunError, match="Query 0 of .* 'p0', not 'p0'"):
-            ledger.reserve(0, 0, "p0", B)
+            helper.reserve(ledger, 0, 0, "p0", B)
         with pytest.raises(RunError, match="Query 0 "):
-            ledger.reserve(0, 0, "p0", A)
+            helper.reserve(ledger, 0, 0, "p0", A)
         held.settle("x")
         with pytest.raises(RunError, match="Query 0 of .* 'p0', not 'p0'"):
-            ledger.reserve(0, 0, "p0", B)
+            helper.reserve(ledger, 0, 0, "p0", B)
         with pytest.raises(RunError, match="ended already"):
             held.settle("y")
         assert [query.report for query in ledger.queries()] == ["x"]
@@ -84,12 +84,12 @@ def test_a_number_stands_for_one_picture(tmp_path: Path) -> None:
 
 def test_several_are_booked_up_to_the_budget_and_settled_together(tmp_path: Path) -> None:
     with opened(tmp_path, budget=2) as ledger:
-        found = ledger.reserve_many([PendingQuery(n, 0, f"p{n}", sha) for n, sha in enumerate((A, B, C))])
+        found = ledger.reserve([PendingQuery(n, 0, f"p{n}", sha) for n, sha in enumerate((A, B, C))])
         tickets = [one for one in found if isinstance(one, Reservation)]
         assert [one.query.number for one in tickets] == [0, 1]
-        tickets[1].settle("second")
+        ledger.settle([(tickets[1], Response("second"))])
         with pytest.raises(RunError):  # one of the two has ended: neither is written
-            ledger.settle_many([(tickets[0], Response("first")), (tickets[1], Response("second"))])
+            ledger.settle([(tickets[0], Response("first")), (tickets[1], Response("second"))])
         assert [query.number for query in ledger.queries()] == [1]
 
 
@@ -97,7 +97,7 @@ def test_a_batch_with_a_wrong_number_books_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         ticket(ledger, 1, B).settle("x")
         with pytest.raises(RunError):
-            ledger.reserve_many([PendingQuery(0, 0, "p0", A), PendingQuery(1, 0, "p1", C)])
+            ledger.reserve([PendingQuery(0, 0, "p0", A), PendingQuery(1, 0, "p1", C)])
         assert ledger.statement().spent == 1
 
 
@@ -128,7 +128,7 @@ def test_a_remote_victim_is_not_asked_again_beyond_the_budget(tmp_path: Path) ->
     with opened(tmp_path, budget=1, remote=True) as ledger:
         ticket(ledger, 0, A).abandon("timed out")
         with pytest.raises(BudgetExceeded):
-            ledger.reserve(0, 0, "p0", A)
+            helper.reserve(ledger, 0, 0, "p0", A)
 
 
 def test_what_another_opening_asks_is_left_alone_while_it_lives(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_another_opening_asks_is_left_alone_while_it_lives(tmp_path: Path) 
         first = opened(tmp_path)
         held = ticket(first, 0, A)
         with pytest.raises(RunError, match="Query 0 "):
-            second.reserve(0, 0, "p0", A)
+            helper.reserve(second, 0, 0, "p0", A)
         held.settle("x")
         ticket(first, 1, B)
         first.close()
@@ -149,7 +149,7 @@ def test_money_by_query_and_by_token(tmp_path: Path) -> None:
     with opened(tmp_path, price=Price(0.01, 0.2, "EUR")) as ledger:
         assert ticket(ledger, 0, A).settle("x", tokens=500).cost == pytest.approx(0.11)
         ticket(ledger, 1, B).settle("y", refused=True)
-        ledger.reserve(2, 0, "p2", A)
+        helper.reserve(ledger, 2, 0, "p2", A)
         state = ledger.statement()
     assert state == read_summary(tmp_path / "ledger.sqlite")
     assert state.cost.amount == pytest.approx(0.12)
@@ -202,7 +202,7 @@ def test_what_is_no_ledger_is_a_sentence(tmp_path: Path) -> None:
     ledger.close()
     ledger.close()
     with pytest.raises(RunError, match="closed"):
-        ledger.reserve(0, 0, "p0", A)
+        helper.reserve(ledger, 0, 0, "p0", A)
 
 
 @pytest.mark.parametrize("values", [{"per_query": -1.0}, {"per_1k_tokens": float("nan")}])

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger
-from cxrlab.extraction.records import AuditScope, Picture, fingerprint
+from cxrlab.extraction.records import AuditScope, PendingQuery, Picture, Query, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 
 ASKED = "asked.txt"  # the victim's own log, a line for each picture that reached it
@@ -38,6 +39,33 @@ def pictures(count: int) -> list[Picture]:
 def told(pixels: Any) -> str:
     """What `Noting` says of a picture, uint8 [H, W]."""
     return f"Report {fingerprint(pixels)[:12]}."
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One reservation with its ledger."""
+
+    ledger: Ledger
+    reservation: Reservation
+
+    def settle(self, report: str, *, refused: bool = False, tokens: int | None = None, seconds: float = 0.0) -> Query:
+        return self.ledger.settle([(self.reservation, Response(report, refused, tokens, seconds))])[0]
+
+    def release(self, reason: str) -> None:
+        self.ledger.release([self.reservation], reason)
+
+    def abandon(self, reason: str) -> None:
+        self.ledger.abandon([self.reservation], reason)
+
+
+def reserve(
+    ledger: Ledger, number: int, round: int, key: str, sha256: str, account: str = "attacker"
+) -> Ticket | Query:
+    """Reserve one query; a spent budget raises."""
+    found = ledger.reserve([PendingQuery(number, round, key, sha256, account)])
+    if not found:
+        raise ledger.exceeded()
+    return found[0] if isinstance(found[0], Query) else Ticket(ledger, found[0])
 
 
 class Noting:
@@ -134,10 +162,10 @@ def greedy(folder: Path, place: int, budget: int) -> None:
     with Ledger.open(folder / "ledger.sqlite", AuditScope("crowded", budget)) as ledger:
         for number in range(100 * place, 100 * place + 25):
             try:
-                ticket = ledger.reserve(number, 0, f"p{number}", f"{number:064x}", f"process {place}")
+                ticket = reserve(ledger, number, 0, f"p{number}", f"{number:064x}", f"process {place}")
             except BudgetExceeded:
                 return
-            assert isinstance(ticket, Reservation)
+            assert isinstance(ticket, Ticket)
             note(folder / ASKED, str(number))  # the victim's side
             ticket.settle(f"answer {number}")
 

@@ -266,17 +266,13 @@ def _generate(config: ExtractConfig, model: str, out: Path, decoding: Decoding) 
 
 def _options(config: ExtractConfig) -> dict[str, Any]:
     """Choices that the paper leaves open, and the other settings of the attack."""
-    align = config.alignment
     return {
         "surrogate": config.surrogate,
         "pool": config.pool,
         "rounds": config.rounds if config.method == "ada-steal" else 1,
         "oracle": config.oracle,
-        "direction": align.direction,
-        "steps": align.steps,
-        "eps": align.eps,
-        "picture": align.picture,
-        "guide": align.guide or "surrogate",
+        **{name: getattr(config.alignment, name) for name in ("direction", "steps", "eps", "picture")},
+        "guide": config.alignment.guide or "surrogate",
         "size": config.size,
         "transcript": config.transcript,
         "wordings": config.fitting.wordings,

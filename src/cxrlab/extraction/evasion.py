@@ -96,17 +96,10 @@ def smallest_passing_share(
     shares: Sequence[float] = SHARES,
     chest: Pixels | None = None,
 ) -> tuple[float | None, dict[float, float]]:
-    """The smallest share of chest with which enough images pass a gate.
+    """The smallest of rising shares of chest with which enough images pass a gate, and the share that passed at each.
 
-    Args:
-        pictures: A sample of the pool; each image and share takes a query.
-        passes: uint8 [H, W] each → whether each was answered.
-        wanted: Share of images that have to pass.
-        shares: In rising order.
-        chest: See `dress`.
-
-    Returns:
-        The share, None if none is enough; and the share of images that passed at each one tried.
+    `passes` maps images to whether each was answered, which takes a query each. The first value is None if no share of
+    chest is enough.
     """
     passed: dict[float, float] = {}
     for share in shares:

@@ -334,13 +334,7 @@ def pairwise_wins(
 ) -> dict[str, Any]:
     """How often the reports of one run are better than those of another.
 
-    Args:
-        a_run: Folder of a finished `generate`, or a file of predictions.
-        b_run: The same of the other system, on the same studies.
-        data: Corpus folder with the references.
-        judge: Row of `JUDGES`.
-        seed: For judges that draw, and for the resamples.
-        section: Section of the reference report.
+    A run is the folder of a finished `generate`, or a file of predictions; both have the same studies.
 
     Returns:
         `a_better`, `equal` and `b_better` as shares of the `n` studies with an opinion, each {value, low, high,

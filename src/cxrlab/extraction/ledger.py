@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -66,22 +66,9 @@ class BudgetExceeded(CxrlabError):
 
 @dataclass(frozen=True)
 class Reservation:
-    """The right to send one query; it ends by `settle`, `release` or `abandon`."""
+    """The right to send one query; it ends by `Ledger.settle`, `release` or `abandon`."""
 
     query: PendingQuery
-    ledger: Ledger = field(repr=False, compare=False)
-
-    def settle(self, report: str, *, refused: bool = False, tokens: int | None = None, seconds: float = 0.0) -> Query:
-        """Write the answer; it is on the disk when this returns."""
-        return self.ledger.settle_many([(self, Response(report, refused, tokens, seconds))])[0]
-
-    def release(self, reason: str) -> None:
-        """Give the unit back: the call failed before it reached the victim."""
-        self.ledger.release_many([self], reason)
-
-    def abandon(self, reason: str) -> None:
-        """Leave the query without an answer, as a kill would: whether it reached the victim is unknown."""
-        self.ledger.abandon_many([self], reason)
 
 
 class Ledger:
@@ -135,24 +122,13 @@ class Ledger:
             raise
         return ledger
 
-    def reserve(self, number: int, round: int, key: str, sha256: str, account: str = "attacker") -> Reservation | Query:
-        """Reserve one unit, or return the answer if the query is answered already.
+    def reserve(self, queries: Sequence[PendingQuery]) -> list[Reservation | Query]:
+        """Reserve one unit per query, in order and in one transaction; a shorter list means that the budget is spent.
 
-        Returns:
-            A `Query` if this number is settled, or if the same pixels were answered before (that costs nothing and is
-            written as cached); otherwise a reservation.
-
-        Raises:
-            BudgetExceeded: If no unit is left.
-            RunError: If the number stands for other pixels, or is reserved by a living program.
+        A query whose number is settled, or whose pixels were answered before (that costs nothing and is written as
+        cached), gives its answer instead. A number that stands for other pixels, or is reserved by a living program, is
+        a `RunError`.
         """
-        found = self.reserve_many([PendingQuery(number, round, key, sha256, account)])
-        if not found:
-            raise self.exceeded()
-        return found[0]
-
-    def reserve_many(self, queries: Sequence[PendingQuery]) -> list[Reservation | Query]:
-        """`reserve` for several, in order and in one transaction; a shorter list means that the budget ended there."""
         found: list[Reservation | Query] = []
         with self._transaction() as connection:
             for query in queries:
@@ -163,7 +139,7 @@ class Ledger:
         return found
 
     def _reserve(self, connection: sqlite3.Connection, query: PendingQuery) -> Reservation | Query | None:
-        """One query of `reserve_many`; None when the budget is spent."""
+        """One query of `reserve`; None when the budget is spent."""
         row = _row_of(connection, query.number)
         columns = (query.number, query.round, query.key, query.sha256, query.account)
         same_pixels = "SELECT * FROM queries WHERE sha256 = ? AND state = 'settled' ORDER BY number LIMIT 1"
@@ -198,9 +174,9 @@ class Ledger:
             "attempts = attempts + excluded.attempts, opening = excluded.opening, reserved_at = excluded.reserved_at",
             (*columns, further, self._presence.token, now()),
         )
-        return Reservation(query, self)
+        return Reservation(query)
 
-    def settle_many(self, answered: Sequence[tuple[Reservation, Response]]) -> list[Query]:
+    def settle(self, answered: Sequence[tuple[Reservation, Response]]) -> list[Query]:
         """Write answers, all of them or none; they are on the disk when this returns."""
         change = "state = 'settled', report = ?, refused = ?, tokens = ?, cost = ?, seconds = ?, settled_at = ?"
         settled = []
@@ -211,7 +187,7 @@ class Ledger:
                 settled.append(_query_of(self._end(connection, ticket, change, values)))
         return settled
 
-    def release_many(self, tickets: Sequence[Reservation], reason: str) -> None:
+    def release(self, tickets: Sequence[Reservation], reason: str) -> None:
         """Give units back: these calls failed before they reached the victim."""
         with self._transaction() as connection:
             for ticket in tickets:
@@ -220,7 +196,7 @@ class Ledger:
                 connection.execute("UPDATE terms SET booked = booked - 1")
             connection.execute("DELETE FROM queries WHERE state = 'open' AND attempts = 0")
 
-    def abandon_many(self, tickets: Sequence[Reservation], reason: str) -> None:
+    def abandon(self, tickets: Sequence[Reservation], reason: str) -> None:
         """Leave queries without an answer; sent again, each takes another unit of a remote victim."""
         with self._transaction() as connection:
             for ticket in tickets:

@@ -283,7 +283,7 @@ def neighbour_probabilities(vectors: Matrix, perplexity: float) -> Matrix:
         logits -= logits.max(axis=1, keepdims=True)
         weights = np.exp(logits)
         total = weights.sum(axis=1, keepdims=True)
-        chances = weights / total
+        chances: Matrix = weights / total
         np.fill_diagonal(logits, 0.0)
         wide = np.log(total) - (chances * logits).sum(axis=1, keepdims=True) > math.log(perplexity)  # entropy in nats
         low, high = np.where(wide, middle, low), np.where(wide, high, middle)

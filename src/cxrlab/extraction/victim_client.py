@@ -153,7 +153,7 @@ class VictimClient:
 
     def _answer(self, batch: Sequence[_Query]) -> list[Query]:
         """Reserve, save, query, settle; a batch that exceeds the budget is answered up to there, then raises."""
-        found = self._ledger.reserve_many([query for query, _ in batch])
+        found = self._ledger.reserve([query for query, _ in batch])
         reserved = [(one, picture) for one, (_, picture) in zip(found, batch, strict=False)
                     if isinstance(one, Reservation)]  # fmt: skip
         tickets = [ticket for ticket, _ in reserved]
@@ -163,7 +163,7 @@ class VictimClient:
                 if not target.exists():
                     write_bytes(target, encode_png(picture.pixels))
         except BaseException as error:
-            self._ledger.release_many(tickets, _reason(error))
+            self._ledger.release(tickets, _reason(error))
             raise
         settled: list[Query] = []
         if tickets:
@@ -171,12 +171,12 @@ class VictimClient:
                 images = [to_unit(picture.pixels) for _, picture in reserved]
                 answers = self._generate(images, [ticket.query.account for ticket in tickets])
             except ConnectionRefusedError as error:  # the one failure that certainly cost nothing
-                self._ledger.release_many(tickets, _reason(error))
+                self._ledger.release(tickets, _reason(error))
                 raise
             except BaseException as error:
-                self._ledger.abandon_many(tickets, _reason(error))
+                self._ledger.abandon(tickets, _reason(error))
                 raise
-            settled = self._ledger.settle_many(list(zip(tickets, answers, strict=True)))
+            settled = self._ledger.settle(list(zip(tickets, answers, strict=True)))
         if len(found) < len(batch):
             raise self._ledger.exceeded()
         return settled + [one for one in found if isinstance(one, Query)]
