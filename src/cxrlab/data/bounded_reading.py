@@ -31,7 +31,7 @@ def read_bounded(path: str | os.PathLike[str], most: int | None = None) -> bytes
         if not stat.S_ISREG(mode):
             raise DataError(f"{file} is a pipe or a device, not a file; put the file itself there.")
         with file.open("rb") as stream:
-            # Asked of the open file, which nobody can exchange any more.
+            # Of the open file, which cannot be exchanged any more.
             size = os.fstat(stream.fileno()).st_size
             data = stream.read(most + 1) if size <= most else b""
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from cxrlab.data.images import ImageArray
 Grey = NDArray[np.uint8]
 Corners = tuple[int, int, int, int]
 
-# Grey steps of 255 by which a pixel of a letter stands out, and by which the clearest of its pixels does; and the same
+# Grey steps of 255 between a letter and its background, for any of its pixels and for its clearest one; and the same
 # in standard deviations of the image's noise, whichever is more.
 CONTRAST, PEAK = 30, 64
 CONTRAST_NOISE, PEAK_NOISE = 4.0, 8.5
@@ -64,12 +64,12 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What stands out of an image at one thickness of strokes, all [H, W]."""
+    """Bright parts of an image at one thickness of strokes, all [H, W]."""
 
     mask: NDArray[np.bool_]  # where something is brighter than what is behind it
     hat: Grey  # by how much
     steps: Grey  # how steep the image is there
-    peak: float  # how much the clearest pixel of a letter must stand out
+    peak: float  # least contrast of the clearest pixel of a letter
 
     def turned(self) -> _Layer:
         """Rows and columns exchanged."""
@@ -123,7 +123,7 @@ def _running(grey: Grey, window: int, operation: np.ufunc, axis: int) -> Grey:
 
 
 def _lines(layer: _Layer) -> Iterator[_Line]:
-    """Letters that stand side by side."""
+    """Rows of letters side by side."""
     # Parts that may be letters, or several that touch.
     side = min(layer.mask.shape)
     parts = parts_of(layer.mask, layer.hat, layer.steps)
@@ -186,7 +186,7 @@ def _merged(boxes: list[Corners]) -> list[Corners]:
 
 
 def _remnant(line: _Line, marker: _Line) -> bool:
-    """Whether a line is no text but what stands out in and beside a marker: gaps that touch it, pieces within it."""
+    """Whether a line is no text but part of a marker: gaps that touch it, pieces within it."""
     if line.letters > marker.letters + 2:
         return False
     left, top, right, bottom = marker.box
@@ -199,7 +199,7 @@ def _remnant(line: _Line, marker: _Line) -> bool:
 
 
 def _beside(box: Corners, line: Corners) -> bool:
-    """Whether a box stands in the row (or, where the line is upright, the column) of a line, a letter's width away."""
+    """Whether a box is in the row (or, for an upright line, the column) of a line, at most a letter's width away."""
     along = 0 if line[2] - line[0] >= line[3] - line[1] else 1
     across = 1 - along
     side = box[across + 2] - box[across]

@@ -318,7 +318,7 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
             sheet = SheetConfig(n=config.images, columns=6, seed=config.seed, size=200)
             with suppress(DataError):  # a corpus that cannot be opened has no sheet; the check reports why
                 contact_sheet(load_corpus(corpus), sheet, run.path(SHEET))
-        # What a page says first: the card and the counts.
+        # The head of the page: the card and the counts.
         counts = {"studies": found.studies, "patients": found.patients, "images": found.images}
         try:
             card = read_card(corpus / CARD)

@@ -92,7 +92,9 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
         homes = [home.resolve() for home in (corpus.path, *filter(Path.is_symlink, corpus.path.iterdir()))]
         folder = Path(out).resolve()
         if any(folder.is_relative_to(home) and folder != home for home in homes):
-            raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its images; choose another --out.")
+            raise DataError(
+                f"--out {out} is in the member '{name}' ({corpus.path}) or its images; choose another --out."
+            )
     for name, taken in composition.seen.taken.items():
         if not taken.studies:
             raise DataError(
@@ -526,7 +528,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One member, or the total; None is what nobody knows."""
+    """One member, or the total; None is unknown."""
 
     member: str
     patients: int | None = None
@@ -541,7 +543,7 @@ class Row:
 
 
 def total(rows: Sequence[Row]) -> Row:
-    """All members together; what nobody knows counts nothing, and members that are not there still have a paper."""
+    """All members together; unknown counts are left out, and missing members still have a paper."""
 
     def summed(values: Sequence[int | None]) -> int | None:
         known = [value for value in values if value is not None]

@@ -60,7 +60,7 @@ class PhantomConfig:
         normal: Share of studies without any finding, 0 to 1.
         lexicon: Words of the reports: A (training) or B (held out).
         masks: Write an exact mask for each drawn finding.
-        mistakes: Most mistakes in a second text of every train study, which stands under structured as 'mistaken';
+        mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
         workers: Processes; 0 means one per core, the most there can be.
     """
@@ -267,7 +267,7 @@ class Member:
     Args:
         corpus: Its folder.
         data_set: Name under which it is imported, for the command that imports it; the member's own name when left out.
-        splits: Splits taken; none stands for studies without one.
+        splits: Splits taken; none for studies without one.
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
         texts: Texts that make pairs with the images: sections (the source's), report (the whole as delivered),

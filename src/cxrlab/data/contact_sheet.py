@@ -141,7 +141,7 @@ def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> lis
 
 
 def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.Image, bool]:
-    """The first image with its outlines, and whether all of it could be read; what could not is said on it."""
+    """The first image with its outlines, and whether all of it could be read; what could not is noted on it."""
     blank = Image.new("RGB", (config.size, config.size), BLANK)
     if not study.images:
         _draw_note(blank, "no image", config.size // 2, QUIET)

@@ -36,7 +36,7 @@ _PLAIN = re.compile(r"[\w.-][\w./-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where one study stands in the file."""
+    """The place of one study in the file."""
 
     offset: int
     line: int

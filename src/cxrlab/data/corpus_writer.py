@@ -330,7 +330,7 @@ class CorpusWriter:
             )
         for lines in (self._notes, self._lines):
             if lines is not None:
-                lines.close()  # on the disk before the card says so
+                lines.close()  # on the disk before the card
         card = dataclasses.replace(
             self.card,
             counts=self._totals(),

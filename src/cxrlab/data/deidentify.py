@@ -60,7 +60,7 @@ class Examined:
     kind: str
     tags: tuple[str, ...]
     private: int = 0
-    burned_in: str | None = None  # what the header says of text in the pixels: YES, NO or None
+    burned_in: str | None = None  # the header's statement on text in the pixels: YES, NO or None
     boxes: tuple[TextBox, ...] = ()  # burned-in text
 
     @property
@@ -77,7 +77,7 @@ class Cleaned:
     """A file without what may name a patient."""
 
     data: bytes
-    identifiers: tuple[str, ...] = ()  # values of the old header that may stand in the file's name; never to be shown
+    identifiers: tuple[str, ...] = ()  # values of the old header that may be in the file's name; never to be shown
 
 
 def is_image(data: bytes) -> bool:
@@ -228,13 +228,13 @@ def private_tags(header: Dataset) -> int:
 
 
 def burned_in(header: Dataset) -> str | None:
-    """What the header itself says of text in the pixels: YES or NO; None where it says neither."""
+    """The header's statement on text in the pixels: YES or NO, else None."""
     word = str(header.get("BurnedInAnnotation") or "").strip().upper()
     return word if word in ("YES", "NO") else None
 
 
 def identifiers(header: Dataset) -> tuple[str, ...]:
-    """Values that may stand in the name of a file, for replacing them there; never to be shown."""
+    """Values that may be in the name of a file, where they are replaced; never to be shown."""
     values = [str(header.get(name) or "") for name in _IDENTIFIERS]
     names = re.split(r"[\^= ,]+", str(header.get("PatientName") or ""))
     return tuple(value for value in (*values, *names) if value)

@@ -87,7 +87,7 @@ def study_text(study: Study) -> str | None:
 
 
 class _Grouper:
-    """Sorts names by what they stand for: the first of each different thing, and those that repeat it."""
+    """Groups names by digest: the first of each different thing, and those that repeat it."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -137,7 +137,7 @@ def _sampled_bits(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint32]]:
 Rows = NDArray[np.intp]
 Close = Callable[[Rows, Rows], NDArray[np.bool_]]
 
-# Of things that share a key each is compared with this many that follow it; keys shared by more say little.
+# Things that share a key are each compared with this many that follow.
 MOST_NEIGHBOURS = 64
 
 

@@ -42,7 +42,7 @@ IDS = "ids.csv"
 
 @dataclass(frozen=True)
 class ImageCopy:
-    """An image of the corpus and where the layout wants it; the ending says in which format."""
+    """An image of the corpus and its path in the layout; the ending decides the format."""
 
     study: Study
     image: int
@@ -51,7 +51,7 @@ class ImageCopy:
 
 @dataclass(frozen=True)
 class Layout:
-    """A corpus in the words of another data set."""
+    """A corpus in the layout of another data set."""
 
     images: Sequence[ImageCopy]
     texts: Mapping[str, str]  # small files by path: reports, lists
@@ -64,7 +64,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
     layout = make(corpus)
     if not layout.images:
         raise DataError(
-            f"no study of {corpus.path} can be written as {name}: each needs an image, and what that layout tells of it "
+            f"no study of {corpus.path} can be written as {name}: each needs an image and what that layout states of it "
             "(labels or a report)."
         )
     folder = make_folder(out)
@@ -92,7 +92,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether an export stands there whole."""
+    """Whether the folder is a complete export."""
     return (folder / IDS).is_file() and not (folder / _UNFINISHED).exists()
 
 
@@ -124,7 +124,7 @@ def safe_cell(cell: Any) -> Any:
 
 
 def plain_cell(cell: str) -> str:
-    """The text that `safe_cell` was given, from the cell as it stands in the file."""
+    """The text that `safe_cell` was given, from the cell in the file."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 

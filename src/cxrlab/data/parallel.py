@@ -215,7 +215,7 @@ def _pin_loaded_blas() -> None:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
-    # Five columns stand before the path, which may hold spaces.
+    # Five columns come before the path, which may hold spaces.
     for path in {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if "openblas" in line}:
         # A library that was replaced on disk since it was loaded cannot be opened; it keeps its threads.
         with contextlib.suppress(OSError):
@@ -226,7 +226,7 @@ def _pin_loaded_blas() -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would finish its item for nobody, and keep the folder's lock meanwhile."""
+    """End when the parent was killed: the worker would keep the folder's lock until its item is done."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

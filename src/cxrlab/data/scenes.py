@@ -26,7 +26,7 @@ from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.findings.data_files import converted
 
-# Raised whenever the same settings give other pictures or captions than before; it stands in every card.
+# Raised whenever the same settings give other pictures or captions than before; it is on every card.
 DRAWING = 1
 
 
@@ -111,7 +111,7 @@ _GAP = 0.05
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One thing in a scene; words are the truth that a caption tells, numbers say where it was painted."""
+    """One thing in a scene; a caption states its words, the numbers are where it was painted."""
 
     shape: str
     side: str  # left, centre or right, of the picture
@@ -217,7 +217,7 @@ WORDS: _CaptionWords = converted(_CaptionWords, read_yaml(_FILE)[0], _FILE.name)
 
 
 def write_caption(rng: np.random.Generator, objects: tuple[SceneObject, ...], ground: str) -> str:
-    """One or two short sentences that tell the whole truth about the objects of a scene."""
+    """One or two short sentences that describe all objects of a scene."""
     backdrop = _pick(rng, WORDS.grounds[ground])
     if not objects:
         return _sentence(_pick(rng, WORDS.empty).format(ground=backdrop))

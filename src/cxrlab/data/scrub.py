@@ -254,7 +254,7 @@ def home(source: Path) -> Path:
 
 
 def check_source(source: Path, out: Path) -> None:
-    """Refuse a source that does not exist, and one that holds the output or stands in it."""
+    """Refuse a source that does not exist, holds the output or is inside it."""
     if not source.exists():
         raise unreadable(FileNotFoundError(2, "no such file"), source)
     if not source.is_dir() and not source.is_file():

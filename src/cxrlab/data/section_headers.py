@@ -33,7 +33,7 @@ IMAGE = "image name"
 ASIDES = (WET_READ, ADDENDUM)
 # Marks without text of their own: the report proper begins; a drawn line; a part of the body within the findings.
 BODY, RULE, ORGAN = "final report", "rule", "organ"
-# The usual order of a report; sections without a rank may stand anywhere.
+# The usual order of a report; sections without a rank may be anywhere.
 RANK = {"examination": 0, "indication": 0, TECHNIQUE: 0, "comparison": 0, "findings": 1, "impression": 2}
 
 
@@ -47,7 +47,7 @@ class Strength(Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a header stands and what it heads."""
+    """The place of a header, and the section under it."""
 
     start: int
     end: int
@@ -104,7 +104,7 @@ KEYWORDS = tuple(_TABLE.keywords.items())
 
 
 def spelled(names: str) -> list[str]:
-    """Every name that the notation of a row stands for."""
+    """Every name in the notation of a row."""
     for form, words in _TABLE.forms.items():
         names = names.replace(f"{{{form}}}", words)
     return [
@@ -148,11 +148,11 @@ class Meaning:
 
     row: Row
     whole: bool  # whether the whole name is in the table, perhaps with a typing error; else it only holds a keyword
-    image: bool = False  # whether it names an image ("PA AND LATERAL CHEST"), under which the findings stand
+    image: bool = False  # whether it names an image ("PA AND LATERAL CHEST"), over its findings
     name: str = ""
 
 
-_IMAGE_ROW = Row("findings", "", "the name of the image stands over its findings")
+_IMAGE_ROW = Row("findings", "", "the name of the image is over its findings")
 
 
 @lru_cache(maxsize=1 << 15)
@@ -287,7 +287,7 @@ def _within_line(line: str, floor: int, colon: int, *, flattened: bool) -> Mark 
 
 
 def _strength_within_line(name: str, header: Meaning, before: str, flattened: bool) -> Strength | None:
-    """When the header counts, by what stands before it on the line; None for never."""
+    """When the header counts, by the text before it on the line; None for never."""
     capitals = in_capitals(name)
     in_brackets = before.rfind("(") > before.rfind(")")
     if in_brackets or (not capitals and header.row.section in _WITHIN_LINE_IN_CAPITALS_ONLY):
@@ -328,7 +328,7 @@ _RUN_IN = re.compile(
     rf"|(?P<title>{_TITLES}) ?[=–—-]>? +(?=\S)"
     rf"|\[(?P<bracketed>{_CAPITALS}|{_TITLES})\]:? *"
 )
-# A line in capitals that opens a block, with whatever else stands on it: "WET READ VERSION #1 ___".
+# A line in capitals that opens a block, with any other text on it: "WET READ VERSION #1 ___".
 _BLOCK = re.compile(
     r"FINAL (?:RADIOLOGY )?REPORT\b|(?:WET ?READ|(?:FINAL )?ADDENDUM)\b(?=[^a-z]*$)"
     r"|(?:ADDENDUM|Addendum)(?=(?: #?\d)? (?:by|on|BY|ON) )"
@@ -394,7 +394,7 @@ def _mark(header: Meaning, end: int, strength: Strength = Strength.ALWAYS) -> Ma
 
 
 def _with_colon(line: str, lead: int, anew: bool) -> Mark | None:
-    """The header that ends at the first colon; `anew` tells whether the line begins a new sentence."""
+    """The header that ends at the first colon; `anew` if the line begins a new sentence."""
     colon = _COLON.search(line, lead, lead + _LONGEST_FIRST_ON_LINE)
     if colon is None:
         return None

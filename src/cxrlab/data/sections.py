@@ -40,7 +40,7 @@ class ParsedReport:
     """A report's text and where its sections are.
 
     Args:
-        other: The same for what belongs to none of the five: technique and film beside a named examination,
+        other: The same for what belongs to none of the five: technique and image name beside a named examination,
             recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
     """
 
@@ -160,7 +160,7 @@ def _is_prose(text: str) -> bool:
 
 
 def with_examination(text: str, runs: list[Run]) -> list[Run]:
-    """Where no header names the examination: the film's name on top or over the findings, else the technique."""
+    """Where no header names the examination: the image's name on top or over the findings, else the technique."""
 
     def only_titles(run: Run) -> bool:
         lines = [line for line in text[run.start : run.end].split("\n") if line.strip()]
@@ -394,13 +394,13 @@ class _Walk:
             self.turn(empty.start(), PREAMBLE, empty.end())
 
     def rule(self, mark: Mark) -> None:
-        """A drawn line parts what stands on both sides; after an impression or a signature the report is over."""
+        """A drawn line separates sections; after an impression or a signature the report is over."""
         after = PREAMBLE if self.section in ASIDES else UNNAMED if self.section in _CLOSED_BY_RULE else self.section
         self.turn(mark.start, after, mark.end, self.merged and after == self.section)
 
 
 def runs(text: str, marks: Sequence[Mark]) -> list[Run]:
-    """The stretches of a text in order; what stands before the first header is the preamble."""
+    """The stretches of a text in order; the text before the first header is the preamble."""
     if all(mark.section in (UNNAMED, RULE) for mark in marks):
         marks = ()  # not one header that we know
     walk, ahead = _Walk(text), _Ahead(marks)

@@ -42,7 +42,7 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often something stands in a corpus more than once."""
+    """Counts of what is in a corpus more than once."""
 
     groups: int
     members: int
@@ -72,7 +72,7 @@ class Statistics:
     """
 
     splits: Counts
-    views: BySplit  # view → split → images; "unknown" counts those whose view nobody stated
+    views: BySplit  # view → split → images; "unknown" counts those without a stated view
     usable: BySplit  # what training takes by default, or why it leaves a study out → split → studies
     sexes: BySplit  # sex → split → studies
     ages: BySplit
@@ -236,7 +236,7 @@ def usable(study: Study) -> str:
 
 
 class RepeatCounter:
-    """Which things come more than once, by marks of sixteen bytes that stand for them."""
+    """Counts repeated things by their digests of sixteen bytes."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, tuple[str, int, bool]] = {}
@@ -303,7 +303,7 @@ class ImageFacts:
     high: float  # grey that 1 % of the pixels exceed
     inverted: bool  # it looks as if bone were dark; only a frontal image is asked
     digest: bytes  # mark of what it shows: the same image saved in another way has the same one
-    perceptual_hash: int | None = None  # perceptual hash; None where nobody asked for one
+    perceptual_hash: int | None = None  # None if not requested
 
 
 def image_facts(picture: Picture, view: View | None) -> ImageFacts:
@@ -329,7 +329,7 @@ def image_facts(picture: Picture, view: View | None) -> ImageFacts:
 
 
 def digest(shown: NDArray[np.uint8]) -> bytes:
-    """Sixteen bytes that stand for the pixels of a picture in its plainest form (see `images.as_uint8`)."""
+    """A digest of the pixels of a picture in the form of `images.as_uint8`."""
     # The shape counts: a blank image of 2 x 8 and one of 4 x 4 hold the same bytes.
     mark = hashlib.blake2b(repr(shown.shape).encode(), digest_size=16)
     mark.update(np.ascontiguousarray(shown).data)

@@ -193,7 +193,7 @@ def test_nothing_is_written_into_a_member(tmp_path: Path, inside: str) -> None:
     source = corpus(tmp_path / "a", studies(2), "one")
     (tmp_path / "download").mkdir()
     (tmp_path / "a" / "linked").symlink_to(tmp_path / "download")
-    with pytest.raises(DataError, match="stands in the member 'x'"):
+    with pytest.raises(DataError, match="in the member 'x'"):
         compose_corpus(plan(config({"x": source.path})), tmp_path / inside)
     assert not (tmp_path / inside).exists()
 

@@ -19,7 +19,7 @@ from cxrlab.data.phantom.presets import Preset
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Millimetres unless said otherwise; see `frame.py` for the coordinates."""
+    """Millimetres unless stated otherwise; see `frame.py` for the coordinates."""
 
     cage: float = 128.0  # half width of the rib cage at its widest
     apex: float = 50.0  # y of the lung apices

@@ -431,7 +431,7 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     """A thin tube down the oesophagus, into the stomach or short of it."""
     a = thorax.anatomy
     lean = float(0.3 * thorax.spine_at(150.0))
-    # Behind and to the left of the trachea, so that it is told from a tube inside it.
+    # Behind and to the left of the trachea, so that it is distinct from a tube inside it.
     points = [(lean + 7.0, -40.0), (lean + 9.0, 60.0), (lean + 10.0, 130.0)]
     low = a.dome_left
     if finding.tip == "distal esophagus":

@@ -71,7 +71,7 @@ CURVE_X = np.arange(-260.0, 260.5, 0.5)
 
 
 def curve_index(at: Array, axis: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Where each coordinate stands in a table over `axis`."""
+    """The index of each coordinate in a table over `axis`."""
     index = (at * np.float32(2.0) + np.float32(0.5 - 2.0 * axis[0])).astype(np.int32)
     return np.clip(index, 0, len(axis) - 1, out=index)
 

@@ -31,7 +31,7 @@ class Preset:
     zoom: tuple[float, float] = (0.97, 1.04)  # magnification
     collimation: float = 0.15  # chance of a dark border
     grid: float = 0.0  # strength of faint grid lines
-    marker_corner: str = "top"  # where the side marker stands: "top" or "bottom"
+    marker_corner: str = "top"  # corner of the side marker: "top" or "bottom"
 
 
 PRESETS: MappingProxyType[str, Preset] = MappingProxyType(

@@ -206,7 +206,7 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
         rows = step(at - np.float32(top), 0.004) * step(np.float32(1 - bottom) - at, 0.004)
         cols = step(at - np.float32(left), 0.004) * step(np.float32(1 - right) - at, 0.004)
         image *= rows[:, None] * cols[None, :]
-    # The side marker: its first letter names the side that it stands on.
+    # The side marker: its first letter names its side.
     scale = max(1, round(size / 128))
     row = int(exposure.marker_at[1] * size)
     col = int(exposure.marker_at[0] * size) - 3 * scale * len(exposure.marker)

@@ -42,7 +42,7 @@ _AGE_GROUP = re.compile(r"(\d+)\s*(?:(?:-|–|to)\s*\d+|or more|and over|\+)", r
 
 @dataclass(frozen=True, slots=True)
 class SourceImage:
-    """One row of the table: an image with what the table says of its study."""
+    """One row of the table: an image and its study."""
 
     study: str
     patient: str

@@ -1,9 +1,9 @@
 """CANDID-PTX: images of a New Zealand hospital with their reports, outlined pneumothoraces, chest tubes, rib fractures.
 
 Counts: 19,237 images of 1024 x 1024 pixels, one in six with a pneumothorax.
-Views: frontal, or PA and AP where the image's header tells; unknown where the header cannot be read.
+Views: frontal, or PA and AP where the image's header states it; unknown where the header cannot be read.
 Labels: 'pneumothorax', 'chest tube' and 'acute rib fracture', by people, as masks; a box around each mask is kept. 1
-    and 0 where the table that tells is in the folder, unknown where it is not. No tube and no rib fracture do not
+    and 0 where their table is in the folder, unknown where it is not. No tube and no rib fracture do not
     mean no device and no fracture, so those CheXpert labels are stated only where present.
 Language: English; the whole report, with masked names and dates.
 Licence: by data use agreement and ethics course; no redistribution; since 2024 closed outside Health New Zealand.
@@ -13,7 +13,7 @@ Obtain: University of Auckland figshare 14173982, on request; root holds Pneumot
     acute_rib_fracture.csv (or Rib_fracture_mask_rle.csv) and dataset/ with a DICOM file for each image, with or
     without an ending.
 Defects: a byte-order mark before the first column; a row for each mask, so several a image; empty mask cells, which
-    tell nothing; images without a row; the splits that others published share patients, so there is none here. Masks
+    state nothing; images without a row; the splits that others published share patients, so there is none here. Masks
     are taken as runs relative to the end of the run before, down the columns, as other readers of the data take them;
     that dates in the file names give the order of studies is not confirmed.
 """

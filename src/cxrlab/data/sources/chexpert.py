@@ -15,9 +15,9 @@ Obtain: Stanford AIMI's shared data sets, after registration. Layouts 'v1' and '
     found. Layout 'plus': root holds df_chexpert_plus_240401.csv, report_fixed.json (or chexbert_labels/) and the images
     as trees of JPEG, PNG or DICOM files; where there are several, the first of these.
 Defects: the paths of the tables begin with a folder that the disk may not have, and end in .jpg for PNG files too;
-    age 0 and sex 'Unknown' stand for unknown, and ages above 90 are given as 90; v1 does not say that the numbers of a
+    age 0 and sex 'Unknown' stand for unknown, and ages above 90 are given as 90; v1 does not state that the numbers of a
     patient's studies follow time, though the prior is taken by them (Plus gives the order of reports). Race, ethnicity,
-    insurance and the like, which Plus tells, are kept under 'demographics'; leave them out of what you train on.
+    insurance and the like, which Plus gives, are kept under 'demographics'; do not train on them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from cxrlab.data.sources import tables
 LAYOUTS = ("v1", "small", "plus")
 LABELS_DIFFER = "images of one study with different labels; the strongest kept"
 
-# The tables of each split, of which one is enough, those that tell more first.
+# The tables of each split, of which one is enough, the more detailed ones first.
 _TABLES = {
     "train": ("train.csv",),
     "val": ("valid.csv", "val.csv", "val_labels.csv"),
@@ -87,7 +87,7 @@ def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[PlusStudy]:
     )
     for study, visit in visits.items():
         visit.prior = before.get(study)
-    # The batches of the full release stand beside the one that holds the tables, the test images in a folder of theirs.
+    # The batches of the full release are beside the one with the tables, the test images in a folder of their own.
     apart = len(folders) > 1 or "batch" in folders[0].name
     trees = find_trees(config.root, config.root if apart else folders[0])
     return ImportPlan(
@@ -218,7 +218,7 @@ class PlusVisit:
 
 @dataclass(frozen=True, slots=True)
 class PlusStudy:
-    """One study with its text; what a worker receives. `cells` are those that stand once a study."""
+    """One study with its text; what a worker receives. `cells` are those that are given once per study."""
 
     visit: PlusVisit
     cells: tables.Row
@@ -436,7 +436,7 @@ def known_age(cell: str) -> tables.Age:
 
 @dataclass(frozen=True, slots=True)
 class SourceImage:
-    """One row's image; `ap_pa` is what the source says beyond the view ("LL"), empty for most."""
+    """One row's image; `ap_pa` is the source's word beyond the view ("LL"), empty for most."""
 
     path: ImagePath
     view: View

@@ -1,13 +1,13 @@
 """Any folder of pictures: a tree of PNG and JPEG files, each with the name of its folder as its caption.
 
 Counts: as many as the folder and its subfolders hold.
-Views: other; nothing says that a picture shows a chest.
+Views: other; the pictures may show anything.
 Labels: none; the caption is the name of the picture's own folder.
 Language: whatever the folders are named in.
 Licence: that of the pictures; look it up where they come from.
 Citation: that of the pictures.
 Obtain: from anywhere; PNG and JPEG files in any tree of folders are found.
-Defects: hidden files and other formats are passed over; whether a picture can be decoded is told by 'data check'.
+Defects: hidden files and other formats are passed over; 'data check' reports pictures that cannot be decoded.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def read(root: Path, table: bool, entry: Entry) -> Imported:
     """One study; `table` is whether there is a table of views."""
     paths: list[str] = []
     for path in entry.paths:
-        # In images/ as the annotation says or with another ending, or beside the annotation.
+        # In images/ with the annotation's or another ending, or beside the annotation.
         file = PurePosixPath(path)
         named = [path, *(str(file.with_suffix(ending)) for ending in _ENDINGS if file.name and ending != file.suffix)]
         paths.append(image_path(root, [*(f"images/{name}" for name in named), *named]))

@@ -2,7 +2,7 @@
 
 Counts: 377,110 images of 227,835 studies of 65,379 patients; images by split: train 368,960, validate 2,991, test 5,159.
 Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's views are other, with the source's word
-    beside them. A blank ViewPosition is told by the view code or by a portable AP procedure, else other.
+    beside them. For a blank ViewPosition the view code or a portable AP procedure decides, else other.
 Labels: the CheXpert labeller's by report; where version 2.1.0 labels a test study by radiologists, theirs ("Airspace
     Opacity" is Lung Opacity), the labeller's then beside them under 'chexpert'. NegBio's are kept under 'negbio'.
 Language: English; one free-text report a study, cut into sections by rule.
@@ -169,7 +169,7 @@ SPLIT_WITHOUT_IMAGE = "row of the table of splits for an image that is not liste
 
 @dataclass(frozen=True, slots=True)
 class SourceImage:
-    """One image: its path in the source, its view (None where only the header can tell) and its split."""
+    """One image: its path in the source, its view (None where only the header has it) and its split."""
 
     path: str
     view: ImageView | None
@@ -313,12 +313,12 @@ _CODES = {
     "anteroposterior": View.AP,
     **dict.fromkeys(("lateral", "leftlateral", "rightlateral"), View.LATERAL),
 }
-# A procedure of two images does not tell which of them this is, so only the words for a single one count.
+# A procedure of two images does not determine the view, so only the words for a single one count.
 _PORTABLE_AP = re.compile(r"\bPORTABLE\W+AP\b|\bAP\W+PORTABLE\b", re.IGNORECASE)
 
 
 class ImageView(NamedTuple):
-    """A view, the source's word where it says more than the view does, and a remark where one is due."""
+    """A view, the source's word where it is more specific, and a remark."""
 
     view: View
     word: str | None = None
@@ -360,7 +360,7 @@ class Moment(NamedTuple):
 
 
 class ImageRow(NamedTuple):
-    """One image as the tables list it; view and moment are None where no table tells them."""
+    """One image as the tables list it; view and moment are None where no table has them."""
 
     dicom: str
     subject: str
@@ -497,7 +497,7 @@ class Reports:
     """Where the reports lie."""
 
     place: Path
-    before: str | None = None  # what stands before `p10/…` in the names of a zip file's members; None for a folder
+    before: str | None = None  # prefix of `p10/…` in the names of a zip file's members; None for a folder
 
     def read(self, patient: str, study: str) -> Text | None:
         """The report of a study ("p10000032", "s50414267"), or None where there is none or it is blank."""
@@ -542,7 +542,7 @@ def find_reports(root: Path, given: Path | None) -> Reports:
 
 
 def _tree(folder: Path) -> Path | None:
-    """The folder below which patients stand as p10/p10000032."""
+    """The folder that holds patients as p10/p10000032."""
     trees = (folder / name for name in _TREES)
     return next((tree for tree in trees if next(tree.glob("p[0-9][0-9]"), None) is not None), None)
 

@@ -1,7 +1,7 @@
 """object-CXR: frontal images of Chinese township hospitals, marked where jewellery, buttons and the like lie on them.
 
 Counts: 10,000 images, half of them with foreign objects: train 8,000, dev (here val) 1,000, test 1,000.
-Views: frontal; PA or AP is not told.
+Views: frontal; PA or AP is not stated.
 Labels: 'foreign object', 1 or 0, drawn by twelve radiologists as rectangles, ellipses or polygons; support devices
     were left out by them. None of CheXpert's 14 labels.
 Language: none; there are no reports, so its text is made from labels.
@@ -9,7 +9,7 @@ Licence: CC BY-NC 4.0.
 Citation: JF Healthcare, object-CXR: automatic detection of foreign objects on chest X-rays, MIDL challenge, 2020.
 Obtain: the challenge's download (train.zip, dev.zip, train.csv, dev.csv; the test part was published later); root
     holds the tables and the folders train/, dev/ and test/, or all images in one folder.
-Defects: patients are not told, so each image counts as a patient of its own and the splits cannot be checked for
+Defects: patients are not stated, so each image counts as a patient of its own and the splits cannot be checked for
     leakage; some shapes reach beyond the image and are cut at zero; a image without a mark may hold objects outside the
     lungs.
 """
@@ -48,7 +48,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class SourceImage:
-    """One row; `shapes` is None where the table does not tell whether there are objects."""
+    """One row; `shapes` is None where the table has no column of objects."""
 
     id: str
     folder: str

@@ -14,7 +14,7 @@ Obtain: BIMCV's download page, after registration; root holds PADCHEST_chest_x_r
     .csv.gz) and the images as <ImageDir>/<ImageID>, images/<ImageID> or flat; zip files that are left packed are not
     looked into, and their images count as absent.
 Defects: lists are written as Python writes them, some with blanks in the names, some empty or nan; birth is a year,
-    so the age may be one too high; a few 16-bit PNG files are cut short, which 'data check' tells; no official split.
+    so the age may be one too high; a few 16-bit PNG files are cut short, which 'data check' reports; no official split.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LONGEST_LIST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SourceImage:
-    """One row of the table: an image, with what the table says of its study."""
+    """One row of the table: an image and its study."""
 
     study: str
     patient: str
@@ -104,7 +104,7 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
         )
         # A row that belongs to no study stays by itself, to be left out with its reason.
         images = studies.setdefault(image.study or f"line {line}", [])
-        # The report stands in every row of its study; held once, half a million rows fit into memory.
+        # The report is in every row of its study; kept once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return ImportPlan(
         items=tables.studies_with_priors(

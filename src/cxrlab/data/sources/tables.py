@@ -27,7 +27,7 @@ from cxrlab.data.corpus import check_inside
 from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
 
 Row = dict[str, str]
-# Characters of a row. Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some.
+# Characters of a row. Some cells hold reports and run-length masks longer than the csv module's limit of 128 KiB.
 MAX_ROW_CHARS = 1 << 24
 # Folders of a root in which a file is looked for that the root itself does not hold.
 _MOST_FOLDERS = 100
@@ -65,7 +65,7 @@ def find_file(root: Path, *names: str, what: str) -> Path:
 
 
 def find_optional(root: Path, *names: str) -> Path | None:
-    """The first of these files that stands under the root, or None; see `find_file`."""
+    """The first of these files under the root, or None; see `find_file`."""
     if not root.is_dir():
         kind = "is a file, not a folder" if root.exists() else "does not exist"
         raise DataError(f"{root} {kind}; give the folder that you downloaded.")
@@ -97,7 +97,7 @@ def read_rows(
     """Each row with its line number, by column name; cells are stripped of blanks at both ends.
 
     Args:
-        path: A `.csv` file, or the same packed by gzip, told by content.
+        path: A `.csv` file, or the same packed by gzip, detected by content.
         rename: Old → new column name, or a function of the whole header, where a header is known to be broken.
         padded: Let a row be shorter than the header; the cells that it lacks are empty.
     """
@@ -173,7 +173,7 @@ AGE_OUT_OF_RANGE = f"age outside 0 to {MAX_AGE} years, left out"
 AGE_UNREADABLE = "age not readable, left out"
 SEX_UNREADABLE = "sex neither F nor M, left out"
 
-# "054Y" is how DICOM writes an age; months, weeks and days stand for parts of a year.
+# "054Y" is how DICOM writes an age; months, weeks and days are parts of a year.
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([YMWD]?)(?:ears?)?\+?", re.IGNORECASE)
 _YEARS = {"Y": 1.0, "": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 _SEXES = {"f": "F", "female": "F", "w": "F", "woman": "F", "m": "M", "male": "M", "man": "M"}

@@ -13,7 +13,7 @@ Obtain: PhysioNet 'vindr-cxr' 1.0.0 after training and agreement (layout physion
     image_labels_train.csv, image_labels_test.csv, annotations_train.csv, annotations_test.csv, and train/ and test/
     with <image_id>.dicom. Kaggle's 'vinbigdata-chest-xray-abnormalities-detection' (layout kaggle): train.csv and
     train/.
-Defects: patients are not told, so each image counts as a patient of its own; the test table says 'Other disease' where
+Defects: patients are not stated, so each image counts as a patient of its own; the test table says 'Other disease' where
     the train table says 'Other diseases'; Kaggle's table knows 14 of the findings, no diagnosis, and does not list
     the test images, which are left out; many headers give no age or 000Y; boxes are in pixels of the original images,
     whatever the size of the copies beside them.

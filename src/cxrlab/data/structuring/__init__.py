@@ -1,1 +1,1 @@
-"""Structuring: a report as four clean sections about this film alone, by rules or by a language model."""
+"""Rewrite reports as four clean sections about one image alone, by rules or by a language model."""

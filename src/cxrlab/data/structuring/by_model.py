@@ -119,7 +119,7 @@ class Outcome:
 
     id: str
     result: str
-    by: str | None = None  # under which name of `structured` the text stands; None when there is none
+    by: str | None = None  # key of `structured` under which the text is; None if there is none
     attempts: int = 0
     refused: tuple[tuple[str, ...], ...] = ()
     prompt_tokens: int = 0
@@ -252,7 +252,7 @@ _LANGUAGES = {"en": "English", "es": "Spanish", "pt": "Portuguese", "fr": "Frenc
 class Prompt:
     """A prompt with its version."""
 
-    version: str  # name of the wording; with the digest it tells which answers belong to it
+    version: str  # name of the wording, which with the digest identifies its answers
     text: str  # with `{report}` once and, where wanted, `{language}`
     again: str  # added when an answer was refused, with `{problems}`
 
@@ -265,7 +265,7 @@ class Prompt:
         """The prompt for one report."""
         for mark in _MARKS:
             report = report.replace(mark, mark.lower())
-        # The report last: what looks like a place to be filled in may stand in it.
+        # The report last: it may contain what looks like a placeholder.
         asked = self.text.replace(LANGUAGE, _LANGUAGES.get(language, language))
         before, _, after = asked.partition(REPORT)
         again = self.again.replace(PROBLEMS, "\n".join(f"- {problem}" for problem in problems)) if problems else ""

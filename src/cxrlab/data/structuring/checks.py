@@ -53,7 +53,7 @@ def _read(text: str) -> Reading:
 
 
 def reading_of(report: Report) -> Reading:
-    """What findings and impression say, read as one text."""
+    """The findings of findings and impression, read as one text."""
     return _read("\n\n".join(text for text in (report.findings, report.impression) if text))
 
 
@@ -78,7 +78,7 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
 
 
 def faults(answer: Report) -> tuple[str, ...]:
-    """What no structured report may hold, whatever its source: a comparison, or whom the film is of."""
+    """Faults of a structured report, whatever its source: a comparison, demographics or a history."""
     found = [f"{COMPARES}: {finding.observation}" for finding in reading_of(answer) if finding.change is not None]
     checks = (
         (COMPARES, not found and bool(comparing(answer))),
@@ -89,12 +89,12 @@ def faults(answer: Report) -> tuple[str, ...]:
 
 
 def comparing(report: Report) -> list[str]:
-    """The sentences of findings and impression that speak of an earlier film; advice may."""
+    """The sentences of findings and impression that mention an earlier image, except advice."""
     return [one for one in _sentences(report) if compares(one)]
 
 
 def compares(sentence: str) -> bool:
-    """Whether a sentence speaks of an earlier film, to the reader or by its words alone."""
+    """Whether a sentence mentions an earlier image, by its findings or by its words."""
     if any(finding.change is not None for finding in _read(sentence)):
         return True
     return bool(SPEAKS_OF_EARLIER.search(sentence)) and not _advises(sentence)
@@ -113,7 +113,7 @@ def _advises(sentence: str) -> bool:
 
 
 def _elsewhere(source: Report, answer: Report) -> Iterable[str]:
-    """What examination and indication say that the source does not: a finding, or a whole section."""
+    """Findings and sections in examination and indication that the source does not have."""
     known = {finding.observation for text in source.to_json().values() if text for finding in _read(text)}
     words = _words(*source.to_json().values())
     for name in ("examination", "indication"):
@@ -129,7 +129,7 @@ def _elsewhere(source: Report, answer: Report) -> Iterable[str]:
 
 
 def differences(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[str, ...]:
-    """How two lists of statements differ, change left aside; empty when they say the same of the film."""
+    """How two lists of findings differ, their change over time aside; empty when they agree."""
     ours, theirs = side_by_side(_timeless(before), _timeless(after))
     found: list[str] = []
     left = list(theirs)
@@ -161,7 +161,7 @@ def _attributes(one: Finding, other: Finding) -> Iterable[str]:
     if one.side is not other.side:
         yield SIDE
     if not one.present:
-        return  # of what is absent, degree and place say nothing of the film
+        return  # an absent finding has no degree and place
     if one.certainty is not other.certainty:
         yield CERTAINTY
     if (one.location is None) != (other.location is None) or not same_place(one.location, other.location):

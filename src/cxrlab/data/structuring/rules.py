@@ -60,7 +60,7 @@ class Ruled:
 
 
 def structure(source: Report) -> Ruled:
-    """The sections of a source, rewritten by rule; findings and impression say the same of the film as before."""
+    """The sections of a source, rewritten by rule; findings and impression keep their meaning."""
     source = mend(source)
     findings = [_Sentence.of(one) for one in split(source.findings or "")]
     impression = [_Sentence.of(one) for one in split(source.impression or "")]
@@ -124,7 +124,7 @@ def _understood(sentence: str) -> tuple[str | None, bool, bool]:
 
 
 def present_state(sentence: str, reading: Reading | None = None) -> str | None:
-    """The sentence about this film alone; None when nothing of it is; the sentence itself where no rewriting is safe."""
+    """The sentence about this image alone; None if nothing remains; the sentence itself where no rewriting is safe."""
     reading = reading if reading is not None else read(sentence)
     heading = match[0] if (match := _HEADING.match(sentence)) else ""
     body = sentence[len(heading) :].rstrip(".")
@@ -153,7 +153,7 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
 
 
 def _of_no_image(body: str, reading: Reading) -> bool:
-    """Whether a sentence without a finding only compares, or only tells of the patient; advice never does."""
+    """Whether a sentence without a finding only compares or only describes the patient; advice does neither."""
     if ADVISES.search(body):
         return False
     if ONLY_COMPARES.fullmatch(body):
@@ -206,7 +206,7 @@ HINT = pattern(
     r"compar|prior|previous|former|earlier|since|inter(?:val|im)|again|still|remain|persist|continu|chang|stabl|similar"
     r"|\bnew|<adjective>|redemon|re-demon|develop|appeared|before|the same|unaltered|constant|static|\bold\b"
 )
-# Whole sentences without a finding that only compare, or say that there is nothing to compare with.
+# Whole sentences without a finding that only compare, or state that there is nothing to compare with.
 ONLY_COMPARES = pattern(
     r"(?:(?:in )?comparison|compared|comparing)\b.*"
     r"|(?:there (?:is|are|has been|have been) |shows? |with |otherwise,? )*"
@@ -220,7 +220,7 @@ ONLY_COMPARES = pattern(
     r"|<same> (?:\w+ ){0,4}(?:silhouettes?|contours?|mediastinum|heart|size|structures|vasculature|hila)"
     r"|(?:the )?<earlier> <image>\b.*|(?:<how> )?interval change.*"
 )
-# A second statement beside the comparison: such a sentence says something of this film.
+# A second statement beside the comparison, which is about this image.
 ALSO_STATES = pattern(
     r"\b(?:without|normal|clear|unremarkable|negative|intact|within)\b|\bno\b.*\bno\b|\band (?:is|are)\b"
     r"|(?:[,;]|\bwith) no\b(?!(?: <how>)* changes?\b)"

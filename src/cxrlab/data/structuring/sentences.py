@@ -13,7 +13,7 @@ from cxrlab.findings.data_files import converted
 
 # Full stops after these end no sentence.
 _SHORT = ("dr", "mr", "mrs", "ms", "vs", "approx", "e.g", "i.e", "no", "fig", "cf", "ca", "st", "resp", "incl")
-# "No." is a number only before a digit: "No. 5 rib"; elsewhere it is a word of its own and ends where it says so.
+# "No." is an abbreviation only before a digit: "No. 5 rib"; elsewhere it ends a sentence.
 _BULLET = re.compile(r"(?:\(?\d{1,2}[.):](?!\d)|[-–—•*·▪◦])\s+")
 _LINE_ITEM = re.compile(r"\n\s*(?=(?:\(?\d{1,2}[.):](?!\d)|[-–—•*·▪◦])\s)")
 _END = re.compile(r"(?<=[.!?])\s+")
@@ -73,7 +73,7 @@ _FILE = Path(__file__).with_suffix(".yaml")
 _WORDS: _Words = converted(_Words, read_yaml(_FILE)[0], _FILE.name)
 # "plural effusion" is a slip; "plural" elsewhere may be meant.
 _ONLY_BEFORE: Mapping[str, str] = {"plural": r"(?=\s+(?:eff?us|thickening|space|fluid|plaque|surface|line))"}
-# Small words that never stand twice on purpose.
+# Small words that are never repeated on purpose.
 _DOUBLED = "the|a|an|of|in|is|are|and|with|at|to|on|or|there"
 
 _RIGHT = {wrong: right for right, line in _WORDS.misspellings.items() for wrong in line.split()}
@@ -137,14 +137,14 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"(?<!\?P)<([a-z ]+)>", lambda match: _PIECES[match[1]], text), re.IGNORECASE)
 
 
-# What gives advice; its mention of other films looks ahead: "comparison with earlier films would help".
+# Advice, which may mention other images: "comparison with earlier films would help".
 ADVISES = pattern(
     r"\b(?:recommend\w*|advis\w+|correlat\w+|follow[ -]?up|suggest(?:s|ed)? (?:<image>|correlat|clinical|repeat|further)"
     r"|further (?:evaluation|imaging|assessment|study|work-?up|characteri[sz]ation|investigation)"
     r"|(?:would|could|may|might|can|should)(?: be)? (?:\w+ )?(?:help(?:ful)?|useful|performed|obtained|considered)"
     r"|consider (?:an? )?(?:<image>|repeat|further|follow|dedicated|\w+ (?:<image>))|is suggested)\b"
 )
-# Words that name an earlier film, or say that something is as it was, whether or not a finding hangs on them.
+# Words that mention an earlier image or an unchanged state.
 SPEAKS_OF_EARLIER = pattern(
     r"\bcompar(?:ed|ison|ing)\b(?! view| (?:with|to) (?:the |that )?(?:left|right|other|opposite|contralateral|on the))"
     r"|\b(?:prior|previous|preceding|earlier|last|most recent|old|former) (?:\w+ )?(?!chest|projection|exposure)"
@@ -199,7 +199,7 @@ _TOLD_OF_PATIENT = re.compile(
     r"|hx\b|status post\b|s/p\b|reason for|indication|clinical (?:information|indication|history))",
     re.IGNORECASE,
 )
-# Stricter than what is taken out: an age needs a number or its unit, and a man is one wherever he stands.
+# Stricter than what is taken out: an age needs a number or its unit; words for a sex count anywhere.
 _NAMED = re.compile(
     rf"\b(?:years?|yrs?|months?|weeks?|days?)[ -]?old\b|\b\d+[ -]?(?:yo|y/o|[mf])\b|\baged? \d+\b|\b{_SEXES}\b",
     re.IGNORECASE,
@@ -207,28 +207,28 @@ _NAMED = re.compile(
 
 
 def mentions_demographics(report: Report) -> bool:
-    """Whether any section tells age or sex."""
+    """Whether any section mentions age or sex."""
     return any(_NAMED.search(text) for text in report.to_json().values() if text)
 
 
 def mentions_history(report: Report) -> bool:
-    """Whether the indication tells a history beside a reason that would stand without it."""
+    """Whether the indication mentions a history that could be left out."""
     text = report.indication or ""
     return bool(_HISTORY.search(text)) and not _HISTORY.search(reason(text) or "")
 
 
 def describes_patient(sentence: str) -> bool:
-    """Whether a sentence begins like one about the patient and not about the film."""
+    """Whether a sentence begins like one about the patient, not about the image."""
     return bool(_TOLD_OF_PATIENT.match(sentence))
 
 
 def anonymous(sentence: str) -> str:
-    """The sentence without age and sex, where they stand as an aside."""
+    """The sentence without age and sex, where they are an aside."""
     return capital(_INSIDE.sub("", sentence))
 
 
 def reason(indication: str | None) -> str | None:
-    """Why the film was taken, without age, sex and, where anything else is told, without history; None when empty."""
+    """The reason for the examination without age and sex, and without history if anything else remains; None when empty."""
     kept: list[str] = []
     for sentence in split(indication or ""):
         bare = _INSIDE.sub("", _LEADING.sub("", sentence, count=1))
