@@ -120,8 +120,9 @@ class RobustnessConfig:
         versus: Further models, compared with the first on the same images and radii.
         split: train, val or test.
         n: Studies drawn from the split with the seed; all when left out.
-        attacks: Any of fgsm, pgd, mi-fgsm, apgd, ensemble (need gradients), square, random (need scores),
-            square-report, random-report (need only the text), universal (one change for all images), noise (control).
+        attacks: Any of fgsm, pgd, mi-fgsm, apgd, universal (one change for all images; these need gradients), square,
+            random (need scores), square-report, random-report (need only the text), ensemble (the worst of several
+            that the model allows), noise (control).
         eps: Radii, written as 2/255 or 0.01; pixels run from 0 to 1.
         norm: linf bounds the change of each pixel, l2 the length of the whole change.
         aims: Attack goals, in order: report makes the true report unlikely, answers makes closed answers (or the
@@ -132,8 +133,8 @@ class RobustnessConfig:
         region: Where pixels may change: all, off-lungs, off-findings, border:0.1, patch:LEFT,TOP,RIGHT,BOTTOM.
         corruptions: Natural corruptions to apply as well, or all.
         severities: Severities of the corruptions, 1 to 5.
-        labels: observations, chexpert or nih; read labels the reference reports by rule; auto takes what the corpus
-            has.
+        labels: observations, chexpert or nih; read labels the reference reports by rule; auto chooses by what
+            the corpus has.
         questions: own asks about each label by its name; drawn uses the words that the built-in models were trained
             on; none asks nothing, for a model that cannot answer questions.
         only_labels: Ask about these labels only; by default about each that is present in some studies and absent in
