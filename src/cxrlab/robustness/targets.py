@@ -278,7 +278,7 @@ class ReportTarget(TextTarget):
                 for place, value in zip(known, values.double().cpu().tolist(), strict=True):
                     losses[place] = value
             if self._asks:
-                probs = by_name(self.labels, self.probabilities(images, cases))
+                probs = probabilities_by_label(self.labels, self.probabilities(images, cases))
         return [self._answer(*one) for one in zip(generated, losses, probs, strict=True)]
 
     def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
@@ -391,7 +391,7 @@ class EncoderTarget(Target):
         """Probability of every label: the logistic of the scaled difference of cosines."""
         with torch.no_grad():
             found = torch.sigmoid(self.margins(images, range(len(images))))
-        return [ImageAnswer(label_probs=probs) for probs in by_name(self.labels, found)]
+        return [ImageAnswer(label_probs=probs) for probs in probabilities_by_label(self.labels, found)]
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """Zero-shot classes wrong, or the image vector moved."""
@@ -443,7 +443,7 @@ def targeted_objective(
     return WhereApplicable(inner, applicable)
 
 
-def by_name(labels: Sequence[Label], probabilities: Tensor) -> list[dict[str, float]]:
+def probabilities_by_label(labels: Sequence[Label], probabilities: Tensor) -> list[dict[str, float]]:
     """[B, labels] as label → probability for each image."""
     rows = probabilities.double().cpu().tolist()
     return [{label.name: value for label, value in zip(labels, row, strict=True)} for row in rows]
