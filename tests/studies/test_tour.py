@@ -13,7 +13,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import Run, state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.studies import tour, tour_steps
+from cxrlab.studies import tour
 from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, CorpusSize, TourConfig, TourSize, run_tour
 
 # A tour in a second: the images few and small, the steps with models left out (tests/tour takes them).
@@ -30,7 +30,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_tiny(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(tour.CORPUS_SIZES, "quick", TINY)
-    patch.setattr(tour_steps, "missing_models", lambda: LEFT_OUT)
+    patch.setattr(tour, "missing_models", lambda: LEFT_OUT)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
     """Weights that come while a tour is stopped would make half of it a tour with models."""
     out = tmp_path / "tour"
     stopped_in("score", out, monkeypatch)
-    monkeypatch.setattr(tour_steps, "missing_models", lambda: None)
+    monkeypatch.setattr(tour, "missing_models", lambda: None)
     run_tour(TourConfig(quick=True), out)
     assert not (out / "explained").exists() and "pointing   left out" in capsys.readouterr().err
     run_tour(TourConfig(quick=True), out)
@@ -139,15 +139,15 @@ def test_what_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.undo()
     with monkeypatch.context() as patch:
         patch.setattr(environment, "_status", lambda extra: environment.ExtraStatus(extra, {"torch": None}))
-        assert "models" in str(tour_steps.missing_models())
+        assert "models" in str(tour.missing_models())
     pytest.importorskip("torch")
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
-    assert tour_steps.missing_models() == "this copy has no weights for builtin:general"
+    assert tour.missing_models() == "this copy has no weights for builtin:general"
     for name in builtin.NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "cxrlab.json").write_text("{}")
         (tmp_path / name / "model.safetensors").touch()
-    assert tour_steps.missing_models() is None
+    assert tour.missing_models() is None
 
 
 def test_a_stopped_tour_goes_on_with_the_step_it_was_in(
@@ -212,7 +212,7 @@ def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
     ):
         under_way = tour.Tour(TourConfig(quick=True), tmp_path / "tour")
         under_way.run = run
-        tour_steps.check_images(under_way)
+        tour.check_images(under_way)
     assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 

@@ -11,7 +11,7 @@ from cxrlab.data.config import PhantomConfig, ScenesConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import make_scenes
-from cxrlab.studies.tour_steps import COMPARED, corpus_overview, round_trip
+from cxrlab.studies.tour import COMPARED, corpus_overview, round_trip
 
 
 def test_one_lost_sentence_and_one_lost_study_are_seen(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.studies.tour_steps import missing_models
+from cxrlab.studies.tour import missing_models
 
 MODELS = missing_models() is None  # else the steps that need them are left out
 
