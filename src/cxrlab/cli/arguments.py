@@ -34,7 +34,10 @@ _COMMON = {
     "--quiet": "show no progress",
     "--debug": "show the traceback of an error",
 }
-_DEFAULT_HELP = {"out": "the run folder"}  # for parameters whose function does not explain them
+_DEFAULT_HELP = {  # of parameters that the docstring of a function does not describe
+    "out": "folder to write; made if it does not exist",
+    "seed": "seed of the training, instead of --optimisation.seed: order of samples, initial weights, dropout, draws",
+}
 _POSITIONAL = "."  # before the key under which the parser keeps a positional word for a setting of a config
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
@@ -82,13 +85,7 @@ class _Gather(argparse.Action):
 
 
 class CommandLine:
-    """The flags of one command.
-
-    Args:
-        name: What the user types after `cxrlab`.
-        command: Its row in the table.
-        function: The loaded target.
-    """
+    """The flags of one command: its name after `cxrlab`, its row in the table, and its function."""
 
     def __init__(self, name: str, command: Command, function: Callable[..., Any]) -> None:
         self.name, self.command, self.function = name, command, function
@@ -157,14 +154,11 @@ class CommandLine:
         return self._missing(_flag(key))
 
     def with_flags(self, message: str, *, of_settings: bool = True) -> str:
-        """A message in which each setting of this command is written as its flag.
+        """The message of an error in which each setting of this command is written as its flag.
 
         Messages name settings as Python does (`image_bound=2`, `detector.image_bound`), since callers of the functions
-        read them too. A sentence about a line of a file keeps the keys of that file.
-
-        Args:
-            message: The message of an error.
-            of_settings: Whether its first word may be the name of a setting.
+        read them too. A sentence about a line of a file keeps the keys of that file. `of_settings` states whether the
+        first word may be the name of a setting.
         """
         return "\n".join(self._line_with_flags(line, of_settings) for line in message.split("\n"))
 
@@ -190,7 +184,6 @@ class CommandLine:
         return line if found == rest else found
 
     def help(self) -> str:
-        """The page that `--help` prints."""
         return self.parser.format_help()
 
     def _build(self) -> _Parser:

@@ -71,9 +71,6 @@ def make_phantom(config: PhantomConfig, out: Path) -> Result:
     """Make a corpus of synthetic chest radiographs with reports, exact findings and masks.
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
-
-    Args:
-        out: Folder of the corpus.
     """
     from cxrlab.data.phantom.corpus import make_phantom as make
 
@@ -84,9 +81,6 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
     """Make a corpus of captioned colour images without any chest.
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
-
-    Args:
-        out: Folder of the corpus.
     """
     from cxrlab.data.scenes import make_scenes as make
 
@@ -117,7 +111,6 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
 
     Args:
         name: The data set; 'cxrlab data ls' lists them.
-        out: Folder of the corpus.
     """
     from cxrlab.data.card import CARD, LACKS
     from cxrlab.data.importing import import_corpus
@@ -292,7 +285,6 @@ def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = Fals
     composition.
 
     Args:
-        out: Folder of the new corpus.
         dry_run: Print the tree and the table, write nothing.
     """
     from cxrlab.data.compose import as_text, compose_corpus, plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,21 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
     """
     from cxrlab.evaluation.metric_choice import format_unreadable_answers
 
+    statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
+    lines = [f"{scores['n']:,} {'pair' if scores['n'] == 1 else 'pairs'}: {statuses}"]
+    if matching := scores.get("matching"):
+        sides = [matching["references"], matching["predictions"]]
+        sizes = f"{sides[0]['rows']:,} references and {sides[1]['rows']:,} predictions"
+        ids = list(dict.fromkeys(f"'{side['id']}'" for side in sides if side["id"] is not None))
+        how = {
+            "file": f"within one file: {matching['matched']:,} {'row' if matching['matched'] == 1 else 'rows'}",
+            "row": f"row by row, not by id: {sizes}",
+            "id": f"by {' = '.join(ids) or 'id'}: {sizes}, {matching['matched']:,} matched",
+        }[matching["by"]]
+        reports = [", ".join(f"'{name}'" for name in side["report"]) for side in sides]
+        lines.append(f"matched {how}" + (f" (reports: {reports[0]} against {reports[1]})" if all(reports) else ""))
     names = list(scores["metrics"])
     listed = names if everything else headline_metrics(names)
-    statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
     rows: list[list[Any]] = [["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]]
     reached = False
     for name in listed:
@@ -95,33 +107,13 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         name, right = dependence["metric"], dependence["right"]
         table = [["image", name, f"right is better by [{100 * level:g} %]", "same words"]]
         table.append(["right", measurement(right[name]), "", ""])
-        for kind, control in dependence["wrong"].items():
-            unchanged = f"{100 * control['unchanged']:.0f} %"
-            table.append([kind, number(control["metrics"][name]), measurement(control["difference"]), unchanged])
+        for kind, wrong in dependence["wrong"].items():
+            unchanged = f"{100 * wrong['unchanged']:.0f} %"
+            table.append([kind, number(wrong["metrics"][name]), measurement(wrong["difference"]), unchanged])
         notes += ["", columns(table), dependence["sentence"]]
     else:
         notes.append("Image dependence not tested: no predictions for control images.")
-    head = f"{scores['n']:,} {'pair' if scores['n'] == 1 else 'pairs'}: {statuses}"
-    return "\n".join([head, *_matching(scores.get("matching")), columns(rows), *notes])
-
-
-def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A line on how references and predictions were matched, and which columns were read."""
-    if not found:
-        return
-    sides = [found["references"], found["predictions"]]
-    rows = " and ".join(
-        f"{side['rows']:,} {name}" for side, name in zip(sides, ("references", "predictions"), strict=True)
-    )
-    ids = list(dict.fromkeys(f"'{side['id']}'" for side in sides if side["id"] is not None))
-    how = {
-        "file": f"within one file: {found['matched']:,} {'row' if found['matched'] == 1 else 'rows'}",
-        "row": f"row by row, not by id: {rows}",
-        "id": f"by {' = '.join(ids) or 'id'}: {rows}, {found['matched']:,} matched",
-    }[found["by"]]
-    reports = [", ".join(f"'{name}'" for name in side["report"]) for side in sides]
-    read = "" if not all(reports) else f" (reports: {reports[0]} against {reports[1]})"
-    yield f"matched {how}{read}"
+    return "\n".join([*lines, columns(rows), *notes])
 
 
 def compare(

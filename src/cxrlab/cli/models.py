@@ -16,7 +16,6 @@ def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
 
     Args:
         adapter: Folder of the adapter, such as the checkpoint of a fine-tuning run.
-        out: The folder to make.
     """
     from cxrlab.models.hf.adapters import merge as run
 
@@ -33,7 +32,6 @@ def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Resu
     Args:
         layout: llava-rad or open-clip.
         source: Folder of the published files.
-        out: The folder to make.
     """
     from cxrlab.models.convert.conversion import convert as run
 

@@ -15,20 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a command.
+    """The outcome of a command."""
 
-    Args:
-        text: For people, without a final newline.
-        data: The same for programs, printed by `--json`.
-        ok: False makes the exit code 1, for a check that failed without an error.
-        coloured: Whether the command itself coloured the text; colour codes in any other text come from a file and are
-            not printed.
-    """
-
-    text: str
-    data: Any
-    ok: bool = True
-    coloured: bool = False
+    text: str  # For people, without a final newline
+    data: Any  # The same for programs, printed by `--json`
+    ok: bool = True  # False makes the exit code 1, for a check that failed without an error
+    coloured: bool = False  # Whether the command coloured the text; colour codes that come from a file are not printed
 
 
 def present(value: Any) -> Result | None:

@@ -116,9 +116,6 @@ def train(config: PreferConfig, out: Path, seed: int | None = None) -> Result:
     RUN/preference.json has every metric before and after with the paired difference, the length of reports, the drift
     and closed questions. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
-
-    Args:
-        seed: Replaces optimisation.seed: order of pairs, initial weights, sampled reports and resamples.
     """
     from cxrlab.preference.train import prefer
 

@@ -22,9 +22,6 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
     processes; images with identical reports are not negatives of each other. RUN/checkpoint is a dual encoder, named
     hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
-
-    Args:
-        seed: Replaces optimisation.seed: order of samples, initial weights, dropout and image augmentation.
     """
     from cxrlab.training.encoder import train_encoder
 
@@ -44,9 +41,6 @@ def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
     The prompt is the image alone, the target the report. RUN/checkpoint is a whole LLaVA model; RUN/history.jsonl has
     the loss. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
     as it is.
-
-    Args:
-        seed: Replaces optimisation.seed: order of samples, initial weights and dropout.
     """
     from cxrlab.training.report_training import align as run
 
@@ -59,9 +53,6 @@ def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Resu
     RUN/checkpoint is an adapter that includes the projector, or a whole LLaVA model with --lora-rank 0; its model name
     is hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
-
-    Args:
-        seed: Replaces optimisation.seed: order of samples, initial weights and dropout.
     """
     from cxrlab.training.report_training import finetune as run
 

@@ -166,8 +166,12 @@ class JsonlAppender:
 
     def _mend(self) -> None:
         """Leave the file empty or ending in a newline."""
-        size = os.fstat(self._handle).st_size
-        start = self._last_line_start(size)
+        size = begin = os.fstat(self._handle).st_size
+        start = 0  # just after the last newline, which is searched from the end
+        while begin > 0 and not start:
+            end, begin = begin, max(0, begin - _BLOCK)
+            newline = os.pread(self._handle, end - begin, begin).rfind(b"\n")
+            start = begin + newline + 1 if newline >= 0 else 0
         if start == size:
             return
         tail = os.pread(self._handle, size - start, start)
@@ -179,14 +183,3 @@ class JsonlAppender:
             write_all(self._handle, b"\n")
         else:
             os.ftruncate(self._handle, start)
-
-    def _last_line_start(self, size: int) -> int:
-        """Offset just after the last newline, found from the end; 0 when there is none."""
-        end = size
-        while end > 0:
-            begin = max(0, end - _BLOCK)
-            found = os.pread(self._handle, end - begin, begin).rfind(b"\n")
-            if found >= 0:
-                return begin + found + 1
-            end = begin
-        return 0

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cxrlab.render.components import number, part
+
 COLOURS = ("#0b5fa5", "#c8500a", "#0a7d57", "#9b3f86", "#a67c00", "#3e8fb8", "#6b4fa0", "#7a2e2e")
 GREY, INK, RULE, _AXIS = "#7d848c", "#1d2126", "#dcdfe3", "#888"
 _LEFT, _RIGHT, _TOP, _BOTTOM, _ROW, _LETTER, _SPARE = 50, 14, 34, 46, 18, 6.4, 6
@@ -244,6 +246,15 @@ def _legend(curves: Sequence[Curve], note: str, layout: Layout) -> tuple[list[Sh
 _SEED_STEP = 5.5  # pixels between the lines of single measurements
 
 
+def spread_of(found: Any) -> Spread | None:
+    """Value and ends of a measurement; both ends or none, and nothing without a value."""
+    value = number(found)
+    if value is None:
+        return None
+    low, high = (number(part(found).get(side)) for side in ("low", "high"))
+    return (value, low, high) if low is not None and high is not None else (value, None, None)
+
+
 @dataclass(frozen=True)
 class Row:
     """One value."""
@@ -302,8 +313,8 @@ def difference_forest(
             if not turn:
                 shapes.append(label(14, middle + 4, truncated(group.name, 14), size=13, font_weight="600"))
             shapes.append(label(scale.left - 12, middle + 4, row.label, "end"))
-            for number, one in enumerate(row.alone, 1):
-                shapes += _spread(one, middle + 3 + _SEED_STEP * number, scale, GREY, "1", 1.9)
+            for place_of_seed, one in enumerate(row.alone, 1):
+                shapes += _spread(one, middle + 3 + _SEED_STEP * place_of_seed, scale, GREY, "1", 1.9)
             shapes += _spread(row.mean, middle, scale, COLOURS[0], "3", 4.6)
             shapes.append(label(scale.right + 16, middle + 4, _written(row.mean, "+")))
             shapes.append(label(scale.right + 198, middle + 4, row.note))

@@ -35,10 +35,10 @@ from cxrlab.render.drawing import (
     Drawing,
     Layout,
     Row,
-    Spread,
     draw_curves,
     shape,
     share_forest,
+    spread_of,
     truncated,
 )
 from cxrlab.render.metric_titles import FINDINGS, ROUGE, heading, metric_title
@@ -451,15 +451,6 @@ def _pair(run: RunFolder, record: Mapping[str, Any]) -> PicturePair:
 
 
 # Drawings -----------------------------------------------------------------------------------------------------------
-
-
-def spread_of(found: Any) -> Spread | None:
-    """Value and ends of a measurement; both ends or none, and nothing without a value."""
-    value = number(found)
-    if value is None:
-        return None
-    low, high = (number(part(found).get(side)) for side in ("low", "high"))
-    return (value, low, high) if low is not None and high is not None else (value, None, None)
 
 
 def copies_forest(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | None:

@@ -31,9 +31,9 @@ from cxrlab.render.drawing import (
     Panel,
     Point,
     Row,
-    Spread,
     difference_forest,
     draw_panels,
+    spread_of,
 )
 from cxrlab.render.metric_titles import (
     CLEAN,
@@ -417,12 +417,10 @@ def drops_forest(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 
             one = part(found, "variants", name, "conditions", f"{attack}@{size}", metric)
             plain = plain or "drop" not in one
             gap = part(one, "drop") or part(one, "difference")
-            if (mean := number(gap.get("mean"))) is None:
-                continue
-            seeds = [part(seed) for seed in gap.get("by_seed") or ()]
-            alone: list[Spread] = [(value, *_ends(seed)) for seed in seeds if (value := number(seed)) is not None]
-            note = f"{gap.get('clear') or 0} of {len(alone)}" if alone else ""
-            rows.append(Row(f"ε {size}", (mean, *_ends(gap)), tuple(alone), note))
+            if mean := spread_of(over_seeds(gap)):
+                alone = tuple(filter(None, map(spread_of, gap.get("by_seed") or ())))
+                note = f"{gap.get('clear') or 0} of {len(alone)}" if alone else ""
+                rows.append(Row(f"ε {size}", mean, alone, note))
         if rows:
             groups.append(Group(name, rows))
     if not groups:
@@ -434,7 +432,3 @@ def drops_forest(found: Mapping[str, Any], metric: str = FINDINGS, width: int = 
         ends = ends[::-1] if direction(metric) else ("aligned lower", "aligned higher")
     heading = f"{metric_title(metric)} under {attack}: {what}, aligned minus start"
     return difference_forest(groups, heading, ends, ("mean (95 % over seeds)", "clear seeds"), width)
-
-
-def _ends(found: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    return number(found.get("low")), number(found.get("high"))
