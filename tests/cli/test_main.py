@@ -26,7 +26,7 @@ class Size:
         width: In pixels.
         max_height: In pixels.
         masks: With masks.
-        names: Which ones.
+        names: Which ones, of `width` letters.
     """
 
     width: int = 8
@@ -168,6 +168,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         "Draw images.\n\nSlowly.",
         "In pixels. (default: 8)",
         "--masks, --no-masks",
+        "of --width letters",
         "(default: a,b)",
         "100 % of the time",
         "accepted by every command",

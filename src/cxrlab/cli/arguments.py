@@ -35,8 +35,8 @@ _COMMON = {
     "--debug": "show the traceback of an error",
 }
 _DEFAULT_HELP = {  # of parameters that the docstring of a function does not describe
-    "out": "folder to write; made if it does not exist",
-    "seed": "seed of the training, instead of --optimisation.seed: order of samples, initial weights, dropout, draws",
+    "out": "Folder to write; made if it does not exist.",
+    "seed": "Seed of the training, instead of --optimisation.seed: order of samples, initial weights, dropout, draws.",
 }
 _POSITIONAL = "."  # before the key under which the parser keeps a positional word for a setting of a config
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
@@ -207,7 +207,7 @@ class CommandLine:
                 # Any number is accepted here, so that a missing word is reported by `parse`, with an example.
                 nargs="*" if _is_list(setting.hint) else "?",
                 default=None,
-                help=setting.help.replace("%", "%%"),
+                help=self._help(setting),
             )
         for setting in (*self.own.values(), *self.of_config.values()):
             positional = setting.key in self.command.positional and setting.key in self.own
@@ -219,7 +219,7 @@ class CommandLine:
             elif default is not None and default not in ((), ""):
                 words = {"True": "yes", "False": "no"}.get(str(default), str(default))
                 note = f" (default: {','.join(map(str, default)) if isinstance(default, (tuple, list)) else words})"
-            more: dict[str, Any] = {"dest": setting.key, "help": (setting.help + note).strip().replace("%", "%%")}
+            more: dict[str, Any] = {"dest": setting.key, "help": (self._help(setting) + note).strip()}
             if setting.hint is bool:
                 parser.add_argument(flag, f"--no-{flag[2:]}", action=_Switch, **more)
             else:
@@ -234,6 +234,16 @@ class CommandLine:
         for flag, text in _COMMON.items():
             parser.add_argument(flag, dest=flag, action="store_true", help=text)
         return parser
+
+    def _help(self, setting: Setting) -> str:
+        """The help of a setting, in which `setting_name` is written as the flag of that setting."""
+        group, known = setting.key.rpartition(".")[0], {*self.own, *self.of_config}
+
+        def flag(match: re.Match[str]) -> str:
+            keys = (key for key in (f"{group}.{match[1]}", match[1]) if key in known)
+            return next(map(_flag, keys), match[0])
+
+        return re.sub(r"`([a-z][\w.]*)`", flag, setting.help).replace("%", "%%")
 
     def _usage(self) -> str:
         words = [f"cxrlab {self.name}"]

@@ -52,7 +52,7 @@ def collect(
         missing: Key → the sentence for a setting without a value.
     """
     data, lines = ({}, {}) if file is None else read_yaml(file)
-    reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
+    reader = _SettingsReader(cls)
     for key, value in reader.items(data):
         reader.add(key, value, f"{os.fspath(file or '')}:{lines.get(key, 1)}: ")
     for override in overrides:
@@ -61,22 +61,17 @@ def collect(
             reader.add(key.strip(), text, typed=True)
         else:
             reader.problems.append(f"'{override}' is not an override; write it as key=value.")
-    reader.problems += [
-        missing(key) for key, setting in reader.known.items() if setting.required and key not in reader.given
-    ]
-    return reader.values, reader.problems
+    return reader.values, reader.problems + list(map(missing, reader.missing()))
 
 
 def parse_group(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
     """A config from a mapping inside a file, or None and a sentence for each problem, which names the `place`."""
+    reader = _SettingsReader(cls)
     if not isinstance(data, Mapping):
-        names = ", ".join(setting.key for setting in settings(cls))
-        return None, [f"{place}: it is {short_repr(data)}; it must be a group of settings ({names})."]
-    reader = _SettingsReader({setting.key: setting for setting in settings(cls)})
+        return None, [f"{place}: it is {short_repr(data)}; it must be a group of settings ({', '.join(reader.known)})."]
     for key, value in reader.items(data):
         reader.add(key, value, f"{place}: ")
-    needed = [key for key, setting in reader.known.items() if setting.required and key not in reader.given]
-    problems = reader.problems + [f"{place}: '{key}' has no default; give it a value." for key in needed]
+    problems = reader.problems + [f"{place}: '{key}' has no default; give it a value." for key in reader.missing()]
     if problems:
         return None, problems
     try:
@@ -117,10 +112,10 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class _SettingsReader:
-    """Checks given values against the known settings; collects values and problems."""
+    """Checks given values against the settings of a config; collects values and problems."""
 
-    def __init__(self, known: Mapping[str, Setting]) -> None:
-        self.known = known
+    def __init__(self, cls: type[Any]) -> None:
+        self.known = {setting.key: setting for setting in settings(cls)}
         self.values: dict[str, Any] = {}
         self.given: set[str] = set()
         self.problems: list[str] = []
@@ -153,6 +148,10 @@ class _SettingsReader:
             self.problems.append(f"{place}there is no setting '{key}'.{hint} Settings: {known}.")
         elif value is not None:  # an empty group in YAML means all its defaults
             self.problems.append(f"{place}'{key}' is a group of settings, not a value; set {', '.join(below)}.")
+
+    def missing(self) -> list[str]:
+        """The settings without a default that were not given."""
+        return [key for key, setting in self.known.items() if setting.required and key not in self.given]
 
     def _below(self, key: str) -> list[str]:
         return [name for name in self.known if name.startswith(f"{key}.")]
