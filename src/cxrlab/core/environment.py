@@ -129,12 +129,10 @@ class ExtraStatus:
 
     @property
     def complete(self) -> bool:
-        """Whether the part can be used."""
         return not self.missing
 
     @property
     def command(self) -> str:
-        """The command that installs it."""
         return _INSTALL.format(f".[{self.name}]")
 
 

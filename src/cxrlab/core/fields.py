@@ -62,36 +62,30 @@ class Record:
         return cls(**values)
 
 
-def text(value: Any, key: str) -> str:
-    """Any text, empty or not."""
-    if not isinstance(value, str):
-        raise _wrong(value, key, "text")
-    return value
+def _check(test: Callable[[Any], bool], wanted: str) -> Check:
+    """Returns values that pass `test`; others must be what is `wanted`."""
+
+    def check(value: Any, key: str) -> Any:
+        if not test(value):
+            raise _wrong(value, key, wanted)
+        return value
+
+    return check
 
 
-def non_empty_text(value: Any, key: str) -> str:
-    """Text that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise _wrong(value, key, "text that is not empty")
-    return value
-
-
-def path(value: Any, key: str) -> str:
-    """Text that a file system can take as a path."""
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise _wrong(value, key, "a path: text that is not empty and holds no null character")
-    return value
+text = _check(lambda value: isinstance(value, str), "text")
+non_empty_text = _check(lambda value: isinstance(value, str) and value != "", "text that is not empty")
+path = _check(
+    lambda value: isinstance(value, str) and value != "" and "\0" not in value,
+    "a path: text that is not empty and holds no null character",
+)
+boolean = _check(lambda value: isinstance(value, bool), "true or false")
 
 
 def integer(low: int = 0) -> Check:
     """A whole number of at least `low`."""
-
-    def check(value: Any, key: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise _wrong(value, key, f"a whole number of at least {low}")
-        return value
-
-    return check
+    whole = f"a whole number of at least {low}"
+    return _check(lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low, whole)
 
 
 def number(low: float = -math.inf, high: float = math.inf, *, or_undefined: bool = False) -> Check:
@@ -112,13 +106,6 @@ def number(low: float = -math.inf, high: float = math.inf, *, or_undefined: bool
         return value  # type: ignore[no-any-return]
 
     return check
-
-
-def boolean(value: Any, key: str) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise _wrong(value, key, "true or false")
-    return value
 
 
 def one_of(*options: str) -> Check:

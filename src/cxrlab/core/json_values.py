@@ -65,11 +65,9 @@ class InvalidJson(ValueError):
 def loads(text: str, *, undefined: bool = False) -> Any:
     """The value in JSON text, or `InvalidJson`.
 
-    Beyond the grammar it refuses what would be lost or fail later: repeated keys, NaN and infinities (also numbers too large
-    for a float), lone surrogates, integers of thousands of digits, and endless nesting.
-
-    Args:
-        undefined: Read `NaN`, which other programs write for a missing value.
+    Beyond the grammar it refuses what would be lost or fail later: repeated keys, NaN and infinities (also numbers too
+    large for a float), lone surrogates, integers of thousands of digits, and endless nesting. `undefined` allows `NaN`,
+    which other programs write for a missing value.
     """
     try:
         value = (_LENIENT if undefined else _DECODER).decode(text)

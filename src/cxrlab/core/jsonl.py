@@ -26,11 +26,8 @@ LONGEST_LINE = 1 << 24
 def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object) per line, in constant memory; blank lines are skipped.
 
-    A missing file, or a line that is not UTF-8, not JSON (see `json_values.loads`) or not an object, raises a `DataError` with
-    file, line and remedy.
-
-    Args:
-        undefined: Read `NaN`; our own files never hold it, those of other programs may.
+    A missing file, or a line that is not UTF-8, not JSON (see `json_values.loads`) or not an object, raises a `DataError`
+    with file, line and remedy. `undefined` allows `NaN`, which files of other programs may hold.
     """
     for _, number, values in scan_jsonl(path, undefined=undefined):
         yield number, values

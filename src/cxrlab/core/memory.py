@@ -96,17 +96,13 @@ class BatchSize:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            self._halve(size, where)
-
-    def _halve(self, too_large: int, where: str) -> None:
-        self.current = too_large // 2
-        self.note = f"Batch of {self.requested} does not fit in {where}; continued with {self.current}."
-        if self._folder is not None:
-            record = {"requested": self.requested, "used": self.current, "note": self.note}
-            write_json(self._folder / BATCH_FILE, {**self._record(), self._setting: record})
-        NoticeStream(sys.stderr).write(
-            f"Batch of {too_large} does not fit in {where}; continuing with {self.current}.\n"
-        )
+            self.current = size // 2
+            self.note = f"Batch of {self.requested} does not fit in {where}; continued with {self.current}."
+            if self._folder is not None:
+                record = {"requested": self.requested, "used": self.current, "note": self.note}
+                write_json(self._folder / BATCH_FILE, {**self._record(), self._setting: record})
+            notice = f"Batch of {size} does not fit in {where}; continuing with {self.current}.\n"
+            NoticeStream(sys.stderr).write(notice)
 
     def _record(self) -> dict[str, Any]:
         file = self._folder / BATCH_FILE if self._folder is not None else None

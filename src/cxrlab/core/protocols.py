@@ -130,15 +130,8 @@ class TokenEncoder(Protocol):
 
 
 @runtime_checkable
-class Embedder(Protocol):
+class Embedder(TextEmbedder, Protocol):
     """Embeds images and texts in one space."""
-
-    @property
-    def name(self) -> str:
-        """Which encoder."""
 
     def embed_images(self, images: Sequence[Image]) -> Image:
         """Vectors [N, D] float32 of length 1 for images [H, W] in [0, 1]."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Image:
-        """Vectors [N, D] float32 of length 1 for texts."""

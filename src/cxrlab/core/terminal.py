@@ -148,11 +148,7 @@ class NoticeStream:
 
 
 def print_result(text: str) -> None:
-    """Print the result of a command as a line; a reader that has gone (`| head`) is no error.
-
-    Raises:
-        RunError: When the result cannot be written for another reason, such as a full disk.
-    """
+    """Print the result of a command as a line; a closed pipe (`| head`) is no error, a full disk is a `RunError`."""
     if sys.stdout is None:  # the process was started with a closed output
         return
     try:
@@ -168,10 +164,8 @@ def print_result(text: str) -> None:
 def terminal_safe(text: str, *, colours: bool = False) -> str:
     """The text without control characters: names, ids and reports may come from anywhere.
 
-    Line breaks and tabs stay. Marks that turn the direction of writing are removed, since they make words change places.
-
-    Args:
-        colours: Keep colour codes, for text that was coloured on purpose.
+    Line breaks and tabs stay, with `colours` also colour codes. Marks that change the direction of writing are removed,
+    since they reorder words.
     """
     return (_CONTROL_BUT_COLOURS if colours else _CONTROL).sub("\N{REPLACEMENT CHARACTER}", text)
 

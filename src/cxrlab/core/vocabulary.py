@@ -46,7 +46,6 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for trace to 3 for severe."""
         return list(Severity).index(self)
 
 

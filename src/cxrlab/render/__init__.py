@@ -1,5 +1,4 @@
-"""Run folders in, one self-contained HTML file out.
+"""HTML pages from run folders: one self-contained file that needs no network and no script.
 
-Reads files alone, never models or corpora; what a page shows was written down by whoever ran.
-The file asks the network for nothing and holds no script, so that it opens in a closed hospital network.
+Only files are read, no models or corpora. To add a section: one row in `page.SECTIONS`, its function, its template.
 """

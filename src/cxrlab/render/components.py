@@ -178,10 +178,8 @@ def changed(found: Any, better: str, sure: bool | None = None, digits: int = 3) 
     """A difference with its interval, marked ▼ or ▲ where it is surely worse or better.
 
     Args:
-        found: The difference.
-        better: Which way is better, `higher` or `lower`; nothing is marked where neither is.
-        sure: Whether a test finds the difference; without a test, whether the interval excludes zero.
-        digits: Decimals of the interval.
+        better: `higher` or `lower`; with neither, nothing is marked.
+        sure: Whether a test finds the difference; None: whether the interval excludes zero.
     """
     value, low, high = number(found), number(part(found).get("low")), number(part(found).get("high"))
     if sure is None:

@@ -17,8 +17,8 @@ from cxrlab.render.drawing import Drawing
 from cxrlab.render.run_folder import RunFolder, read_runs
 
 PAGE = "page.html"
-# In the order of the page. Each row is a function from run folders to what templates/NAME.html shows of them;
-# a section whose function finds nothing is left out.
+# In the order of the page. The function of a row takes run folders and returns what templates/NAME.html shows (`content`);
+# a section for which it returns nothing is left out.
 SECTIONS = Table(
     "section of a page",
     {
@@ -68,17 +68,14 @@ def write_page(
 ) -> Path:
     """Write one HTML file that shows these runs; it needs no network and no script.
 
-    A run that is unfinished, or that holds nothing to show, is listed at the top of the page with the command that
-    finishes it, and the exit code is 1.
+    An unfinished run, or one with nothing to show, is listed at the top of the page with the command that finishes it,
+    and the exit code is 1 (`RunError`).
 
     Args:
-        runs: Run folders, the most telling first; the same study in several is shown side by side.
+        runs: Run folders in the order of the page; a study of several runs is shown side by side.
         out: The file; page.html in the first run folder when left out.
         title: Heading of the page.
         allow_unfinished: Exit with 0 although a run is unfinished; the page lists it all the same.
-
-    Raises:
-        RunError: When a run is unfinished and this is not allowed; the page is written all the same.
     """
     if not runs:
         raise ConfigError("a page needs at least one run folder; for example: cxrlab page runs/normal.")

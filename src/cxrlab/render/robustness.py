@@ -353,7 +353,6 @@ def radius_curve(
     """One metric over the radius; None where there is no such curve.
 
     Args:
-        audit: Content of robustness.json.
         models: Keys or names of the models to draw, at most six; all when left out.
         attacks: Attacks to draw; when left out, all for one model, and the strongest and the noise control for several.
         size: Pixels, without the legend beneath.
@@ -421,8 +420,7 @@ class Conditions:
 def conditions(model: Audited, full: bool) -> Conditions | None:
     """Every condition: values for the image as generated and, beneath, rounded to 8 bits as in a file.
 
-    Args:
-        full: Whether every metric is also listed with its interval.
+    When `full`, every metric is also listed with its interval.
     """
     attacks, worst = part(model.found, "attacks"), part(model.found, "worst")
     every = [(CLEAN, model.clean)]
@@ -483,11 +481,7 @@ def _label(condition: str) -> Cell:
 
 
 def realised(model: Audited, norm: str = "linf") -> Table:
-    """The measured size of the perturbations and their cost; one beyond its radius is marked.
-
-    Args:
-        norm: The norm that the radius bounds, linf or l2.
-    """
+    """The measured size of the perturbations and their cost; one beyond its radius (in `norm`) is marked."""
     rows = []
     attacks = part(model.found, "attacks")
     for name in ordered(attacks):

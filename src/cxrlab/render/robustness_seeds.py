@@ -155,11 +155,9 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
 
 
 def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | None = None) -> UnderAttack | None:
-    """One quantity under attack; None where it was not measured.
+    """One metric under attack, and on clean images where it is known there; None where it was not measured.
 
-    Args:
-        metric: Shown under attack, and on clean images where it is known there.
-        beside: Further quantities on clean images; then the changes of each variant are shown too.
+    `beside` are further metrics on clean images; with them the changes of each variant are shown too.
     """
     attack, variants = strongest(found, metric), part(found, "variants")
     known = radii(found, attack)
