@@ -31,7 +31,7 @@ from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text
-from cxrlab.preference.pairwise_judges import ReaderNoise
+from cxrlab.preference.judges import ReaderNoise
 
 BASES = ("errors.significant", "errors.total", "green:rules", "clinical:rules", "crimson:rules")
 # Fits look through all of these: likelihoods of few pairs have several tops, and a ridge between scale and lapse.

@@ -27,9 +27,8 @@ from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.preference import judge as module
 from cxrlab.preference.config import JudgeConfig, PairConfig
 from cxrlab.preference.judge import chosen_judge, judge
-from cxrlab.preference.judges import load_judge, metric_judge
+from cxrlab.preference.judges import PairwiseModelJudge, load_judge, metric_judge
 from cxrlab.preference.pair import pair
-from cxrlab.preference.pairwise_judges import PairwiseModelJudge
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study
@@ -78,7 +77,7 @@ def by_rank(first: str, second: str) -> str:
 def test_both_orders_are_asked_and_wins_are_counted() -> None:
     """Quartz before basalt before gypsum: two wins, one and one, two losses."""
     found, model = opinion(chooser(by_rank), "gypsum", "quartz", "basalt")
-    assert set(found.preferred) == {(1, 0), (2, 0), (1, 2)} and found.unheard == frozenset()
+    assert set(found.preferred) == {(1, 0), (2, 0), (1, 2)} and found.unread == frozenset()
     assert [part["wins"] - part["losses"] for part in found.parts] == [-2.0, 2.0, 0.0]
     assert sorted(map(tuple, map(shown, model.prompts))) == sorted(permutations(("gypsum", "quartz", "basalt"), 2))
     assert load_judge("pairwise:hf:x", models=UnopenedModel).signature.startswith("pairwise:hf:x|orders:both")
@@ -87,7 +86,7 @@ def test_both_orders_are_asked_and_wins_are_counted() -> None:
 def test_a_model_that_takes_whatever_comes_first_ties_everything() -> None:
     """It contradicts itself in every pair: no preference, and a reward of 0 that was heard."""
     found, _ = opinion(chooser(lambda first, _: first), "quartz", "basalt")
-    assert found.preferred == () and found.unheard == frozenset()
+    assert found.preferred == () and found.unread == frozenset()
     assert [part["ties"] for part in found.parts] == [1.0, 1.0]
 
 
@@ -95,7 +94,7 @@ def test_what_could_not_be_read_is_no_tie() -> None:
     """Nothing is read of gypsum; the other two are compared, and a copy shares what was said of the first."""
     unread = chooser(lambda first, second: "?" if "gypsum" in (first, second) else by_rank(first, second))
     found, model = opinion(unread, "gypsum", "quartz", "basalt", REPORTS["gypsum"].upper(), "")
-    assert found.preferred == ((1, 2),) and found.unheard == {0, 3}
+    assert found.preferred == ((1, 2),) and found.unread == {0, 3}
     assert found.parts[0] == found.parts[3] == {"wins": 0.0, "losses": 0.0, "ties": 0.0, "undecided": 2.0}
     assert found.parts[1] == {"wins": 1.0, "losses": 0.0, "ties": 0.0, "undecided": 1.0}
     assert found.parts[4] == {}, "a report without a word is not asked about"
@@ -104,7 +103,7 @@ def test_what_could_not_be_read_is_no_tie() -> None:
 
 def test_one_candidate_is_not_compared() -> None:
     found, model = opinion(chooser(by_rank), "quartz", REPORTS["quartz"])
-    assert found.preferred == () and found.unheard == frozenset() and not model.prompts
+    assert found.preferred == () and found.unread == frozenset() and not model.prompts
 
 
 def candidates(path: Path, **reports: list[str]) -> Path:
@@ -157,8 +156,8 @@ def test_a_model_stands_in_a_mix(toy: Corpus, tmp_path: Path, scripted: str) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("0.5*green:http://127.0.0.1:1/v1#a+b+0.5*rougeL:google", "holds \\+ or \\* cannot stand in a mix"),
-        ("0.5*pairwise:hf:x+0.5*green:rules", "'pairwise:hf:x' compares two reports and has no reward to be mixed"),
+        ("0.5*green:http://127.0.0.1:1/v1#a+b+0.5*rougeL:google", "holds \\+ or \\* cannot be part of a mix"),
+        ("0.5*pairwise:hf:x+0.5*green:rules", "'pairwise:hf:x' compares two reports and cannot be part of a mix"),
         ("pairwise:", "is not the name of a text model"),
         ("pairwise:nothing", "'nothing' is not the name of a text model"),
         ("chexprompt:https://example.org/v1#m", "may hold patients' data"),
@@ -177,11 +176,11 @@ def test_what_cannot_judge_leaves_nothing_behind(toy: Corpus, tmp_path: Path, na
 def test_a_model_is_asked_by_prefer_judge_alone(toy: Corpus) -> None:
     """Not while a model is aligned; and a plan looks at names without opening anything."""
     for name in ("green:hf:nowhere", "pairwise:hf:nowhere"):
-        with pytest.raises(ConfigError, match="asks a language model"):
+        with pytest.raises(ConfigError, match="needs a language model"):
             load_judge(name)
         asked = JudgeConfig((Path("c"),), Path("d"), name)
         assert chosen_judge(asked)[0].name == name
-    with pytest.raises(ConfigError, match="asks a language model"):
+    with pytest.raises(ConfigError, match="needs a language model"):
         metric_judge("0.5*green:hf:nowhere+0.5*green:rules")
     with pytest.raises(ConfigError, match="gives no reward that could be divided"):
         chosen_judge(JudgeConfig((Path("c"),), Path("d"), "pairwise:hf:nowhere", length_control=True))

@@ -13,7 +13,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.score import run_score
 from cxrlab.metrics.judging import JudgeSettings
-from cxrlab.preference.pairwise_judges import PairwiseModelJudge
+from cxrlab.preference.judges import PairwiseModelJudge
 
 WORDS = "Grade {candidate} from 1 to 5. Begin with {mark}\n"
 
