@@ -163,6 +163,7 @@ class StudyRecipe(ABC):
         kinds: Kind of part → its settings and the function that runs it.
         operational: Dotted settings that may differ when a study is continued.
         seed: Recorded in the run folder, for studies of a single seed.
+        counts_parts: Whether a progress bar counts the parts; false where `make` logs each of them.
         parts: In an order in which they can be made.
     """
 
@@ -171,6 +172,7 @@ class StudyRecipe(ABC):
     kinds: ClassVar[Mapping[str, Kind]]
     operational: tuple[str, ...] = ("at_once",)
     seed: int | None = None
+    counts_parts: bool = True
     config: Any
 
     def __init__(self, config: Any, out: Path) -> None:
@@ -356,7 +358,7 @@ def run_recipe(recipe: StudyRecipe) -> Path:
             recipe.prepare(run)
             if (at_once := getattr(config, "at_once", 1)) > 1:
                 run_in_processes(recipe.make_folder, {part.folder: part.needs for part in recipe.parts}, at_once)
-            for part in track(recipe.parts, "parts of the study"):
+            for part in track(recipe.parts, "parts of the study", quiet=None if recipe.counts_parts else True):
                 with error_prefix(part.folder):
                     recipe.make(part)
             done = run.done(TRIALS) if recipe.trials else ()

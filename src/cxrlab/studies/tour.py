@@ -170,6 +170,7 @@ class Tour(StudyRecipe):
     title = "A tour of cxrlab"
     kinds = MappingProxyType({})
     operational = ()
+    counts_parts = False
     seed: int
     run: Run
 
