@@ -227,7 +227,7 @@ def test_a_pool_is_used_up_to_its_last_picture(tmp_path: Path) -> None:
     run_attack(attack)
     assert len({one.key for one in asked}) == 12
     attack, asked = helper.attack_on(tmp_path / "b", adaptive(13), varied, pool=Few("", size=8, seed=0))
-    with pytest.raises(DataError, match="holds 12 pictures"):
+    with pytest.raises(DataError, match="holds 12 images"):
         run_attack(attack)
     assert asked == []
 

@@ -28,7 +28,7 @@ HALF = 0.5 / 255
 @pytest.fixture(autouse=True)
 def _short_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The true one takes half a second to speak."""
-    monkeypatch.setattr(rounds, "load_oracle", lambda name, seed: helper.ShortOracle())
+    monkeypatch.setattr(rounds, "load_descriptions", lambda name, seed: helper.short_descriptions())
 
 
 class Smooth(Pool):

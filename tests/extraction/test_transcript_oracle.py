@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from cxrlab.extraction.oracles import load_oracle, transcript_descriptions
+from cxrlab.extraction.oracles import load_descriptions, transcript_descriptions
 from cxrlab.extraction.report_text import Category
 
-RULES = load_oracle("rules", 1).describe()
+RULES = load_descriptions("rules", 1)
 
 
 def test_what_the_victim_said_is_sorted_by_category_and_kind() -> None:

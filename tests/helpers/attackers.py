@@ -101,14 +101,10 @@ def attack_on(
     return Attack(client, shown, learner or LineLearner(config.size), config, folder), asked
 
 
-class ShortOracle:
-    """An oracle of a few words, for attacks whose words do not matter."""
-
-    name = "short"
-
-    def describe(self) -> Descriptions:
-        abnormal = {one: tuple(f"Abnormal {one.value} of kind {k}." for k in range(9)) for one in Category}
-        return Descriptions(abnormal, {one: (f"Normal {one.value}.",) for one in Category})
+def short_descriptions() -> Descriptions:
+    """A few words, for attacks whose words do not matter."""
+    abnormal = {one: tuple(f"Abnormal {one.value} of kind {k}." for k in range(9)) for one in Category}
+    return Descriptions(abnormal, {one: (f"Normal {one.value}.",) for one in Category})
 
 
 class Tiring:

@@ -29,7 +29,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records
 from cxrlab.extraction.llm_oracle import load_questions
-from cxrlab.extraction.oracles import KINDS, load_oracle
+from cxrlab.extraction.oracles import KINDS, load_descriptions
 from cxrlab.extraction.report_text import Category
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
@@ -125,7 +125,7 @@ def compared(prompt: str) -> str:
     return f"{mark(prompt)}\nBETTER: {'FIRST' if first < second else 'SECOND'}"
 
 
-SAID = load_oracle("rules").describe()
+SAID = load_descriptions("rules")
 QUESTIONS = {question.prompt: question for question in load_questions().fill_in(ASKED_FOR)}
 
 

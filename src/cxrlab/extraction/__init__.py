@@ -1,1 +1,1 @@
-"""A victim and a pool of pictures in; ledger, surrogate and fidelity out; detectors and defences against it."""
+"""Model extraction by queries: attacks (Knockoff, ADA-Steal), the query ledger, fidelity, detection and defences."""

@@ -33,26 +33,13 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.open_models import open_model
+from cxrlab.extraction import preflight
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.evasion import probe_gate
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.llm_oracle import query_llm_oracle
 from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.preflight import (
-    THREAT,
-    Permission,
-    check_address,
-    check_data_egress,
-    check_measurable,
-    check_permission,
-    check_pool,
-    recorded_authorisation,
-    shared_weights,
-    shared_weights_sentence,
-    threat_model,
-    unused_settings,
-)
 from cxrlab.extraction.records import AuditScope, Query
 from cxrlab.extraction.rounds import (
     UNREADABLE,
@@ -91,24 +78,24 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
     # Everything that can be refused is refused before the first query.
-    authorised = recorded_authorisation(out, config.victim, config.i_am_authorised)
-    check_address(config.victim, authorised)
-    measured = check_measurable(config)
+    authorised = preflight.recorded_authorisation(out, config.victim, config.i_am_authorised)
+    preflight.check_address(config.victim, authorised)
+    measured = preflight.check_measurable(config)
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
-    check_pool(config, pool, measured)
-    victim = open_model(config.victim, config.loading, check_data_egress(config, pool, measured))
-    permission = check_permission(config.victim, victim.capabilities, authorised)
+    preflight.check_pool(config, pool, measured)
+    victim = open_model(config.victim, config.loading, preflight.check_data_egress(config, pool, measured))
+    permission = preflight.check_permission(config.victim, victim.capabilities, authorised)
     guide_name = config.alignment.guide if config.method == "ada-steal" else None
     guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    unused = unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
-    shared = shared_weights(config.victim, config.surrogate, guide_name)
+    unused = preflight.unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
+    shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
     rate = learner.learning_rate  # raises where the surrogate does not exist
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        threat = threat_model(config.victim, config.budget, config.price, permission)
-        threat = f"{threat} {shared_weights_sentence(shared)}".strip()
-        run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
+        threat = preflight.threat_model(config.victim, config.budget, config.price, permission)
+        threat = f"{threat} {preflight.shared_weights_sentence(shared)}".strip()
+        run.write(preflight.THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
         descriptions, consulted = None, None
         if config.method == "ada-steal" and config.oracle_is_a_model:
             descriptions, consulted = query_llm_oracle(
@@ -158,9 +145,9 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
 def write_victim(config: ExtractConfig, victim_run: Path) -> None:
     """Generate and score the victim's reports in a folder that several audits share, before they run in parallel."""
     if state(victim_run) != "finished":
-        check_address(config.victim, config.i_am_authorised)
+        preflight.check_address(config.victim, config.i_am_authorised)
         victim = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
-        check_permission(config.victim, victim.capabilities, config.i_am_authorised)
+        preflight.check_permission(config.victim, victim.capabilities, config.i_am_authorised)
     _generate(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
 
@@ -170,7 +157,11 @@ def _scores_of(victim_run: Path) -> Path:
 
 
 def _query_victim(
-    config: ExtractConfig, victim: Any, permission: Permission, attack_of: Callable[[VictimClient], Attack], out: Path
+    config: ExtractConfig,
+    victim: Any,
+    permission: preflight.Permission,
+    attack_of: Callable[[VictimClient], Attack],
+    out: Path,
 ) -> tuple[list[Query], dict[str, Any]]:
     """Run the attack; returns all queries in the ledger and what they cost."""
     scope = AuditScope(config.victim, config.budget, permission.authorised, config.price)

@@ -58,7 +58,7 @@ def query_llm_oracle(
 
 
 def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) -> tuple[Descriptions, dict[str, Any]]:
-    """The descriptions of a text model, and what was asked, kept and dropped, JSON-ready."""
+    """The descriptions of a text model, and what was queried, kept and dropped, JSON-ready."""
     questions = load_questions(consulting.questions)
     prompts = list(questions.fill_in(consulting.count))
     kept: dict[tuple[Kind, Category], list[str]] = {(question.kind, question.category): [] for question in prompts}

@@ -6,11 +6,11 @@ with the victim's own words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from cxrlab.findings.realiser import Realiser
 Kind = Literal["abnormal", "normal"]
 KINDS: tuple[Kind, ...] = ("abnormal", "normal")
 
-# Each row is called with a seed and returns an `Oracle`.
+# Each row is a function from a seed to `Descriptions`.
 ORACLES = Table(
     "oracle",
     {
@@ -73,24 +73,10 @@ class Descriptions:
         return {kind: {name: len(rows) for name, rows in by.items()} for kind, by in self.to_json().items()}
 
 
-@runtime_checkable
-class Oracle(Protocol):
-    """Gives descriptions without an image or an answer of the victim."""
-
-    @property
-    def name(self) -> str:
-        """The name with which a user selects it."""
-        ...
-
-    def describe(self) -> Descriptions:
-        """All descriptions; the same each time."""
-        ...
-
-
-def load_oracle(name: str, seed: int = 0) -> Oracle:
-    """The oracle of this name."""
-    oracle: Oracle = ORACLES.load(name)(seed)
-    return oracle
+def load_descriptions(name: str, seed: int = 0) -> Descriptions:
+    """The descriptions of the oracle of this name."""
+    found: Descriptions = ORACLES.load(name)(seed)
+    return found
 
 
 def shared_vocabulary(descriptions: Descriptions, texts: Iterable[str]) -> dict[str, Any]:
@@ -126,44 +112,29 @@ _NORMAL = {
 }
 
 
-@dataclass(frozen=True)
-class RuleOracle:
-    """Descriptions by rules.
-
-    Args:
-        name: In the table.
-        seed: Of words and combinations.
-        weak: Whether it knows only a few descriptions, without side and degree.
-    """
-
-    name: str
-    seed: int = 0
-    weak: bool = False
-
-    def describe(self) -> Descriptions:
-        """Several hundred abnormal descriptions in all, or four per category from the weak one."""
-        return describe_by_rules(self.seed, self.weak)
-
-
-def rules(seed: int = 0) -> RuleOracle:
-    """Knows every observation of a phantom, with its sides, degrees, places, sizes and tips."""
-    return RuleOracle("rules", seed)
-
-
-def rules_weak(seed: int = 0) -> RuleOracle:
-    """Knows a few words per category, as an attacker without medical knowledge."""
-    return RuleOracle("rules-weak", seed, weak=True)
-
-
 @lru_cache(maxsize=8)  # an attack uses it before every round
-def describe_by_rules(seed: int, weak: bool) -> Descriptions:
-    """The descriptions of a `RuleOracle`, without phrases of the victim's lexicon."""
-    sources = (_weak_abnormal_texts, _weak_normal_texts) if weak else (_abnormal_texts, _normal_texts)
-    abnormal, normal = (
-        {category: distinct(filter(avoids_victim_lexicon, texts(category, seed))) for category in Category}
-        for texts in sources
+def rules(seed: int) -> Descriptions:
+    """Several hundred abnormal descriptions of every observation of a phantom, with all details, and normal ones."""
+    return _descriptions(_abnormal_texts, _normal_texts, seed)
+
+
+@lru_cache(maxsize=8)
+def rules_weak(seed: int) -> Descriptions:
+    """Four descriptions per category and kind without details, as of an attacker without medical knowledge."""
+    return _descriptions(_weak_abnormal_texts, _weak_normal_texts, seed)
+
+
+Texts = Callable[[Category, int], Iterator[str]]
+
+
+def _descriptions(abnormal: Texts, normal: Texts, seed: int) -> Descriptions:
+    """Distinct texts of each category, without phrases of the victim's lexicon."""
+    return Descriptions(
+        *(
+            {category: distinct(filter(avoids_victim_lexicon, texts(category, seed))) for category in Category}
+            for texts in (abnormal, normal)
+        )
     )
-    return Descriptions(abnormal, normal)
 
 
 @cache

@@ -100,7 +100,7 @@ class Pool(ABC):
     def draw(self, n: int, skip: int = 0) -> list[Picture]:
         """The `n` images after the first `skip`; more than there are is a `DataError`.
 
-        The same seed gives the same order, so that `draw(5)` begins `draw(10)` and `draw(5, skip=5)` ends it.
+        The same seed gives the same order, so that `draw(10)` equals `draw(5) + draw(5, skip=5)`.
         """
         if n < 0 or skip < 0:
             raise ValueError(f"draw takes numbers from 0, not n={n} and skip={skip}")

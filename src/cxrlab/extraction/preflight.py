@@ -199,7 +199,7 @@ def threat_model(victim: str, budget: int, price: Price, permission: Permission)
 
 
 _WITH_WEIGHTS = ("hf:", "builtin:")
-_NEW = "fresh:"  # weights that nobody has trained yet
+_NEW = "fresh:"  # untrained weights
 
 
 def shared_weights(victim: str, surrogate: str, guide: str | None = None) -> list[str]:

@@ -37,7 +37,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
-from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabulary, transcript_descriptions
+from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Picture, Query, fingerprint
 from cxrlab.extraction.report_text import Category, split_by_category
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
@@ -154,10 +154,10 @@ def next_images(attack: Attack, round: int, queries: list[Query], previous: list
 
     descriptions = attack.descriptions
     if descriptions is None and config.oracle == TRANSCRIPT:
-        rules = load_oracle("rules", config.seed).describe()
+        rules = load_descriptions("rules", config.seed)
         descriptions = transcript_descriptions([query.report for query in queries], rules)
     elif descriptions is None and config.oracle != NO_ORACLE:
-        descriptions = load_oracle(config.oracle, config.seed).describe()
+        descriptions = load_descriptions(config.oracle, config.seed)
     vocabulary = None
     if descriptions is None:
         enriched = keep_own_reports(own)

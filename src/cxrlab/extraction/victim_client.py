@@ -125,7 +125,7 @@ class VictimClient:
             batches = [part[start : start + self._batch_size] for start in range(0, len(part), self._batch_size)]
             for settled in track(self._answers(batches), f"querying the victim, round {round}", len(part), size=len):
                 answers.update((query.number, query.report) for query in settled)
-                # An answer from the cache says nothing about whether the account is blocked.
+                # Answers from the cache do not show whether the account is blocked.
                 for query in sorted((one for one in settled if not one.cached), key=lambda one: one.number):
                     self._refusals = [*self._refusals, query] if query.refused else []
                     if self._patience is not None and len(self._refusals) >= self._patience:

@@ -1,1 +1,1 @@
-"""What an owner may put before a report model: refusals, quotas, plainer words, a mark; each checked and attacked."""
+"""Defences against extraction: gate, quota, fixed sentences and watermark; each is checked and attacked."""

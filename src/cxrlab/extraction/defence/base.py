@@ -133,7 +133,7 @@ class Defence(ABC):
         """A defence, calibrated on benign images if it needs them."""
         return cls()
 
-    def admits(self, asked: Pixels, account: str, number: int) -> bool:
+    def admits(self, pixels: Pixels, account: str, number: int) -> bool:
         """Whether this image (uint8 [H, W]) is answered; `number` counts earlier queries of all accounts: the clock."""
         return True
 
@@ -145,13 +145,13 @@ class Defence(ABC):
         """Note a query from before this process began; only a defence with a memory needs it."""
 
     @final
-    def answer(self, asked: Pixels, report: str | Callable[[], str], account: str, number: int) -> DefendedResponse:
+    def answer(self, pixels: Pixels, report: str | Callable[[], str], account: str, number: int) -> DefendedResponse:
         """The answer to an image (uint8 [H, W]); `report` is the model's report, or a function that generates it.
 
         Raises:
             FindingChanged: If the reworded report has other findings.
         """
-        if not self.admits(asked, account, number):
+        if not self.admits(pixels, account, number):
             return DefendedResponse(self.refusal, refused=True)
         return DefendedResponse(self.worded(report if isinstance(report, str) else report()))
 

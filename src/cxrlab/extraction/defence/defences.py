@@ -40,9 +40,9 @@ class Gate(Defence):
         """A gate whose rate of false refusals is bounded on benign images."""
         return cls(ChestImages(benign.pictures, bound=settings.gate_bound, seed=benign.seed))
 
-    def admits(self, asked: Pixels, account: str, number: int) -> bool:
+    def admits(self, pixels: Pixels, account: str, number: int) -> bool:
         """Whether it looks like a chest radiograph."""
-        return bool(self.is_chest_image(asked))
+        return bool(self.is_chest_image(pixels))
 
 
 _NONE = np.zeros(0)  # no encoder: the gate answers without any model
@@ -94,7 +94,7 @@ class Quota(Defence):
         """A quota; it needs no benign images."""
         return cls(settings.quota, settings.window)
 
-    def admits(self, asked: Pixels, account: str, number: int) -> bool:
+    def admits(self, pixels: Pixels, account: str, number: int) -> bool:
         """Whether the account has an answer left in the window of this query; if so, use it."""
         place = (account, number // self.window if self.window else 0)
         if self._given[place] >= self.answers:

@@ -23,13 +23,13 @@ from cxrlab.core.json_values import plain
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
-from cxrlab.core.tables import load_reference
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
 from cxrlab.evaluation.generate import Images, ReportGenerator, generate_predictions, select_studies
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score_inputs import read_predictions, read_references
-from cxrlab.extraction.config import DefenceSettings, DefendConfig, FidelityConfig, PaperDecoding
+from cxrlab.extraction import preflight
+from cxrlab.extraction.config import DefenceSettings, DefendConfig, ExtractConfig, FidelityConfig, PaperDecoding
 from cxrlab.extraction.defence.base import Defence, check_on_benign, open_defence
 from cxrlab.extraction.defence.defences import Gate, Quota, accounts_needed, benign_share_refused
 from cxrlab.extraction.defence.security_summary import METRIC, security_summary
@@ -37,16 +37,8 @@ from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.evasion import Adaptation, rewrite
 from cxrlab.extraction.fidelity import compare_surrogates
-from cxrlab.extraction.oracles import load_oracle
+from cxrlab.extraction.oracles import load_descriptions
 from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.preflight import (
-    THREAT,
-    check_address,
-    check_data_egress,
-    check_permission,
-    recorded_authorisation,
-    threat_model,
-)
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.paired_tests import paired_differences
@@ -73,20 +65,22 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / DEFENCE))
     # Everything that can be refused is refused before the first query.
-    config = replace(config, i_am_authorised=recorded_authorisation(out, config.victim, config.i_am_authorised))
+    config = replace(
+        config, i_am_authorised=preflight.recorded_authorisation(out, config.victim, config.i_am_authorised)
+    )
     settings = replace(config.settings, benign=config.settings.benign or config.data)
     if settings.benign == config.data and settings.benign_split == config.split:
         raise ConfigError(
             f"settings.benign_split={config.split} calibrates the gate on the split of its measurement; name another."
         )
     attack = attack or audit_attack(config)
-    check_address(config.victim, config.i_am_authorised)
+    preflight.check_address(config.victim, config.i_am_authorised)
     if is_address(config.victim):
         query = attack_config(config, Plan(None, settings, Adaptation(chest=config.chest)))
         pool = open_pool(query.pool, size=query.size, seed=query.seed)
-        check_data_egress(query, pool, load_corpus(config.data))
+        preflight.check_data_egress(query, pool, load_corpus(config.data))
     model = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
-    permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
+    permission = preflight.check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
     attackers = {name: {"plain": Adaptation()} for name in opened}
     if config.adaptive:
@@ -98,8 +92,8 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     decoding = attack_config(config, Plan(None, settings)).victim_decoding
     reporter = ReportGenerator(model, decoding if isinstance(model, SupportsDecoding) else Decoding())
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        threat = threat_model(config.victim, config.budget, config.price, permission)
-        run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
+        threat = preflight.threat_model(config.victim, config.budget, config.price, permission)
+        run.write(preflight.THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
         cases = _benign_cases(run, config, reporter)
         for defence, _ in opened.values():
             check_on_benign(defence, [case.pair.candidate or "" for case in cases])
@@ -185,9 +179,7 @@ def _kept(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-# The audit imports the defences for its victim; it is imported only when an attack runs.
 FOLDER, PREDICTIONS = "folder", "predictions"  # of a result: its run folder, and the copy's reports in it
-EXTRACT, CONFIG = "cxrlab.extraction.audit:extract", "cxrlab.extraction.config:ExtractConfig"
 
 
 @dataclass(frozen=True)
@@ -206,17 +198,19 @@ def audit_attack(config: DefendConfig) -> Attack:
     """A function that runs a plan as an extraction audit with the attack file of the config, which is checked here."""
 
     def attack(plan: Plan, out: Path) -> Mapping[str, Any]:
+        from cxrlab.extraction.audit import extract
+
         # The victim's reports on the corpus are the same in every attack and share one folder.
         audit = replace(attack_config(config, plan), victim_run=out.parent / "victim")
-        return {**load_reference(EXTRACT)(audit, out), FOLDER: out}
+        return {**extract(audit, out), FOLDER: out}
 
     attack_config(config, Plan(None, config.settings))
     return attack
 
 
-def attack_config(config: DefendConfig, plan: Plan) -> Any:
+def attack_config(config: DefendConfig, plan: Plan) -> ExtractConfig:
     """The settings of the extraction audit of a plan: the attack file, overridden by the plan."""
-    return config_from(load_reference(CONFIG), config.attack, overrides(config, plan))
+    return config_from(ExtractConfig, config.attack, overrides(config, plan))
 
 
 def overrides(config: DefendConfig, plan: Plan) -> list[str]:
@@ -369,7 +363,7 @@ def watermark_evidence(
     from cxrlab.extraction.rounds import enrich
 
     marked = [Watermark(key).worded(report) for report in reports]
-    descriptions = load_oracle("rules", seed).describe()
+    descriptions = load_descriptions("rules", seed)
     enriched = enrich(marked, descriptions, seed=seed, keys=[str(number) for number in range(len(marked))])
     of_copies: dict[str, Any] = {}
     for name, (folder, found) in copies.items():

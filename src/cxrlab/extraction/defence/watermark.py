@@ -278,5 +278,5 @@ def with_needs(reports: Sequence[str], key: bytes) -> dict[str, Any]:
     """The test with the contexts and reports needed for a decision at p < 0.01 with power 0.9 at this rate."""
     found = watermark_test(reports, key)
     needed = queries_needed(found["rate"]) if found["rate"] is not None else None
-    asked = reports_for(reports, needed) if needed is not None else None
-    return {**found, "contexts_needed": needed, "queries_needed": asked}
+    enough = reports_for(reports, needed) if needed is not None else None
+    return {**found, "contexts_needed": needed, "queries_needed": enough}

@@ -1,1 +1,1 @@
-"""A stream of questions in; whether somebody is copying the model out, with a stated rate of false alarms."""
+"""Detection of extraction attacks in streams of queries, with a bounded rate of false alarms."""

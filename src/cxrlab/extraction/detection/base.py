@@ -38,6 +38,88 @@ DETECTORS = Table(
 )
 
 
+Vector = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryFeatures:
+    """One query as detectors see it.
+
+    Args:
+        features: Vector of an image encoder [D]; D is 0 without one.
+        looks: Image statistics [K] in the order of `features.NAMES`.
+    """
+
+    features: Vector
+    looks: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """A stream of queries.
+
+    Args:
+        keys: Name of each image [N]; several queries may send the same one.
+        accounts: Account of each query [N].
+        features: Vectors of an image encoder [N, D].
+        looks: Image statistics [N, K].
+    """
+
+    keys: tuple[str, ...]
+    accounts: tuple[str, ...]
+    features: Vector
+    looks: Vector
+
+    def __post_init__(self) -> None:
+        rows = {len(self.keys), len(self.accounts), len(self.features), len(self.looks)}
+        if len(rows) > 1 or self.features.ndim != 2 or self.looks.ndim != 2:
+            raise ValueError(
+                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and looks "
+                f"{self.looks.shape} are not one stream"
+            )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[QueryFeatures]:
+        return (QueryFeatures(*row) for row in zip(self.features, self.looks, strict=True))
+
+    def take(self, indices: Sequence[int] | Indices) -> Traffic:
+        """The queries at these places, in this order."""
+        places = np.asarray(indices, np.intp)
+        return Traffic(
+            tuple(self.keys[place] for place in places),
+            tuple(self.accounts[place] for place in places),
+            self.features[places],
+            self.looks[places],
+        )
+
+    def by_account(self) -> dict[str, list[int]]:
+        """Places of the queries of each account, accounts in the order of their first."""
+        found: dict[str, list[int]] = {}
+        for place, account in enumerate(self.accounts):
+            found.setdefault(account, []).append(place)
+        return found
+
+
+def draw_accounts(images: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """Places of the images of each of `accounts` benign accounts, [queries] each.
+
+    Within an account no image occurs twice. All images are used once before any is used again, so that the first
+    images // queries accounts have no image in common.
+    """
+    if not 1 <= queries <= images:
+        raise ValueError(f"an account of {queries} queries cannot be drawn from {images} images")
+    made = 0
+    while made < accounts:
+        order = rng.permutation(images)
+        for start in range(0, images - queries + 1, queries):
+            if made < accounts:
+                yield order[start : start + queries]
+                made += 1
+
+
 _FITTED = 3  # one in so many benign images fits the detector; the others set the threshold
 
 
@@ -215,85 +297,3 @@ class Detector(ABC):
                 f"{len(benign)} benign images are too few for the detector '{self.name}': its bound needs {images}; give "
                 f"that many{looser}."
             )
-
-
-Vector = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryFeatures:
-    """One query as detectors see it.
-
-    Args:
-        features: Vector of an image encoder [D]; D is 0 without one.
-        looks: Image statistics [K] in the order of `features.NAMES`.
-    """
-
-    features: Vector
-    looks: Vector
-
-
-@dataclass(frozen=True, eq=False)
-class Traffic:
-    """A stream of queries.
-
-    Args:
-        keys: Name of each image [N]; several queries may send the same one.
-        accounts: Account of each query [N].
-        features: Vectors of an image encoder [N, D].
-        looks: Image statistics [N, K].
-    """
-
-    keys: tuple[str, ...]
-    accounts: tuple[str, ...]
-    features: Vector
-    looks: Vector
-
-    def __post_init__(self) -> None:
-        rows = {len(self.keys), len(self.accounts), len(self.features), len(self.looks)}
-        if len(rows) > 1 or self.features.ndim != 2 or self.looks.ndim != 2:
-            raise ValueError(
-                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and looks "
-                f"{self.looks.shape} are not one stream"
-            )
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[QueryFeatures]:
-        return (QueryFeatures(*row) for row in zip(self.features, self.looks, strict=True))
-
-    def take(self, indices: Sequence[int] | Indices) -> Traffic:
-        """The queries at these places, in this order."""
-        places = np.asarray(indices, np.intp)
-        return Traffic(
-            tuple(self.keys[place] for place in places),
-            tuple(self.accounts[place] for place in places),
-            self.features[places],
-            self.looks[places],
-        )
-
-    def by_account(self) -> dict[str, list[int]]:
-        """Places of the queries of each account, accounts in the order of their first."""
-        found: dict[str, list[int]] = {}
-        for place, account in enumerate(self.accounts):
-            found.setdefault(account, []).append(place)
-        return found
-
-
-def draw_accounts(images: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
-    """Places of the images of each of `accounts` benign accounts, [queries] each.
-
-    Within an account no image occurs twice. All images are used once before any is used again, so that the first
-    images // queries accounts have no image in common.
-    """
-    if not 1 <= queries <= images:
-        raise ValueError(f"an account of {queries} queries cannot be drawn from {images} images")
-    made = 0
-    while made < accounts:
-        order = rng.permutation(images)
-        for start in range(0, images - queries + 1, queries):
-            if made < accounts:
-                yield order[start : start + queries]
-                made += 1
