@@ -1,5 +1,5 @@
-# Every target makes .venv by itself; nothing is installed again while pyproject.toml and constraints.txt stay the same.
-# The first Python on the PATH that the dependencies have wheels for; name another with `make PYTHON=...`.
+# Every target makes .venv by itself, and installs again only when pyproject.toml or constraints.txt change.
+# PYTHON is the first one on the PATH that the dependencies support; name another with `make PYTHON=...`.
 IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python3.14,$(shell $(name) -c '$(IS_SUPPORTED)' >/dev/null 2>&1 && echo $(name))))
 VENV := .venv
@@ -10,20 +10,22 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Idle OpenMP threads should sleep, not spin: on a shared machine spinning costs more than it saves.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: help setup tour test check bench
+.PHONY: help setup tour test test-fast test-full check bench
 
 help:
-	@echo "make setup   make .venv and install everything"
-	@echo "make tour    the whole chain on phantoms; ends with the path of a page"
-	@echo "make test    every test that this machine can run"
-	@echo "make check   lint, formatting, types, direction of imports"
-	@echo "make bench   every benchmark"
+	@echo "make setup      make .venv and install everything"
+	@echo "make tour       the whole chain on phantoms; ends with the path of a page"
+	@echo "make test       the tests that every commit must pass, about 6 minutes"
+	@echo "make test-fast  without training, servers and other processes, about 2 minutes"
+	@echo "make test-full  also benchmarks, experiments and several processes"
+	@echo "make check      lint, formatting, types, direction of imports"
+	@echo "make bench      every benchmark"
 
 setup: $(STAMP)
 
-# torch first and alone: the resolver then keeps the build that is at hand instead of fetching CUDA libraries.
-# torchattacks, an oracle of the tests, comes without what it asks for: torchvision, which breaks transformers beside a
-# CPU build of torch, and an old requests. The stamp is written last, so a failed install is tried again.
+# torch is installed first, so that the resolver keeps this build instead of fetching CUDA libraries. torchattacks, an
+# oracle of the tests, is installed without its dependencies: torchvision breaks transformers beside a CPU build of torch.
+# The stamp is written last, so a failed install is repeated.
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
 	@if test -x $(BIN)/python; then python=$(BIN)/python; else python="$(PYTHON)"; fi; \
@@ -42,10 +44,18 @@ $(STAMP): pyproject.toml constraints.txt
 tour: $(STAMP)
 	@$(BIN)/cxrlab tour
 
-# One thread a worker: two workers have two cores. Work is stolen, not dealt: tests of a file, which share what they set
-# up, stay together. Modules are compiled once, not by every process that a test starts, whatever the shell says.
+# Two workers with one thread each, for two cores. Tests of a file stay together, because they share their setup.
+# Modules are compiled once, not by every process that a test starts.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
 test: $(STAMP)
-	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	@$(PYTEST) -m "not full"
+
+test-fast: $(STAMP)
+	@$(PYTEST) -m "not full and not slow"
+
+test-full: $(STAMP)
+	@$(PYTEST)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
