@@ -282,7 +282,7 @@ class CorpusWriter:
         return True
 
     def _open(self) -> None:
-        """Begin in an empty folder, or continue; the lock is held."""
+        """Begin in an empty folder, or find out which studies are there; the lock is held."""
         self.complete = self._finished()  # another writer may have ended between the question and the lock
         if self.complete:
             self.close()
@@ -295,11 +295,7 @@ class CorpusWriter:
                     "choose an empty or new folder."
                 )
             write_text(self.path / PARTIAL, self.card.to_yaml())
-        self._resume()
-
-    def _resume(self) -> None:
-        """Cut off a torn line, drop half-written files and learn which studies are there."""
-        self._lines = JsonlAppender(self.path / STUDIES)
+        self._lines = JsonlAppender(self.path / STUDIES)  # cuts off a torn line
         self._drop_halves()
         if (self.path / NOTES).exists():
             self._notes = JsonlAppender(self.path / NOTES)
@@ -331,9 +327,11 @@ class CorpusWriter:
         for lines in (self._notes, self._lines):
             if lines is not None:
                 lines.close()  # on the disk before the card
+        splits = {name: self._counts[name] for name in SPLITS if self._counts[name]}
+        totals = {"studies": len(self._ids), "patients": len(self._patients), "images": self._counts["images"]}
         card = dataclasses.replace(
             self.card,
-            counts=self._totals(),
+            counts={**totals, **splits},
             dropped=_ordered(self._dropped),
             remarks=_ordered(self._remarks + Counter(self.card.remarks)),
             absent=None if self.card.absent is None else _ordered(+self._absent),
@@ -368,10 +366,6 @@ class CorpusWriter:
         self._absent.update(line.absent)
         if line.split is not None:
             self._counts[line.split] += 1
-
-    def _totals(self) -> dict[str, int]:
-        splits = {name: self._counts[name] for name in SPLITS if self._counts[name]}
-        return {"studies": len(self._ids), "patients": len(self._patients), "images": self._counts["images"], **splits}
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -147,7 +147,7 @@ class Imported:
     """One study of the source, with the bytes of its images where the source does not keep them as files."""
 
     study: Study  # its images by their path in the source folder, with `/` between the parts
-    remarks: tuple[str, ...] = ()  # what was odd about it: a few fixed sentences without names, since they are counted
+    remarks: tuple[str, ...] = ()  # oddities, as fixed sentences without names, since they are counted
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -180,14 +180,6 @@ class DatasetInfo:
 
     title: str
     fields: Mapping[str, str]
-
-    @property
-    def licence(self) -> str:
-        return self.fields["Licence"]
-
-    @property
-    def citation(self) -> str:
-        return self.fields["Citation"]
 
 
 def dataset_info(importer: Callable[..., Any]) -> DatasetInfo:
