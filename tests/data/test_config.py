@@ -55,7 +55,7 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 
 def test_every_preset_and_lexicon_can_be_asked_for() -> None:
-    """The lists are those of the rooms that hold them, so that a new one needs no second entry."""
+    """The lists are those of the packages that define them, so that a new one needs no second entry."""
     for preset in PRESETS:
         assert PhantomConfig(preset=preset).preset == preset
     for lexicon in LEXICONS:

@@ -71,5 +71,5 @@ def test_women_are_smaller_on_average_and_have_breast_shadows() -> None:
 
 
 def test_cases_and_drawing_agree_on_what_reshapes_a_chest() -> None:
-    """Cases keep such findings mild while they are only possible; the two lists stand in two rooms."""
+    """Cases keep such findings mild while they are only possible; the two lists are in two packages."""
     assert set(RESHAPING) == set(RESHAPES)
