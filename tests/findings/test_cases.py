@@ -254,7 +254,7 @@ def test_air_under_the_skin_has_a_source_on_its_side(patients):
             before = visit.present
 
 
-def test_the_intubated_are_filmed_in_bed_and_not_for_a_check_up(visits):
+def test_the_intubated_are_imaged_in_bed_and_not_for_a_check_up(visits):
     tubes = [v for v in visits for f in v.present if f.observation == "endotracheal tube"]
     assert tubes and {v.view for v in tubes} == {View.AP}
     for visit in visits:

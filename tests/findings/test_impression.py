@@ -39,7 +39,7 @@ def test_a_normal_image_has_a_normal_impression(image):
     assert all(text(image(), seed).lower().rstrip(".") in allowed for seed in range(30))
 
 
-def test_a_resolved_finding_may_be_told_but_the_image_is_normal(image):
+def test_a_resolved_finding_may_be_reported_but_the_image_is_normal(image):
     gone = Finding("edema", Presence.ABSENT, change=Change.RESOLVED)
     rows = [text(image(gone, days=4), seed) for seed in range(60)]
     assert any("edema" in row for row in rows) and any("edema" not in row for row in rows)
@@ -81,7 +81,7 @@ def test_importance_begins_at_a_grade():
 
 
 @pytest.mark.parametrize("tip", ["high", "right main bronchus"])
-def test_a_misplaced_tube_is_always_told(image, tip):
+def test_a_misplaced_tube_is_always_reported(image, tip):
     tube = Finding("endotracheal tube", tip=tip, tip_mm=80.0 if tip == "high" else None)
     others = [Finding("atelectasis", side=s, location="lower zone", severity=Severity.SEVERE) for s in Side]
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.SEVERE)

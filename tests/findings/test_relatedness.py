@@ -20,7 +20,7 @@ def test_credit_is_the_same_both_ways() -> None:
     assert all(relatedness(a, b) == relatedness(b, a) for a in OBSERVATIONS for b in OBSERVATIONS)
 
 
-def test_the_same_is_one_and_strangers_are_nothing() -> None:
+def test_the_same_is_one_and_unrelated_names_are_nothing() -> None:
     assert relatedness("edema", "edema") == 1
     assert relatedness("pneumothorax", "scoliosis") == 0
 
@@ -49,6 +49,6 @@ def test_the_more_exact_name_implies_the_other_and_not_the_reverse() -> None:
     assert implies("rib fracture", "other fracture") and not implies("edema", "edema")
 
 
-def test_only_rows_that_could_stand_for_each_other_need_to_be_told_apart() -> None:
+def test_only_rows_that_could_stand_for_each_other_need_to_be_kept_apart() -> None:
     """Below a half two names are two findings anyway; a flag there would say nothing."""
     assert all(row.credit >= 0.5 for row in RELATED if row.apart)

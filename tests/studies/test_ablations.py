@@ -134,7 +134,7 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
         ({"n": 0}, "n=0"),
     ],
 )
-def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str) -> None:
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(**changes)
 
@@ -311,7 +311,7 @@ def test_a_test_split_without_a_study_is_refused_before_anything_is_trained(tmp_
     assert not list((tmp_path / "study").glob("seed*"))
 
 
-def test_a_start_that_is_not_there_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_a_start_that_is_not_there_is_reported_before_anything_is_trained(tmp_path: Path) -> None:
     """The last row's encoder would otherwise be missed when all the others are done."""
     pytest.importorskip("torch")
     rows = variants(other={"stages": [2, 3], "vision_encoder": f"hf:{tmp_path}/nowhere"})

@@ -243,7 +243,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
         ({"defend": {"variant": "adda"}}, "defend: there is no variant 'adda'"),
     ],
 )
-def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str) -> None:
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(**changes)
 
@@ -284,7 +284,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: d
         planned(tmp_path, **changes)
 
 
-def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Path) -> None:
+def test_wrong_settings_of_several_parts_are_reported_at_once_and_once(tmp_path: Path) -> None:
     """Two seeds would say the same twice, and so would victim and attack."""
     rows = variants(a={"budget": 0}, b={"alignment": {"eps": "3"}})
     wrong = {"taught": {"start": "builtin:reporter", "lora_rank": -1}}

@@ -154,14 +154,14 @@ def test_parts_side_by_side_come_to_the_same(
 # --- what is told before anything is trained -------------------------------------------------------------------------
 
 
-def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_reported_before_anything_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(DataError, match="nowhere"):
         run_extraction_study(config(f"hf:{tmp_path}/nowhere"), tmp_path / "study")
     assert not (tmp_path / "study").exists()
 
 
-def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
+def test_a_pool_that_is_too_small_is_reported_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
     """Forty images, of which the train split holds twenty-five."""
     rows = {"images": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
     bare: dict[str, Any] = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
@@ -170,7 +170,7 @@ def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, 
     assert not (tmp_path / "study/models").exists()
 
 
-def test_a_split_without_a_study_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
+def test_a_split_without_a_study_is_reported_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
     few: dict[str, Any] = {"drawn": {"phantom": {"n": 2, "size": 32, "workers": 1, "masks": False}}}
     with pytest.raises(DataError, match="no study in its test split"):
         run_extraction_study(config(tiny, corpora=few), tmp_path / "study")

@@ -76,7 +76,7 @@ def test_the_table_by_hand() -> None:
     assert row["folders"] == ["seed1/extract/ada", "seed2/extract/ada"]
 
 
-def test_what_was_asked_is_told_in_names_of_the_study_and_not_in_folders() -> None:
+def test_what_was_asked_is_reported_in_names_of_the_study_and_not_in_folders() -> None:
     asked = extraction_table(config(), lines())["variants"]["ada"]["asked"]
     assert (asked["victim"], asked["surrogate"], asked["pool"]) == ("made:other", "made:start", "corpus:drawn@train")
     assert asked["eps"] == "0.2" and asked["method"] == "ada-steal" and "machine" not in str(asked)

@@ -176,7 +176,7 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
         ({"start": {"model": "stub:normal"}}, "name one with weights"),
     ],
 )
-def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str) -> None:
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(**changes)
 
@@ -203,7 +203,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: d
         planned(tmp_path, **changes)
 
 
-def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Path) -> None:
+def test_wrong_settings_of_several_parts_are_reported_at_once_and_once(tmp_path: Path) -> None:
     """Two seeds would say the same twice."""
     rows = variants(a={"pair": {"pairs": 0}}, b={"train": {"loss": {"name": "dpo", "gamma": 3}}})
     with pytest.raises(ConfigError, match="3 problems") as told:
@@ -213,7 +213,7 @@ def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Pat
     assert not (tmp_path / "study").exists()
 
 
-def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_reported_before_anything_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(DataError, match="nowhere"):
         run_preference_study(config(start={"model": f"hf:{tmp_path}/nowhere"}), tmp_path / "study")
