@@ -87,9 +87,22 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     names = [name for name in STYLES if portable or name != "portable"]
     style = STYLES[words.pick(names)]
     sentences = _sentences(visit, style, words)
-    text, spans = _written(sentences, style, words)
-    stated = [replace(finding, span=spans.stated[index]) for index, finding in enumerate(visit.findings)]
-    denied = [Finding(name, presence=Presence.ABSENT, span=span) for name, span in spans.denied]
+    stated, denied = dict(enumerate(visit.findings)), []
+    text = region = ""
+    for number, sentence in enumerate(sentences, start=1):
+        if style.headed and sentence.region and sentence.region != region:
+            region = sentence.region
+            lead = f"{words.pick(words.lexicon.headings[region])}: "
+        else:
+            lead = f"{number}. " if style.numbered and len(sentences) > 1 else ""
+        text += (" " if text else "") + lead
+        for start, end, key in sentence.marks:
+            span = (len(text) + start, len(text) + end)
+            if isinstance(key, int):
+                stated[key] = replace(stated[key], span=span)
+            else:
+                denied.append(Finding(key, presence=Presence.ABSENT, span=span))
+        text += capital(sentence.text) + "."
     examination = words.pick(words.lexicon.examinations[visit.view.value])
     person = {"F": "woman", "M": "man"}[visit.sex]
     template = words.pick(words.lexicon.indications[visit.context])
@@ -104,7 +117,7 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
         findings=text,
         impression=impression(visit, words),
     )
-    return Narration(report, (*stated, *denied))
+    return Narration(report, (*stated.values(), *denied))
 
 
 def _sentences(visit: Visit, style: Style, words: Realiser) -> list[Statement]:
@@ -145,34 +158,6 @@ def _region(stated: Sequence[tuple[int, Finding]], style: Style, words: Realiser
             rows.append(Statement.whole(words.present(first[1], fragment=style.fragment), first[0]))
     rows.extend(Statement.whole(words.resolved(f), i) for i, f in stated if not f.present)
     return rows
-
-
-@dataclass
-class _Spans:
-    stated: dict[int, tuple[int, int]] = field(default_factory=dict)
-    denied: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
-
-
-def _written(sentences: Sequence[Statement], style: Style, words: Realiser) -> tuple[str, _Spans]:
-    """The text of the section and where in it each finding is stated."""
-    spans = _Spans()
-    text = ""
-    region = ""
-    for number, sentence in enumerate(sentences, start=1):
-        if style.headed and sentence.region and sentence.region != region:
-            region = sentence.region
-            lead = f"{words.pick(words.lexicon.headings[region])}: "
-        else:
-            lead = f"{number}. " if style.numbered and len(sentences) > 1 else ""
-        text += (" " if text else "") + lead
-        for start, end, key in sentence.marks:
-            span = (len(text) + start, len(text) + end)
-            if isinstance(key, int):
-                spans.stated[key] = span
-            else:
-                spans.denied.append((key, span))
-        text += capital(sentence.text) + "."
-    return text, spans
 
 
 # Always stated, from this grade on where it has one.
