@@ -340,7 +340,7 @@ def member_branch(corpus: Corpus, member: Member) -> Node:
 
 
 def with_images(study: Study, kept: list[int]) -> Study:
-    """The study with only these of its images; boxes follow, and masks, which lie on the first, go when it goes."""
+    """The study with only these images and their boxes; masks belong to the first image."""
     if len(kept) == len(study.images):
         return study
     places = {old: new for new, old in enumerate(kept)}

@@ -126,7 +126,7 @@ class Corpus:
         return self._load(study, k, size, rgb=True)
 
     def mask(self, study: Study, finding: int) -> NDArray[np.bool_] | None:
-        """Where the finding of this index lies on the first image, [H, W]; None when it has no mask."""
+        """The mask of a finding on the first image, [H, W]; None if it has none."""
         path = study.masks.get(str(finding))
         if path is None:
             return None
@@ -184,7 +184,7 @@ def corpus_folder(path: str | Path) -> Path:
 
 
 def parse_study(values: dict[str, Any], place: str) -> Study:
-    """The study of one parsed line; errors are led by `place` (file and line)."""
+    """The study of one parsed line; errors begin with `place` (file and line)."""
     try:
         study = Study.from_json(values)
         for path in study_files(study):
@@ -246,7 +246,7 @@ def assign_split(patient: str, seed: int, fractions: Mapping[str, float] = FRACT
 
 
 def with_splits(studies: Iterable[Study], seed: int, fractions: Mapping[str, float] = FRACTIONS) -> Iterator[Study]:
-    """The same studies, each with the split of its patient in place of its own."""
+    """The same studies, each with the split of its patient."""
     for study in studies:
         yield dataclasses.replace(study, split=assign_split(study.patient, seed, fractions))
 

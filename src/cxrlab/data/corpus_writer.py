@@ -181,19 +181,19 @@ class CorpusWriter:
         return len(self._ids) + len(self._left_out) - len(self._incomplete)
 
     def drop(self, dropped: Dropped) -> None:
-        """Note that a study is left out, and why; a study that is already there, or was left out, is passed over."""
+        """Record why a study is left out; a study that is done is skipped."""
         if dropped.id not in self:
             self._note({"id": dropped.id, "dropped": dropped.reason})
 
     def add(self, study: Study, files: Mapping[str, bytes] | None = None, remarks: Sequence[str] = ()) -> None:
-        """Write a study's files, then what is odd about it, then its line; one that is already there is passed over."""
+        """Write a study's files, its remarks, then its line; a study that is done is skipped."""
         if study.id not in self:
             line = Line.of(study, remarks)  # before its files: what is refused leaves nothing behind
             write_files(self.path, files or {})
             self.append(line)
 
     def append(self, line: Line) -> None:
-        """Write what is odd about a study, then its line; its files are there. A listed one is passed over."""
+        """Write the remarks and the line of a study whose files are written; a study that is done is skipped."""
         if line.id in self:
             return
         if self._lines is None:

@@ -203,7 +203,7 @@ _EMPTY, _OWN, _META = (_ELEMENTS.emptied.split(), _ELEMENTS.written_by_us.split(
 _WORDS = frozenset(_ELEMENTS.known_words.split())
 _STAYS = frozenset((*_WHOLE, *_REAL, *_CODE, *_BINARY, *_TABLES, *_OWN, "SpecificCharacterSet"))
 _PSEUDONYM = {**dict.fromkeys(_UIDS, re.compile(r"2\.25\.\d+")), "PatientID": re.compile(r"P[0-9a-f]{16}")}
-# Numbers of an image are small; eight digits are a date or somebody's number.
+# Numbers of an image are small; eight digits are a date or the number of a person.
 _LARGEST = 99_999
 _IDENTIFIERS = ("PatientID", "AccessionNumber", "StudyID", "PatientBirthDate", *_UIDS)
 OLDEST = 90
@@ -292,7 +292,7 @@ def _empty(value: Any) -> bool:
 
 
 def _kept(header: Dataset, clean: Dataset, *, little: bool) -> Dataset:
-    """Copy what may stay, each value made anew from its number or code."""
+    """Copy the elements that stay, each value written anew from its number or code."""
     for name, values, _ in _kept_values(header):
         if values:
             setattr(clean, name, values if len(values) > 1 else values[0])

@@ -185,7 +185,7 @@ _PLACES = np.array([0x9E3779B97F4A7C15, 0x6A09E667F3BCC909, 0xBB67AE8584CAA73B],
 
 
 def words(text: str) -> list[str]:
-    """Its words and numbers in lower case; punctuation, spacing and `___` masks are passed over."""
+    """The words and numbers of a text in lower case, without punctuation, spacing and `___` masks."""
     return _WORD.findall(text.casefold())
 
 

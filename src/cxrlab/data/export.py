@@ -271,7 +271,7 @@ def nih_cxr14_layout(corpus: Corpus) -> Layout:
 
 
 def own_labels(study: Study) -> list[str] | None:
-    """The NIH labels that a study makes positive; None when nothing is known of it."""
+    """The NIH labels that are positive for a study; None without findings and labels."""
     if study.findings is not None:
         there = {finding.observation for finding in study.findings if finding.present}
         return [name for name, row in NIH_CXR14.items() if there & set(row.observations)]

@@ -29,7 +29,7 @@ PREAMBLE = "preamble"
 UNNAMED = "unnamed"
 IMAGE = "image name"
 
-# A block of its own beside the body: headers inside it are not the body's.
+# Blocks beside the body, with headers that are not the body's.
 ASIDES = (WET_READ, ADDENDUM)
 # Marks without text of their own: the report proper begins; a drawn line; a part of the body within the findings.
 BODY, RULE, ORGAN = "final report", "rule", "organ"
@@ -354,7 +354,7 @@ _SIGNER = re.compile(
 
 
 def _first_on_line(line: str, before: str, headed: bool) -> Mark | None:
-    """The header that a line begins with; `headed` if the last filled line above held a header."""
+    """The header at the beginning of a line; `headed` if the last filled line above held a header."""
     if _RULED.fullmatch(line):
         return Mark(0, len(line), RULE)
     lead = len(line) - len(line.lstrip(_BULLETS))

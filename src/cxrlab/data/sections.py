@@ -108,7 +108,7 @@ class How(StrEnum):
 
 
 def unmerged(runs: list[Run]) -> list[Run]:
-    """Findings and impression in one section are findings where the impression has a section of its own besides."""
+    """A merged section of findings and impression counts as findings if there is a separate impression."""
     if not any(run.section == "impression" and not run.merged for run in runs):
         return runs
     return [replace(run, section="findings", merged=False) if run.merged else run for run in runs]

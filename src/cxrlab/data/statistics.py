@@ -79,7 +79,7 @@ class Statistics:
     labels: Mapping[str, BySplit]
     own_labels: Mapping[str, BySplit]  # the same for the corpus's own labels
     texts: Mapping[str, Quartiles]  # kind of text → number of words in those studies that have one
-    masked: Counts  # mark of a word taken out → studies with a text that holds it
+    masked: Counts  # mask of a removed word → studies with a text that holds it
     with_text: int
     with_prior: int
     with_boxes: int
@@ -121,7 +121,7 @@ _STEPS = 1000  # grey means are counted in thousandths
 
 
 class Tally:
-    """Counts studies as they come and sums up at the end."""
+    """Counts studies one by one; `statistics` returns the sums."""
 
     def __init__(self) -> None:
         self._splits: Counter[str] = Counter()
@@ -301,7 +301,7 @@ class ImageFacts:
     spread: float
     low: float  # grey that 1 % of the pixels stay below
     high: float  # grey that 1 % of the pixels exceed
-    inverted: bool  # it looks as if bone were dark; only a frontal image is asked
+    inverted: bool  # whether bone seems to be dark; frontal images only
     digest: bytes  # mark of what it shows: the same image saved in another way has the same one
     perceptual_hash: int | None = None  # None if not requested
 

@@ -125,7 +125,7 @@ _GRADE = {Severity.TRACE: 0, Severity.MILD: 0, Severity.MODERATE: 1, Severity.SE
 
 
 def grade(finding: Finding, mild: float, moderate: float, severe: float) -> float:
-    """The number that goes with a severity; without one, the middle."""
+    """The number of a severity; without one, the middle."""
     return (mild, moderate, severe)[_GRADE[finding.severity]]
 
 

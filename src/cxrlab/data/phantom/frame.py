@@ -194,7 +194,7 @@ def splat(
 
 
 def cut_to_image(frame: Frame, image: Array, top: int, left: int) -> Patch:
-    """The part of a box that lies on the image; one dark pixel when nothing does."""
+    """The part of a box that is on the image; one dark pixel if there is none."""
     tall, wide = image.shape
     r0, r1 = max(top, 0), min(top + tall, frame.size)
     c0, c1 = max(left, 0), min(left + wide, frame.size)

@@ -25,7 +25,7 @@ from cxrlab.data.phantom.thorax import Thorax, draw_shoulders, draw_vessels, pro
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
 MOST_TRIES = 10  # strengthenings of a drawing that falls short of its contrast
-MASK_LEAST = 0.008  # image density that no mask goes below
+MASK_LEAST = 0.008  # least difference of image density inside a mask
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def render(
     preset: str = "standard",
     masks: bool = True,
 ) -> RenderedImage:
-    """Draw one image (PA or AP), with masks unless they are not wanted; they take a fifth of the time."""
+    """Draw one image (PA or AP); masks are optional, since they take a fifth of the time."""
     machine = preset_named(preset)
     seed, name = patient.seed, patient.patient
     healthy = draw_anatomy(generator(seed, "anatomy", name), patient.sex, patient.age, machine)

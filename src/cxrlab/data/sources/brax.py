@@ -81,7 +81,7 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
             date=row.get("StudyDate", ""),
             labels=tables.label_vector(row, f"{table}:{line}"),
         )
-        # A row that belongs to no study stays by itself, to be left out with its reason.
+        # A row without a study becomes a study by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return ImportPlan(
         items=tables.studies_with_priors(

@@ -159,7 +159,7 @@ def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> d
     ):
         name = row["SOPInstanceUID"]
         if not name:
-            # It belongs to no image: a study by itself, to be left out with its reason.
+            # A row without an image becomes a study by itself, to be left out with its reason.
             studies[f"line {line}"] = [SourceImage("", row["filename"], "", {})]
             continue
         first.setdefault(name, row)

@@ -480,7 +480,7 @@ ZIP = "mimic-cxr-reports.zip"
 NOT_UTF8 = "report is not UTF-8 text, read as Latin-1"
 
 _MEMBER = re.compile(r"(?P<before>(?:.*/)?)p\d\d/p\d+/s\d+\.txt")
-# Where the tree of patients may begin; one of reports alone goes before one of images that may hold reports too.
+# Folders that may hold the patients; trees of reports alone go first.
 _TREES = ("mimic-cxr-reports/files", "mimic-cxr-reports", "files", ".")
 
 
@@ -494,7 +494,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Reports:
-    """Where the reports lie."""
+    """The place of the reports."""
 
     place: Path
     before: str | None = None  # prefix of `p10/…` in the names of a zip file's members; None for a folder

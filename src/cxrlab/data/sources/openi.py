@@ -52,7 +52,7 @@ UNKNOWN_IMAGE = "image whose name is not one of Open-I's, left out"
 SPREADSHEET_ERROR = "text that a spreadsheet turned into #NAME?, left out"
 # Folders deeper than this below the root are not searched for images.
 _DEEPEST = 3
-# Where an image lies in several forms, the first is taken.
+# The order in which formats of the same image are preferred.
 _ENDINGS = (".png", ".jpg", ".jpeg", ".dcm")
 _TABLE = ("indiana_reports.csv", "indiana_reports.csv.gz")
 _COLUMNS = {"examination": "image", **{name: name for name in ("indication", "comparison", "findings", "impression")}}

@@ -102,7 +102,7 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
             method=intern(cells.get("MethodLabel", "")),
             report_id=cells.get("ReportID", ""),
         )
-        # A row that belongs to no study stays by itself, to be left out with its reason.
+        # A row without a study becomes a study by itself, to be left out with its reason.
         images = studies.setdefault(image.study or f"line {line}", [])
         # The report is in every row of its study; kept once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)

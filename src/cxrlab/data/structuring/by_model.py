@@ -253,7 +253,7 @@ class Prompt:
     """A prompt with its version."""
 
     version: str  # name of the wording, which with the digest identifies its answers
-    text: str  # with `{report}` once and, where wanted, `{language}`
+    text: str  # with `{report}` once and, optionally, `{language}`
     again: str  # added when an answer was refused, with `{problems}`
 
     @property

@@ -201,7 +201,7 @@ class _RewriteTable:
 _FILE = Path(__file__).with_name("rewrites.yaml")
 _TABLE: _RewriteTable = converted(_RewriteTable, read_yaml(_FILE)[0], _FILE.name)
 CLAUSES, COURSES, STATES = _TABLE.clauses, _TABLE.courses, _TABLE.states
-# Cheap test whether a sentence can hold any of this; a sentence with a finding is asked for its change instead.
+# Cheap test whether a sentence can mention a change; a sentence with a finding states its change itself.
 HINT = pattern(
     r"compar|prior|previous|former|earlier|since|inter(?:val|im)|again|still|remain|persist|continu|chang|stabl|similar"
     r"|\bnew|<adjective>|redemon|re-demon|develop|appeared|before|the same|unaltered|constant|static|\bold\b"
@@ -303,7 +303,7 @@ _BELONGS = re.compile(
     r"\s*(?:$|[,;]|(?:since|from|than|as|to|against|after|time|on|when|compared|place|position|site|film|study)\b)",
     re.IGNORECASE,
 )
-# Said of what has gone: where it was seen before.
+# Mentions of where a resolved finding was seen before.
 _THEN = re.compile(
     r"\b(?:prior|previous|earlier|former|formerly visible|previously \w+)\s+(?=\w)"
     r"|\s+(?:seen )?on the (?:prior|previous|earlier|last) \w+\b",
