@@ -27,8 +27,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
 from cxrlab.evaluation.validate import score_pairs
 from cxrlab.metrics.pairs import Batch, Context
-from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
+from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue, Resamples
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text
 from cxrlab.preference.judges import ReaderNoise

@@ -114,7 +114,7 @@ def test_better_turns_a_count_round():
 
 def test_the_rules_find_the_errors_that_were_made():
     """The reader and the comparison against the truth, on a seed used nowhere else."""
-    from cxrlab.metrics.families import families
+    from cxrlab.metrics.tally import families
 
     found = run_error_benchmark(draw_cases(90210, 150), families(["errors"]), seed=1, trials=100)
     assert found.metrics["errors.total"].total.tau >= 0.85

@@ -20,9 +20,8 @@ from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation import scored_runs
 from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, hash_references, read_tallies
 from cxrlab.metrics.coco import Coco
-from cxrlab.metrics.families import FAMILIES, ready
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import Matrix, Tally, mean_of, ratio
+from cxrlab.metrics.tally import FAMILIES, Matrix, Tally, mean_of, ratio, ready
 
 
 def test_tallies_come_back_as_they_were(tmp_path: Path) -> None:

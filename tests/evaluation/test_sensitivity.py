@@ -93,7 +93,7 @@ def test_no_cases_are_refused():
 
 def test_our_metrics_are_right_in_every_row():
     """The promise of the table, on a seed used nowhere else."""
-    from cxrlab.metrics.families import families
+    from cxrlab.metrics.tally import families
 
     names = ["errors.total", "errors.significant", "green:rules", "crimson:rules", "clinical:rules"]
     table = measure_sensitivity(families(names), seed=860281, n=60, names=names, quiet=True)

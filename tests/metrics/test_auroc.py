@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cxrlab.metrics.classification import auroc, auroc_interval
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 
 
 def by_pairs(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cxrlab.metrics.classification import bin_counts, bin_of, brier, equal_mass_bins, expected_calibration_error
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 
 GIVEN = [0.2, 0.2, 0.8, 0.8]
 TRUE = [0, 0, 1, 0]

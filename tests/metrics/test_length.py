@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from cxrlab.metrics.families import cards, default_names
 from cxrlab.metrics.finding_scores import LengthControlled, RuleScores, length_controlled
 from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.tally import cards, default_names
 
 TWO, FOUR, ONE = "a b", "a b c d", "a"
 

@@ -6,8 +6,8 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
-from cxrlab.metrics.families import ready
 from cxrlab.metrics.pairs import Batch, Pair, Status, wordless
+from cxrlab.metrics.tally import ready
 
 OURS = ("findings", "errors", "rules", "chexpert")
 

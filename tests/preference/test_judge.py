@@ -14,8 +14,8 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.metrics.families import ready
 from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.tally import ready
 from cxrlab.preference import judge as module
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.judge import judge

@@ -170,7 +170,7 @@ def test_what_cannot_judge_is_refused_with_the_reason(name: str, said: str) -> N
 
 def test_every_other_metric_of_the_table_judges() -> None:
     """What is not refused gives a right report at least as much as a useless one, and a number to both."""
-    from cxrlab.metrics.families import cards
+    from cxrlab.metrics.tally import cards
 
     refused = []
     for card in cards().values():

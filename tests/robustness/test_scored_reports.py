@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lines, truth
 
-from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.tally import families
 from cxrlab.robustness import measurements
 from cxrlab.robustness.measurements import REPORT_METRICS, ScoredReports
 

@@ -25,8 +25,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
-from cxrlab.metrics.statistics.bootstrap import Clusters, Resamples
-from cxrlab.metrics.statistics.intervals import METHOD, SLACK
+from cxrlab.metrics.statistics.intervals import METHOD, SLACK, Clusters, Resamples
 from cxrlab.metrics.statistics.paired_tests import (
     MINIMUM_PATIENTS,
     McNemar,

@@ -21,11 +21,10 @@ from cxrlab.core.metric_names import is_error_count
 from cxrlab.core.protocols import TextModel
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.evaluation.open_models import TextModels
-from cxrlab.metrics.families import cards, default_names, metric_names
 from cxrlab.metrics.judging import JUDGES, PAIRWISE, JudgeSettings, judge_cards, judge_family, split_judge
 from cxrlab.metrics.judging.answers import Reading
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.tally import Family, Metric, Tally
+from cxrlab.metrics.tally import Family, Metric, Tally, cards, default_names, metric_names
 from cxrlab.models.names import TEXT_KINDS, how_to_name
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from cxrlab.evaluation.word_maps import (
     parse_map,
 )
 from cxrlab.findings.reader import read
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.models.hf.families import Grid
 

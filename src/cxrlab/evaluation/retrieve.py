@@ -30,7 +30,7 @@ from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.findings.excerpts import present_sentences
 from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.models.names import load_encoder
 
 if TYPE_CHECKING:

@@ -48,13 +48,11 @@ from cxrlab.evaluation.metric_choice import (
 )
 from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
 from cxrlab.evaluation.scored_runs import write_tallies
-from cxrlab.metrics.families import families
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import by_package
-from cxrlab.metrics.statistics.bootstrap import Place, Resamples, memory_key
-from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.metrics.tally import Family, Matrix, Metric, Tally
+from cxrlab.metrics.statistics.intervals import METHOD, Place, Resamples, memory_key
+from cxrlab.metrics.tally import Family, Matrix, Metric, Tally, families
 from cxrlab.models.baselines import REPORTS
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"

@@ -31,10 +31,9 @@ from cxrlab.core.metric_names import headline_metrics
 from cxrlab.core.runs import Run, state
 from cxrlab.core.tables import load_reference
 from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
-from cxrlab.metrics.families import metric_names
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.statistics.bootstrap import Place, memory_key
-from cxrlab.metrics.tally import Matrix, Metric, Tally
+from cxrlab.metrics.statistics.intervals import Place, memory_key
+from cxrlab.metrics.tally import Matrix, Metric, Tally, metric_names
 
 INDEX, ARRAYS = "tallies.json", "tallies.npz"
 _FUNCTION = re.compile(r"cxrlab\.metrics(\.\w+)+:\w+")

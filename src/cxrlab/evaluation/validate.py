@@ -34,10 +34,9 @@ from cxrlab.evaluation.metric_choice import (
     select_metrics,
     separate_judges,
 )
-from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.agreement import compare_with_each_rater
-from cxrlab.metrics.tally import Family, Matrix, Tally
+from cxrlab.metrics.tally import Family, Matrix, Tally, families, metric_names
 
 VALIDATION, JUDGED = "validation.json", "judged.jsonl"
 # Each row makes a `Benchmark` from the settings.

@@ -33,8 +33,7 @@ from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tal
 from cxrlab.extraction.config import FidelityConfig
 from cxrlab.metrics.finding_scores import FindingsF1
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.intervals import METHOD
+from cxrlab.metrics.statistics.intervals import METHOD, Resamples
 from cxrlab.metrics.statistics.paired_tests import paired_difference
 from cxrlab.metrics.tally import Family, Matrix, Metric, Tally, mean_tally
 

@@ -30,14 +30,13 @@ from cxrlab.evaluation.metric_choice import (
     split_judge_name,
 )
 from cxrlab.evaluation.validate import higher_is_better
-from cxrlab.metrics.families import cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging import PAIRWISE as PAIRWISE_PROMPT
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.judging.judges import PairwiseModel
 from cxrlab.metrics.judging.judges import Verdict as PairVerdict
 from cxrlab.metrics.pairs import Batch, Pair, wordless
-from cxrlab.metrics.tally import Family, Matrix
+from cxrlab.metrics.tally import Family, Matrix, cards, ready
 from cxrlab.preference.candidates import same_text
 from cxrlab.preference.rewards import UNDECIDED
 

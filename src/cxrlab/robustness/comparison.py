@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.bootstrap import Clusters
-from cxrlab.metrics.statistics.intervals import UNKNOWN, ResampledValue
+from cxrlab.metrics.statistics.intervals import UNKNOWN, Clusters, ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, permutation_tests
 from cxrlab.metrics.tally import Matrix, Tally, mean_of
 from cxrlab.robustness.evidence import Table

@@ -24,7 +24,7 @@ from cxrlab.core.terminal import track
 from cxrlab.evaluation.generate import GREY
 from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_dependence, pair_with_other_patients
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.metrics.tally import Metric, Tally, mean_tally
 from cxrlab.robustness.cases import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.evidence import CLEAN, Answer, ImageAnswer, parse_condition

@@ -21,11 +21,9 @@ from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.findings.merge import merged
 from cxrlab.metrics.classification import brier, expected_calibration_error
-from cxrlab.metrics.families import cards, families
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.statistics.bootstrap import BLOCK, Resamples
-from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
+from cxrlab.metrics.statistics.intervals import BLOCK, Estimate, ResampledValue, Resamples
+from cxrlab.metrics.tally import Matrix, Metric, Tally, cards, families, mean_of, mean_tally, ratio
 from cxrlab.robustness.evidence import Evidence, Flags, Outputs
 
 if TYPE_CHECKING:

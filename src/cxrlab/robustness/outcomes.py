@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.metrics.tally import Matrix, Tally, mean_tally, ratio
 from cxrlab.robustness.evidence import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
 from cxrlab.robustness.measurements import (

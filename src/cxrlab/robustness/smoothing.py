@@ -23,8 +23,7 @@ import numpy as np
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
-from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.intervals import clopper_pearson
+from cxrlab.metrics.statistics.intervals import Resamples, clopper_pearson
 from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.evidence import ImageAnswer, StudyTruth
 from cxrlab.robustness.measurements import mean_of_cells, quantities

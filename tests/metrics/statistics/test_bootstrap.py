@@ -8,9 +8,8 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics import bootstrap as clusters_module
-from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue, clopper_pearson, widening
+from cxrlab.metrics.statistics import intervals as clusters_module
+from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue, Resamples, clopper_pearson, widening
 from cxrlab.metrics.tally import Tally
 
 

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_trials, stack_cluster_sums, trial_blocks
-from cxrlab.metrics.statistics.intervals import check_share
+from cxrlab.metrics.statistics.intervals import (
+    BLOCK,
+    Clusters,
+    check_share,
+    check_trials,
+    stack_cluster_sums,
+    trial_blocks,
+)
 
 
 def test_rows_are_summed_by_patient_in_the_order_of_the_names() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics import agreement
 from cxrlab.metrics.statistics.agreement import kendall_tau, resampled_tau
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 
 
 def by_definition(x: list[float], y: list[float]) -> float:

@@ -8,7 +8,7 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.metrics.statistics.paired_tests import non_inferior, paired_difference, paired_differences
 
 

@@ -39,9 +39,9 @@ from cxrlab.extraction.evasion import Adaptation, rewrite
 from cxrlab.extraction.fidelity import compare_surrogates
 from cxrlab.extraction.oracles import load_descriptions
 from cxrlab.extraction.pools import open_pool
-from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.paired_tests import paired_differences
+from cxrlab.metrics.tally import families
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
 

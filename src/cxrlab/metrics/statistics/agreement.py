@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cxrlab.metrics.statistics.bootstrap import Clusters, Resamples, trial_blocks
-from cxrlab.metrics.statistics.intervals import ResampledValue, t_two_sided
+from cxrlab.metrics.statistics.intervals import Clusters, ResampledValue, Resamples, t_two_sided, trial_blocks
 from cxrlab.metrics.tally import Matrix, ratio
 
 

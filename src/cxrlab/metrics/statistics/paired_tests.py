@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.bootstrap import (
+from cxrlab.metrics.statistics.intervals import (
+    SLACK,
     Clusters,
     Resamples,
     check_rows,
+    check_share,
     check_trials,
     stack_cluster_sums,
     trial_blocks,
 )
-from cxrlab.metrics.statistics.intervals import SLACK, check_share
 from cxrlab.metrics.tally import Matrix, Tally
 
 
