@@ -67,7 +67,7 @@ def test_blank_lines_and_wide_characters_do_not_shift_the_places(tmp_path: Path)
         ([], "c.jsonl holds no candidate"),
         ([{"report": "x"}], "c.jsonl:1: a prediction needs a text 'id'"),
         ([{"id": 3, "report": "x"}], "c.jsonl:1: a prediction needs a text 'id'"),
-        ([{"id": "a", "report": "x"}, {"id": "a", "report": "y"}], "c.jsonl:2: the id 'a' stands on line 1 too"),
+        ([{"id": "a", "report": "x"}, {"id": "a", "report": "y"}], "c.jsonl:2: the id 'a' is on line 1 too"),
     ],
 )
 def test_files_that_cannot_be_joined_are_refused(tmp_path: Path, records: list[dict[str, Any]], said: str) -> None:

@@ -139,7 +139,9 @@ def test_one_answer_is_a_candidate_too(model: str, phantom: Path, tmp_path: Path
 
 def test_a_model_that_cannot_draw_is_refused_before_a_folder_is_made(phantom: Path, tmp_path: Path) -> None:
     for name in ("stub:normal", f"retrieval:{phantom}"):
-        with pytest.raises(ConfigError, match=f"'{name}' cannot draw several reports for one image; name a model with"):
+        with pytest.raises(
+            ConfigError, match=f"'{name}' cannot sample several reports for one image; name a model with"
+        ):
             sample(config(name, phantom), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

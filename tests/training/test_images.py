@@ -104,7 +104,7 @@ def test_a_processor_without_one_size_is_refused(tmp_path: Path) -> None:
     from transformers import CLIPImageProcessorPil
 
     free = CLIPImageProcessorPil(size={"shortest_edge": 32}, do_center_crop=False)
-    with pytest.raises(ConfigError, match="a vision encoder takes one size"):
+    with pytest.raises(ConfigError, match="a vision encoder needs one size"):
         open_images([image(tmp_path, 0)], free, tmp_path / "cache")
 
 
@@ -144,7 +144,7 @@ def test_a_disk_that_has_no_room_when_it_is_asked_for(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(RunError, match="the disk has .* GB left; name another folder"):
+    with pytest.raises(RunError, match="the disk has .* GB left; choose another folder"):
         ArrayStore(tmp_path / "s", (2, 1), np.float32).fill(lambda start: pytest.fail("nothing must be computed"))
     assert not (tmp_path / "s" / "rows.bin").exists()
 

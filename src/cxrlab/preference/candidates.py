@@ -1,8 +1,7 @@
-"""Candidate reports of studies, from one or several files, joined by id.
+"""Candidate reports of studies, from one or several files of predictions, joined by id.
 
-A file has one `Prediction` a line. All reports under its `answers` are candidates, as `prefer sample` and `generate`
-with several answers write them; where there are none, its `report` is one. Texts stay on the disk: what is kept is
-the place of every line.
+All reports under a prediction's `answers` are candidates, else its `report`. Texts stay on disk; the position of every
+line is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
@@ -33,7 +31,7 @@ class Candidate:
 
 
 def same_text(text: str) -> str:
-    """What two reports have in common that differ in case and white space alone."""
+    """A report in lower case with single spaces: equal texts count as one."""
     return " ".join(text.split()).lower()
 
 
@@ -44,7 +42,7 @@ def word_count(text: str) -> int:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where one line stands."""
+    """Position of one line."""
 
     file: Path
     offset: int
@@ -55,18 +53,20 @@ class _Place:
 
 
 class CandidateFiles:
-    """Candidates of several sources.
-
-    Args:
-        sources: Run folders with `candidates.jsonl` or `predictions.jsonl`, or such files; a study that stands in
-            several has the candidates of all, in this order.
-    """
+    """Candidates of several run folders or files; a study in several has the candidates of all, in this order."""
 
     def __init__(self, sources: Sequence[Path]) -> None:
         self.files = tuple(candidate_file(source) for source in sources)
         self._places: dict[str, list[_Place]] = {}
         for file in self.files:
-            for key, place in _scan(file).items():
+            found: dict[str, _Place] = {}
+            for offset, number, values in scan_jsonl(file):
+                place, key = _Place(file, offset, number), values.get("id")
+                if not isinstance(key, str) or not key:
+                    raise DataError(f"{place}: a prediction needs a text 'id'; add it.")
+                if key in found:
+                    raise DataError(f"{place}: the id '{key}' is on line {found[key].line} too; keep one of them.")
+                found[key] = place
                 self._places.setdefault(key, []).append(place)
         if not self._places:
             raise DataError(f"{self.files[0]} holds no candidate; check that it is the right file.")
@@ -78,20 +78,33 @@ class CandidateFiles:
         return key in self._places
 
     def ids(self) -> tuple[str, ...]:
-        """Studies with candidates, in the order in which the files name them first."""
+        """Studies with candidates, in the order of the files."""
         return tuple(self._places)
 
     def place(self, key: str) -> str:
-        """File and line where a study stands first, for messages."""
+        """File and line of a study, for messages."""
         return str(self._places[key][0])
 
     def of(self, key: str) -> tuple[Candidate, ...]:
         """The candidates of one study."""
-        return tuple(one for place in self._places[key] for one in _candidates(_line(place), str(place)))
+        found: list[Candidate] = []
+        for place in self._places[key]:
+            try:
+                with place.file.open("rb") as stream:
+                    stream.seek(place.offset)
+                    line, _ = read_line(stream)
+            except OSError as error:
+                raise unreadable(error, place.file) from error
+            values = parse_line(line, str(place))
+            try:
+                found += candidates_of(Prediction.from_json(values))
+            except DataError as error:
+                raise DataError(f"{place}: {error}") from None
+        return tuple(found)
 
 
 def candidate_file(source: Path) -> Path:
-    """The file to read: of a run folder its candidates, else its predictions."""
+    """The file itself, or of a run folder its candidates, else its predictions."""
     if not source.is_dir():
         return source
     names = (CANDIDATES, PREDICTIONS)
@@ -107,44 +120,13 @@ def candidate_file(source: Path) -> Path:
 
 
 def candidates_of(prediction: Prediction) -> tuple[Candidate, ...]:
-    """Every answer of a prediction, or its one report; what a model said when it refused to write is none."""
+    """Every answer of a prediction, or its one report; refusals are left out."""
     answers = prediction.extra.get(ANSWERS) or [{**prediction.extra, "report": prediction.report}]
-    if not isinstance(answers, list) or not all(map(_is_answer, answers)):
+    if not isinstance(answers, list) or not all(
+        isinstance(answer, Mapping) and isinstance(answer.get("report"), str) for answer in answers
+    ):
         raise DataError(
             f"'{ANSWERS}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
         )
     reports = [answer for answer in answers if answer.get(REFUSED) is not True]
     return tuple(Candidate(answer["report"], bool(answer.get(TRUNCATED))) for answer in reports)
-
-
-def _is_answer(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("report"), str)
-
-
-def _candidates(values: dict[str, Any], place: str) -> tuple[Candidate, ...]:
-    try:
-        return candidates_of(Prediction.from_json(values))
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
-
-
-def _line(place: _Place) -> dict[str, Any]:
-    try:
-        with place.file.open("rb") as stream:
-            stream.seek(place.offset)
-            line, _ = read_line(stream)
-    except OSError as error:
-        raise unreadable(error, place.file) from error
-    return parse_line(line, str(place))
-
-
-def _scan(file: Path) -> dict[str, _Place]:
-    found: dict[str, _Place] = {}
-    for offset, number, values in scan_jsonl(file):
-        place, key = _Place(file, offset, number), values.get("id")
-        if not isinstance(key, str) or not key:
-            raise DataError(f"{place}: a prediction needs a text 'id'; add it.")
-        if key in found:
-            raise DataError(f"{place}: the id '{key}' stands on line {found[key].line} too; keep one of them.")
-        found[key] = place
-    return found

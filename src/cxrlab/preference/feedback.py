@@ -1,12 +1,11 @@
-"""What people said of reports, from a CSV or JSONL file in one of three forms, told apart by its columns.
+"""Readers' feedback on reports, from a CSV or JSONL file whose columns have one of three forms.
 
     id, chosen, rejected                      which of two reports is better
     id, report, rating                        a number, higher is better
-    id, report, significant, insignificant    errors that were counted
+    id, report, significant, insignificant    error counts
 
-`reader` may stand beside them; other columns are passed over. Readers who disagree on a pair are counted and the
-majority holds; ratings and error counts of several readers are averaged. What is wrong is refused with file and row,
-and never with the words of a report.
+A column `reader` is optional; other columns are ignored. Where readers disagree on a pair, the majority decides; ratings
+and error counts of several readers are averaged. Errors name file and row, and never quote a report.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class RatedStudy:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a file says.
+    """The feedback in a file.
 
     Args:
         form: pairs, ratings or errors.
         rated: Studies with rated reports, in the order of the file; empty for pairs.
-        pairs: Study → pairs that a majority holds, in the order of the file; empty for the other forms. The scores
-            are the shares of readers for either report.
-        contradicted: Pairs on which as many readers hold the one as the other.
+        pairs: Study → pairs by majority, in the order of the file; empty for the other forms. The scores are the shares
+            of readers for either report.
+        contradicted: Pairs on which the readers' votes are equal.
     """
 
     form: str
@@ -64,66 +63,51 @@ class Feedback:
 
     @property
     def judge(self) -> str:
-        """What stands in the pairs as their judge."""
+        """Name of the judge in the pairs."""
         return f"readers:{self.form}"
 
 
 def read_feedback(path: Path, corpus: Corpus, minor_weight: float = 0.1) -> Feedback:
-    """Read a file and check every row against the corpus that it is about.
+    """Read a CSV, TSV or JSONL file and check every row against its corpus; studies of the test split are refused.
 
-    Args:
-        path: CSV, TSV or JSONL.
-        corpus: Where the studies are; those of its test split are refused.
-        minor_weight: What an insignificant error costs, where a significant one costs 1.
+    An insignificant error costs `minor_weight`, a significant one 1.
     """
     if path.suffix.lower() not in _ENDINGS or path.is_dir():
         raise DataError(f"{path} is no feedback; give a file that ends in {', '.join(_ENDINGS)}.")
     rows = fill_ids([row for _, row in read_rows(path)])
-    form = _form(rows[0])
-    held = frozenset(corpus.ids("test"))
+    first = rows[0]
+    whole = [form for form, columns in FORMS.items() if all(name in first.values for name in columns)]
+    if len(whole) > 1:
+        raise DataError(f"{first.place} has the columns of {' and of '.join(whole)}; keep those of one: {_KNOWN}.")
+    if not whole:
+        near = max(FORMS, key=lambda form: sum(name in first.values for name in FORMS[form]))
+        missing = next(name for name in FORMS[near] if name not in first.values)
+        hint = did_you_mean(missing, map(str, first.values))
+        raise DataError(f"{first.place}: the column '{missing}' is missing.{hint} Feedback has the columns {_KNOWN}.")
+    (form,) = whole
+    held_out = frozenset(corpus.ids("test"))
     for row in rows:
-        _check_columns(row, form)
-        _check_study(row, corpus, held)
+        if not row.id:
+            raise DataError(f"{row.place}: the column 'id' is missing; give the study of every row.")
+        for name in FORMS[form]:
+            if name not in row.values:
+                raise DataError(
+                    f"{row.place}: the column '{name}' is missing, which the first row has; give every row all."
+                )
+        if row.id not in corpus:
+            raise DataError(
+                f"{row.place}: there is no study '{row.id}' in {corpus.path}.{did_you_mean(row.id, corpus.ids())} "
+                "Correct the id, or name the corpus that the feedback is about."
+            )
+        if row.id in held_out:
+            raise DataError(
+                f"{row.place}: study '{row.id}' is of the test split, which is kept for measuring; take its rows out."
+            )
     return _paired(rows) if form == PAIRS else _rated(rows, form, minor_weight)
 
 
-def _form(row: Row) -> str:
-    """The form whose columns the row has; a sentence with what is missing where it has none."""
-    whole = [form for form, columns in FORMS.items() if all(name in row.values for name in columns)]
-    if len(whole) == 1:
-        return whole[0]
-    if whole:
-        raise DataError(f"{row.place} has the columns of {' and of '.join(whole)}; keep those of one: {_KNOWN}.")
-    near = max(FORMS, key=lambda form: sum(name in row.values for name in FORMS[form]))
-    missing = next(name for name in FORMS[near] if name not in row.values)
-    hint = did_you_mean(missing, map(str, row.values))
-    raise DataError(f"{row.place}: the column '{missing}' is missing.{hint} Feedback has the columns {_KNOWN}.")
-
-
-def _check_columns(row: Row, form: str) -> None:
-    if not row.id:
-        raise DataError(f"{row.place}: the column 'id' is missing; give the study of every row.")
-    for name in FORMS[form]:
-        if name not in row.values:
-            raise DataError(
-                f"{row.place}: the column '{name}' is missing, which the first row has; give every row all."
-            )
-
-
-def _check_study(row: Row, corpus: Corpus, held: frozenset[str]) -> None:
-    if row.id not in corpus:
-        raise DataError(
-            f"{row.place}: there is no study '{row.id}' in {corpus.path}.{did_you_mean(row.id, corpus.ids())} Correct the "
-            "id, or name the corpus that the feedback is about."
-        )
-    if row.id in held:
-        raise DataError(
-            f"{row.place}: study '{row.id}' is of the test split, which is kept for measuring; take its rows out."
-        )
-
-
 def _paired(rows: Sequence[Row]) -> Feedback:
-    """Votes on every two reports of a study; the majority is a pair."""
+    """Pairs by majority vote on every two reports of a study."""
     votes: dict[tuple[str, frozenset[str]], Counter[str]] = {}
     spelled: dict[tuple[str, str], str] = {}
     seen = _Seen()
@@ -173,13 +157,13 @@ def _rated(rows: Sequence[Row], form: str, minor_weight: float) -> Feedback:
 
 
 class _Seen:
-    """Who has judged what, so that nobody counts twice; rows without a reader are of different ones."""
+    """Refuses a second judgement of one reader on the same reports; rows without a reader count as different readers."""
 
     def __init__(self) -> None:
         self._places: dict[object, str] = {}
 
     def take(self, row: Row, what: object, words: str) -> None:
-        """Note one judgement; the second of one reader on the same thing is refused."""
+        """Record one judgement."""
         given = row.values.get(READER)
         reader = "" if given is None else str(given).strip()
         if not reader:

@@ -1,4 +1,4 @@
-"""Rewards on file: the candidates of a study with what each is worth, and all of them in numbers."""
+"""The file of rewards: the judged candidates of each study, and their statistics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cxrlab.core.runs import Run
 from cxrlab.preference.config import TIE
 
 REWARDS = "rewards.jsonl"
-UNDECIDED = "undecided"  # part of a reward: comparisons of which nothing could be read
+UNDECIDED = "undecided"  # part of a reward: number of unreadable comparisons
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class RewardedReport(Record):
 
     Args:
         report: Its text.
-        words: Of it, split at white space.
-        reward: Higher is better; not-a-number, null in the file, where the judge gives none.
+        words: Number of words, split at white space.
+        reward: Higher is better; NaN (null in the file) where the judge gives none.
         parts: Metric → value behind the reward.
-        truncated: Whether it was cut at max_new_tokens; in the file only where it was.
+        truncated: Whether it was cut at max_new_tokens; in the file only if true.
     """
 
     what = "a judged candidate"
@@ -49,7 +49,7 @@ class RewardedReport(Record):
     truncated: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; the mark of a report that was not cut is left out."""
+        """Plain values; `truncated` only if true."""
         values = super().to_json()
         return values if self.truncated else {key: value for key, value in values.items() if key != "truncated"}
 
@@ -66,9 +66,9 @@ class JudgedStudy(Record):
 
     Args:
         id: Of the study.
-        reference_words: Words of the reference, split at white space; 0 where there is none.
-        candidates: In the order in which they were given.
-        preferred: Numbers of the better and the worse candidate, of a judge that compares two; else None.
+        reference_words: Words of the reference, split at white space; 0 without a reference.
+        candidates: In the order of the files.
+        preferred: Numbers of the better and the worse candidate, of a pairwise judge; else None.
     """
 
     what = "a judged study"
@@ -103,25 +103,22 @@ class JudgedStudy(Record):
 
 @dataclass(frozen=True)
 class Judging:
-    """What a run of `prefer judge` came to.
-
-    The means of rewards are over studies with a reward; the first candidate is the first that has one.
+    """Summary of a run of `prefer judge`; rewards are averaged over studies with a reward.
 
     Args:
         judge: Its name and signature.
-        studies: Studies judged.
+        studies: Judged studies.
         candidates: Their candidates.
         undefined: Candidates without a reward.
-        first: Mean reward of the first candidate: what one draw is worth.
-        best: Of the best one: what choosing could gain.
-        worst: Of the worst one.
-        mean: Of a study's mean.
+        first: Mean reward of a study's first candidate that has one: the value of a single sample.
+        best: Mean reward of the best candidate: the value of best-of-n.
+        worst: Mean reward of the worst candidate.
+        mean: Mean of the studies' mean rewards.
         equal: Share of the studies with several rewards whose rewards are all equal.
-        mean_words: Words of a candidate.
-        reference_words: Words of a reference that has any.
-        length_correlation: Pearson's correlation of reward and words, both as differences from the mean of their study,
-            over all candidates; not a number where one of them never differs.
-        undecided: Comparisons of two candidates of which nothing could be read; they are no ties.
+        mean_words: Mean words per candidate.
+        reference_words: Mean words per reference that has any.
+        length_correlation: Pearson's correlation of reward and words, centred per study; NaN where either is constant.
+        undecided: Unreadable comparisons of two candidates; they are no ties.
     """
 
     judge: dict[str, str]
@@ -155,16 +152,35 @@ def read_rewards(file: Path) -> Iterator[JudgedStudy]:
 
 
 def summarize(studies: Iterable[JudgedStudy], name: str, signature: str) -> Judging:
-    """The rewards in numbers, one study at a time.
-
-    Args:
-        studies: Judged ones.
-        name: Of the judge.
-        signature: Of the judge.
-    """
+    """Statistics of the rewards by the judge with this name and signature, one study at a time."""
     sums: dict[str, float] = defaultdict(float)
     for study in studies:
-        for key, value in (*_counts(study).items(), *_moments(study).items()):
+        found: dict[str, float] = {
+            "studies": 1,
+            "candidates": len(study.candidates),
+            "undefined": sum(map(math.isnan, study.rewards)),
+            "words": sum(one.words for one in study.candidates),
+            # Each comparison is counted at both of its candidates.
+            UNDECIDED: int(sum(one.parts.get(UNDECIDED, 0.0) for one in study.candidates)),
+            "references": int(study.reference_words > 0),
+            "reference words": study.reference_words,
+        }
+        known = [(one.reward, one.words) for one in study.candidates if not math.isnan(one.reward)]
+        if known:
+            rewards, words = ([pair[side] for pair in known] for side in (0, 1))
+            mean, mean_words = sum(rewards) / len(known), sum(words) / len(known)
+            equal = max(rewards) - min(rewards) < TIE
+            # Equal rewards differ from their mean by rounding alone, which must not count as a correlation.
+            off = [0.0 if equal else reward - mean for reward in rewards]
+            found |= {"valued": 1, "first": rewards[0], "best": max(rewards), "worst": min(rewards), "mean": mean}
+            found |= {
+                "several": len(known) > 1,
+                "equal": len(known) > 1 and equal,
+                "product": sum(one * (length - mean_words) for one, length in zip(off, words, strict=True)),
+                "rewards squared": sum(one**2 for one in off),
+                "words squared": sum((length - mean_words) ** 2 for length in words),
+            }
+        for key, value in found.items():
             sums[key] += value
     return Judging(
         judge={"name": name, "signature": signature},
@@ -180,40 +196,6 @@ def summarize(studies: Iterable[JudgedStudy], name: str, signature: str) -> Judg
     )
 
 
-def _counts(study: JudgedStudy) -> dict[str, int]:
-    return {
-        "studies": 1,
-        "candidates": len(study.candidates),
-        "undefined": sum(map(math.isnan, study.rewards)),
-        "words": sum(one.words for one in study.candidates),
-        # Each comparison stands at both of its candidates.
-        UNDECIDED: int(sum(one.parts.get(UNDECIDED, 0.0) for one in study.candidates)),
-        "references": int(study.reference_words > 0),
-        "reference words": study.reference_words,
-    }
-
-
-def _moments(study: JudgedStudy) -> dict[str, float]:
-    """What the rewards of one study add to the sums; nothing where it has none."""
-    known = [(one.reward, one.words) for one in study.candidates if not math.isnan(one.reward)]
-    if not known:
-        return {}
-    rewards, words = ([pair[side] for pair in known] for side in (0, 1))
-    mean, mean_words = sum(rewards) / len(known), sum(words) / len(known)
-    ends = {"valued": 1, "first": rewards[0], "best": max(rewards), "worst": min(rewards), "mean": mean}
-    equal = max(rewards) - min(rewards) < TIE
-    # Equal rewards differ from their mean by rounding alone, which must not be taken for a correlation.
-    off = [0.0 if equal else reward - mean for reward in rewards]
-    return {
-        **ends,
-        "several": len(known) > 1,
-        "equal": len(known) > 1 and equal,
-        "product": sum(one * (length - mean_words) for one, length in zip(off, words, strict=True)),
-        "rewards squared": sum(one**2 for one in off),
-        "words squared": sum((length - mean_words) ** 2 for length in words),
-    }
-
-
 def _share(above: float, below: float) -> float:
     return above / below if below else math.nan
 
@@ -227,12 +209,7 @@ def digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def keep_inputs(run: Run, found: dict[str, str]) -> None:
-    """Write down what this run is made from; a run that goes on is refused when that has changed.
-
-    Args:
-        run: The open run.
-        found: From `digests`.
-    """
+    """Record the inputs of a run, from `digests`; a resumed run is refused when they have changed."""
     if run.resumed and run.path(INPUTS).is_file():
         check_inputs(run.folder)
     else:
@@ -240,7 +217,7 @@ def keep_inputs(run: Run, found: dict[str, str]) -> None:
 
 
 def check_inputs(folder: Path) -> None:
-    """Refuse a run that was made from other content under the same paths; files that are gone are not missed."""
+    """Refuse a run whose input files have changed; missing files pass."""
     for path, digest in read_json(folder / INPUTS).items():
         if Path(path).is_file() and sha256_of(path) != digest:
             raise RunError(f"{path} has changed since the run in {folder} read it; choose another folder.")

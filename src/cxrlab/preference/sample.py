@@ -1,10 +1,10 @@
-"""Several drawn reports a study, in a run folder: the candidates that a judge chooses among.
+"""Sample several reports per study, in a run folder: the candidates for a judge.
 
-    candidates.jsonl   one `Prediction` a study, in the order of the corpus, with every draw under `answers`
-    summary.json       how many, how different, how long
+    candidates.jsonl   one `Prediction` per study, in the order of the corpus, with every sample under `answers`
+    summary.json       their number, diversity and length
     batch.json         only where a batch did not fit in memory: the smaller one that was used
 
-A run that was stopped goes on at the study where it stopped and ends with the same bytes.
+A stopped run continues at the study where it stopped and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import ConfigError
@@ -48,23 +48,23 @@ OPERATIONAL = (
     "allow_missing",
     *connection_operational_fields("loading.connection"),
 )  # settings that may change when a run is continued
-GREEDY = "greedy"  # marks the answer of the likeliest words
+GREEDY = "greedy"  # marks the greedy report
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a run of `prefer sample` came to.
+    """Summary of a run of `prefer sample`.
 
     Args:
         model: Name of the model.
         split: Which split.
-        studies: Studies asked for.
-        candidates: Reports written.
-        distinct: Those left when reports of a study that differ in case and white space alone count once.
+        studies: Studies requested.
+        candidates: Reports generated.
+        distinct: Those that differ from the others of their study in more than case and white space.
         truncated: Those that were cut at max_new_tokens, which are never chosen in a pair.
-        mean_words: Words of a candidate, on average; not a number when there is none.
-        mean_logprob: Mean over the candidates of the mean log-probability of their tokens, under the model itself
-            whatever the temperature; not a number when the model does not tell.
+        mean_words: Mean words per candidate; NaN without candidates.
+        mean_logprob: Mean over the candidates of their mean token log-probability at temperature 1; NaN when the model
+            does not report it.
         missing: Studies without candidates.
     """
 
@@ -80,25 +80,19 @@ class Sampling:
 
 
 class Sampler(ReportGenerator):
-    """A model that draws several reports an image, where asked with that of the likeliest words behind them.
-
-    Args:
-        model: A `ConfigError` where it cannot draw.
-        decoding: How the reports are drawn.
-        greedy: Add the report of the likeliest words, marked.
-    """
+    """A model that samples several reports per image, with the greedy report after them where `greedy` is set."""
 
     def __init__(self, model: ImageToText, decoding: Decoding, *, greedy: bool = False) -> None:
         if not isinstance(model, SupportsDecoding):
             raise ConfigError(
-                f"'{model.name}' cannot draw several reports for one image; name a model with weights, such as "
+                f"'{model.name}' cannot sample several reports for one image; name a model with weights, such as "
                 "hf:runs/finetune/checkpoint or builtin:reporter."
             )
         super().__init__(model, decoding)
         self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
-        """The drawn answers of each image, in the order of the draws, then the greedy one."""
+        """The samples for each image, in the order of the draws, then the greedy report."""
         drawn = super().generate(images, indications)
         if self._likeliest is None or not images:
             return drawn
@@ -111,22 +105,22 @@ class Sampler(ReportGenerator):
 
 
 def sample(config: SampleConfig, out: Path) -> Sampling:
-    """Draw reports for every study of a split into RUN/candidates.jsonl.
+    """Sample reports for every study of a split into RUN/candidates.jsonl.
 
-    A study whose image is missing or unreadable, or for which the model refuses every time, gets no candidate: it is
-    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the image and
-    run the command again, or allow it.
+    A study whose image is missing or unreadable, or that the model always refuses, gets no candidate. It is listed in
+    RUN/summary.json, and an error with the count is raised after all others are written, unless `allow_missing` is set.
 
     Args:
         config: Settings.
-        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+        out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
-        return _stored(read_json(out / SUMMARY))
+        stored = read_json(out / SUMMARY)
+        means = {name: nan_if_none(stored[name]) for name in ("mean_words", "mean_logprob")}
+        return Sampling(**{**stored, **means, "missing": tuple(MissingReport(**one) for one in stored["missing"])})
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
-    # Before the folder is made: a model that cannot draw leaves nothing behind.
-    model = open_model(config.model, config.loading, [corpus.egress_data])
+    model = open_model(config.model, config.loading, [corpus.egress_data])  # before the run folder is made
     writer = Sampler(model, config.decoding, greedy=config.greedy)
     images = Images(corpus)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
@@ -134,15 +128,15 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
         missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
-        summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
+        summary = _summarise(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY)
     return summary
 
 
-def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[MissingReport, ...]) -> Sampling:
-    count = distinct = truncated = words = told = 0
+def _summarise(file: Path, config: SampleConfig, studies: int, missing: tuple[MissingReport, ...]) -> Sampling:
+    count = distinct = truncated = words = scored = 0
     logprob = 0.0
     for _, record in read_jsonl(file):
         prediction = Prediction.from_json(record)
@@ -154,7 +148,7 @@ def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Miss
         truncated += sum(one.truncated for one in found)
         for answer in prediction.extra.get(ANSWERS) or [record]:
             if (value := answer.get("confidence", {}).get("mean_logprob")) is not None:
-                logprob, told = logprob + value, told + 1
+                logprob, scored = logprob + value, scored + 1
     return Sampling(
         model=config.model,
         split=config.split,
@@ -163,13 +157,6 @@ def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Miss
         distinct=distinct,
         truncated=truncated,
         mean_words=words / count if count else math.nan,
-        mean_logprob=logprob / told if told else math.nan,
+        mean_logprob=logprob / scored if scored else math.nan,
         missing=missing,
     )
-
-
-def _stored(summary: dict[str, Any]) -> Sampling:
-    """What an earlier run came to."""
-    means = {name: nan_if_none(summary[name]) for name in ("mean_words", "mean_logprob")}
-    missing = tuple(MissingReport(**item) for item in summary["missing"])
-    return Sampling(**{**summary, **means, "missing": missing})

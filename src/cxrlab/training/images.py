@@ -1,8 +1,6 @@
-"""Images as the encoder takes them, 8 bits a pixel: decoded once into a file, or each time anew, with the same bytes.
+"""Training images in 8 bits as the image processor resizes and crops them, decoded once into a cache or at each use.
 
-An image goes through the checkpoint's own image processor, which resizes and crops 8-bit pictures. At
-inference images keep their full depth; the two differ by rounding, at most about one grey level of 255
-(none where an 8-bit image already has the vision encoder's size).
+At inference images keep their full depth; the two differ by rounding, by at most about one grey level of 255.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from cxrlab.data.parallel import ordered_map
 
 Pixels = NDArray[np.uint8]
 
-_BLOCK = 32  # images that a worker is given at once
-_FORMAT = 1  # raised when the same image gives other bytes than before
+_BLOCK = 32  # images per task of a worker
+_FORMAT = 1  # to be raised when the same image gives other bytes
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """Where an image stands, and whether its colours are kept."""
+    """Path of an image, and whether its colours are kept."""
 
     path: Path
     rgb: bool = False
@@ -50,12 +48,12 @@ class Images:
     """The images of a training, by number.
 
     Args:
-        files: Where they come from.
-        processor: The image processor.
+        files: Their files.
+        processor: Image processor of the vision encoder.
         key: Hash of everything that their bytes depend on.
-        side: Height and width that the processor gives, in pixels.
-        colour: Whether any image has colour; all are then kept in it.
-        store: The decoded images; None when each is decoded anew.
+        side: Height and width after the processor, in pixels.
+        colour: Whether any image has colour; all are then kept in colour.
+        store: The decoded images; None when each is decoded at each use.
     """
 
     files: tuple[ImageFile, ...]
@@ -83,17 +81,17 @@ def open_images(
     cache: str = "auto",
     most_gb: float = 40.0,
 ) -> Images:
-    """The images, decoded on every core into a store under `folder` where `cache` asks for it.
+    """The images, decoded on every core into a cache under `folder` where `cache` is on.
 
     Args:
-        files: Where they stand.
+        files: Their files.
         processor: Image processor of the vision encoder.
-        folder: Where stores stand; may be shared between runs.
-        cache: auto, on or off.
-        most_gb: Largest store that auto makes.
+        folder: Folder of caches; runs may share it.
+        cache: auto (up to `most_gb`), on or off.
+        most_gb: Largest cache that auto makes, in 10^9 bytes.
 
     Raises:
-        DataError: When any image is missing or, where they are decoded now, unreadable, with the count and the first.
+        DataError: When images are missing or, where they are decoded now, unreadable, with the count and the first.
     """
     key, side = images_key(files, processor), output_side(processor) if files else (0, 0)
     colour = any(file.rgb for file in files)
@@ -101,19 +99,19 @@ def open_images(
     images = Images(tuple(files), processor, key, side, colour)
     if not files or not fits(store, cache, most_gb):
         return images
-    store.fill(lambda start: _decoded(images, start))
+    store.fill(lambda start: _decode(images, start))
     return replace(images, store=store.read())
 
 
 def distinct(files: Sequence[ImageFile]) -> tuple[list[ImageFile], NDArray[np.int64]]:
-    """Every image once, and the number of each one given: an image with two texts is one image."""
+    """The distinct images, and the number of each image in the list: an image with two texts is one image."""
     numbers: dict[ImageFile, int] = {}
     of = np.array([numbers.setdefault(file, len(numbers)) for file in files], np.int64)
     return list(numbers), of
 
 
 def images_key(files: Sequence[ImageFile], processor: Any) -> str:
-    """A hash over path, size and time of change of every image, and how the processor shapes them."""
+    """A hash of path, size and modification time of every image, and of the processor's settings."""
     digest = hashlib.blake2b(digest_size=12)
     settings = {name: value for name, value in sorted(processor.to_dict().items()) if "mean" not in name}
     digest.update(f"{_FORMAT} {dumps({k: str(v) for k, v in settings.items()})}".encode())
@@ -130,18 +128,18 @@ def images_key(files: Sequence[ImageFile], processor: Any) -> str:
         digest.update(f"{place}/{file.path.name}\0{file.rgb}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
     if missing:
         raise DataError(
-            f"{len(missing):,} of {len(files):,} images are not on disk (for example {missing[0]}); bring them back, or "
-            "make the corpus anew without them."
+            f"{len(missing):,} of {len(files):,} images are not on disk (for example {missing[0]}); restore them, or "
+            "import the corpus again without them."
         )
     return digest.hexdigest()
 
 
 def prepared(file: ImageFile, processor: Any, colour: bool) -> Pixels:
-    """One image as the processor shapes it: [H, W], or [H, W, 3] where colour is kept."""
+    """One image after the processor: [H, W], or [H, W, 3] in colour."""
     if file.rgb:
         image = to_uint8(load_rgb(file.path))
     else:
-        stored = read_picture(file.path)  # 8 bits of grey are taken as they are; they would come back from floats
+        stored = read_picture(file.path)  # 8-bit grey needs no conversion
         image = stored if stored.dtype == np.uint8 and stored.ndim == 2 else to_uint8(grey_image(stored))
     shaped = shape(image, processor)
     return shaped if colour else shaped[..., 0]
@@ -156,30 +154,30 @@ def shape(image: Pixels, processor: Any) -> Pixels:
     pixels = np.asarray(given)
     if pixels.ndim != 4 or pixels.shape[:2] != (1, 3):
         raise ConfigError(
-            f"{type(processor).__name__} gives pictures of shape {list(pixels.shape)}; training takes encoders with one "
-            "square of pixels an image, [1, 3, H, W]."
+            f"{type(processor).__name__} gives images of shape {list(pixels.shape)}; training needs one array per image, "
+            "[1, 3, H, W]."
         )
     whole = pixels[0].transpose(1, 2, 0)
     return whole if whole.dtype == np.uint8 else np.asarray(np.clip(np.rint(whole), 0, 255), np.uint8)
 
 
 def output_side(processor: Any) -> tuple[int, int]:
-    """Height and width that the processor gives to images, whatever theirs."""
+    """Height and width after the processor, which must be the same for images of any size."""
     sides = {shape(np.zeros(one, np.uint8), processor).shape[:2] for one in ((64, 64), (64, 96), (96, 64))}
     if len(sides) != 1:
         given = ", ".join(f"{height} x {width}" for height, width in sorted(sides))
         raise ConfigError(
-            f"{type(processor).__name__} gives images of other shape another size ({given}); a vision encoder "
-            "takes one size: set its crop_size or size."
+            f"{type(processor).__name__} gives different sizes to images of different shape ({given}); a vision "
+            "encoder needs one size: set its crop_size or size."
         )
     return sides.pop()
 
 
-def _decoded(images: Images, start: int) -> Iterator[Pixels]:
+def _decode(images: Images, start: int) -> Iterator[Pixels]:
     """Blocks of images from `start` on; unreadable ones are counted to the end and then raised."""
-    read = partial(_try, processor=images.processor, colour=images.colour)
     broken: list[str] = []
     blocks = [images.files[first : first + _BLOCK] for first in range(start, len(images), _BLOCK)]
+    read = partial(_read_block, processor=images.processor, colour=images.colour)
     decoded = ordered_map(read, blocks)
     for block, wrong in track(
         decoded, "decoding images", len(images) - start, size=lambda done: len(done[0]) + len(done[1])
@@ -189,13 +187,13 @@ def _decoded(images: Images, start: int) -> Iterator[Pixels]:
             yield block
     if broken:
         raise DataError(
-            f"{len(broken):,} of {len(images):,} images cannot be read (for example: {broken[0]}) Mend or remove them; "
+            f"{len(broken):,} of {len(images):,} images cannot be read (for example: {broken[0]}) Repair or remove them; "
             "`cxrlab data check` lists all defects of a corpus."
         )
 
 
-def _try(files: Sequence[ImageFile], processor: Any, colour: bool) -> tuple[Pixels, list[str]]:
-    """Images [K, …] of those that can be read, and what is wrong with the others."""
+def _read_block(files: Sequence[ImageFile], processor: Any, colour: bool) -> tuple[Pixels, list[str]]:
+    """The readable images [K, …], and the errors of the others."""
     found, broken = [], []
     for file in files:
         try:
@@ -206,18 +204,12 @@ def _try(files: Sequence[ImageFile], processor: Any, colour: bool) -> tuple[Pixe
 
 
 _ROWS, _STATE = "rows.bin", "state.json"
-_CHUNK = 1 << 28  # bytes between two notes of how far it has come
+_CHUNK = 1 << 28  # bytes between two records of the progress
 
 
 @dataclass(frozen=True)
 class ArrayStore:
-    """Rows of one shape on disk.
-
-    Args:
-        folder: Folder of this store alone.
-        shape: Rows, then the shape of one.
-        dtype: Of the numbers.
-    """
+    """An array on disk in a folder of its own, filled row by row and resumable."""
 
     folder: Path
     shape: tuple[int, ...]
@@ -230,7 +222,7 @@ class ArrayStore:
 
     @property
     def done(self) -> int:
-        """Rows that are there."""
+        """Rows written so far."""
         file = self.folder / _STATE
         if not file.is_file() or not (self.folder / _ROWS).is_file():
             return 0
@@ -239,13 +231,9 @@ class ArrayStore:
         return int(state["done"]) if fits and (self.folder / _ROWS).stat().st_size == self.bytes else 0
 
     def fill(self, rows: Callable[[int], Iterator[NDArray[np.generic]]]) -> None:
-        """Compute what is missing.
-
-        Args:
-            rows: Number of the first wanted row → that row and all that follow, as arrays [K, …] of one row or more.
-        """
+        """Compute the missing rows with `rows`: number of the first one → it and all that follow, as arrays [K, …]."""
         make_folder(self.folder)
-        with _own_turn(self.folder):
+        with _lock_when_free(self.folder):
             start = self.done
             if start == self.shape[0]:
                 return
@@ -272,7 +260,7 @@ class ArrayStore:
             if start == 0 and free < self.bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with open(file, "r+b" if start else "w+b", opener=private_opener) as stream:
-                # The whole room now: a disk that fills up later would end the process at a write into the map.
+                # All space at once: a disk that is full later would end the process at a write into the memory map.
                 reserve = getattr(os, "posix_fallocate", lambda handle, _, size: os.ftruncate(handle, size))
                 reserve(stream.fileno(), 0, self.bytes)
         except OSError as error:
@@ -281,7 +269,7 @@ class ArrayStore:
             file.unlink(missing_ok=True)
             raise RunError(
                 f"the cache in {self.folder} needs {self.bytes / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
-                "left; name another folder with cache, or turn the cache off."
+                "left; choose another folder with cache, or turn the cache off."
             ) from None
         return np.memmap(file, np.dtype(self.dtype), "r+", shape=self.shape)
 
@@ -291,16 +279,16 @@ class ArrayStore:
         write_json(self.folder / _STATE, state)
 
 
-def _own_turn(folder: Path) -> Lock:
-    """The lock of the folder; a run that shares the cache is waited for, since it computes what is wanted here."""
+def _lock_when_free(folder: Path) -> Lock:
+    """The lock of the folder; a run that fills the same cache is waited for, since it computes the same rows."""
     with suppress(FolderBusy):
         return lock_folder(folder)
     for _ in track(count(), f"waiting for another run, which is filling {folder}"):
         with suppress(FolderBusy):
-            return lock_folder(folder)  # waits a second itself
+            return lock_folder(folder)  # waits for a second itself
     raise AssertionError("counting does not end")
 
 
 def fits(store: ArrayStore, wanted: str, most_gb: float) -> bool:
-    """Whether a store is to be used: `wanted` is on, off, or auto, which means up to `most_gb` (10^9 bytes)."""
+    """Whether to use a store: `wanted` is on, off, or auto (up to `most_gb` in 10^9 bytes)."""
     return wanted == "on" or (wanted == "auto" and store.bytes <= most_gb * 1e9)

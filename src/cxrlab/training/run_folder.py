@@ -1,4 +1,4 @@
-"""The run folder of a training: history, checkpoints under way, and the result."""
+"""The run folder of a training: history, checkpoints, result and summary, and hashes of weights."""
 
 from __future__ import annotations
 
@@ -31,12 +31,7 @@ HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "check
 
 
 class RunFolder:
-    """What a training may do with its folder; the same calls do nothing in a process that is not the first.
-
-    Args:
-        folder: The folder.
-        run: The open run in the first process, None in the others.
-    """
+    """The folder of a training; writing does nothing in processes other than the first, which have no `run`."""
 
     def __init__(self, folder: Path, run: Run | None) -> None:
         self.folder = folder
@@ -49,24 +44,24 @@ class RunFolder:
 
     @property
     def steps(self) -> Path:
-        """Where checkpoints under way stand."""
+        """Folder of the checkpoints to resume from."""
         return self.folder / STEPS
 
     @property
     def result(self) -> Path:
-        """Where the result stands."""
+        """Folder of the final checkpoint."""
         return self.folder / RESULT
 
     @property
     def begun(self) -> bool:
-        """Whether a training has begun here: what it stands on is written down."""
+        """Whether a training has begun here, so that its basis is recorded."""
         return (self.steps / BASIS).is_file()
 
     def stand_on(self, basis: Mapping[str, Any]) -> None:
-        """Write down what the result depends on beyond the config; a run that goes on must stand on the same.
+        """Record what the result depends on beyond the config; a resumed run must have the same.
 
         Raises:
-            RunError: When anything of it is another than when the run was begun.
+            RunError: When anything differs from when the run was begun.
         """
         if self._run is None:
             return
@@ -77,8 +72,8 @@ class RunFolder:
         for name, now in basis.items():
             if before.get(name) != now:
                 raise RunError(
-                    f"{self.folder} was begun with {name}: {before.get(name)}, and now it is {now}; bring back what it "
-                    "was, or choose another folder."
+                    f"{self.folder} was begun with {name}: {before.get(name)}, and now it is {now}; restore what it was, "
+                    "or choose another folder."
                 )
 
     def record(self, line: dict[str, Any]) -> None:
@@ -92,7 +87,7 @@ class RunFolder:
             self._run.write(name, value)
 
     def forget_after(self, step: int) -> None:
-        """Drop the history of steps after this one: they are taken again."""
+        """Drop the history of steps after this one: they are repeated."""
         path = self.folder / HISTORY
         if self._run is None or not path.is_file():
             return
@@ -101,15 +96,15 @@ class RunFolder:
         write_bytes(path, b"".join(line_of(record, path) for record in kept))
 
     def remove_steps(self) -> None:
-        """Remove the checkpoints under way, once the result is there."""
+        """Remove the checkpoints to resume from, once the result is written."""
         if self._run is not None and self.steps.is_dir():
             shutil.rmtree(self.steps)
 
 
 def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
-    """Whether the folder holds a whole training with these settings; a damaged result is a `DataError`.
+    """Whether the folder holds a finished training with these settings; a damaged result raises a `DataError`.
 
-    The summary is written when all else is there: a run that was killed between it and its end is ended here.
+    The summary is written last: a run that was killed after it is ended here.
     """
     from cxrlab.training.processes import is_first
 
@@ -128,7 +123,7 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
 
 @contextmanager
 def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) -> Iterator[RunFolder]:
-    """The folder of a new or continued run; see `core.runs.Run.open` for what is refused."""
+    """The folder of a new or resumed run; see `core.runs.Run.open` for what is refused."""
     from cxrlab.training.processes import is_first, wait_for_all
 
     if is_first():
@@ -142,20 +137,20 @@ def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) ->
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training came to; RUN/summary.json.
+    """Summary of a training; RUN/summary.json.
 
     Args:
-        stage: encoder, align or finetune.
+        stage: encoder, align, finetune or prefer.
         checkpoint: The result, relative to the run folder.
         steps: Optimiser steps.
-        samples: Samples seen, repeats counted.
+        samples: Samples seen, repeats included.
         loss: Mean loss of the last line of the history.
-        rows: Different samples.
-        left_out: Reason → studies of the train split, or of none, that were not learnt from.
-        cut: Samples whose report lost its end to `max_length`.
-        trained_parameters: Weights that were trained.
-        parameters: All weights.
-        extra: What else a stage tells.
+        rows: Distinct samples.
+        left_out: Reason → unused studies of the train split, or of no split.
+        cut: Samples whose report was truncated by `max_length`.
+        trained_parameters: Number of trained weights.
+        parameters: Number of all weights.
+        extra: Further values of a stage.
     """
 
     stage: str
@@ -172,27 +167,21 @@ class TrainingResult:
 
 
 def read_result(out: Path) -> TrainingResult:
-    """What a finished run came to."""
+    """The summary of a finished run."""
     found = read_json(out / SUMMARY)
     loss = found.pop("loss", None)
     return TrainingResult(**found, loss=float("nan") if loss is None else float(loss))
 
 
 def finish_run(run: RunFolder, write: Callable[[Path], None], summary: TrainingResult) -> None:
-    """Write the result, then the summary, and only then remove what a continued run would need."""
+    """Write the result, then the summary, and only then remove the checkpoints to resume from."""
     write_result(run, write)
     run.write(SUMMARY, summary)
     run.remove_steps()
 
 
 def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESULT) -> Path:
-    """Write RUN/checkpoint: `write` fills a temporary folder, which is then renamed.
-
-    Args:
-        run: The run; only its first process writes.
-        write: Given an empty folder.
-        name: Of the folder inside the run; one that is there already is replaced.
-    """
+    """Write RUN/checkpoint, or RUN/`name`: `write` fills a temporary folder, which then replaces the old one."""
     target = run.folder / name
     if not run.writes:
         return target
@@ -201,7 +190,7 @@ def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESU
     write(make_folder(temporary))
     make_private(temporary)
     write_checksums(temporary)
-    shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end
+    shutil.rmtree(target, ignore_errors=True)  # left by a run that was killed after this line
     os.replace(temporary, target)
     return target
 
@@ -236,15 +225,15 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def mark_complete(folder: Path) -> None:
-    """Hand every file of a checkpoint to the disk, then write the marker with their checksums."""
+    """Flush every file of a checkpoint to disk, then write the marker with their checksums."""
     write_checksums(folder, MARKER)
 
 
 def resumable(folder: Path) -> Path | None:
-    """The complete checkpoint of the highest step, its files compared with their checksums; None when there is none.
+    """The complete checkpoint of the highest step, verified; None when there is none.
 
     Raises:
-        RunError: When it is damaged; which checkpoint is resumed from instead is for the user to decide.
+        RunError: When it is damaged; the user decides which checkpoint to resume from instead.
     """
     found = latest(folder)
     if found is None:
@@ -265,7 +254,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step after which it was written."""
+    """The step of a checkpoint."""
     match = _NAME.fullmatch(checkpoint.name)
     if match is None:
         raise ValueError(f"{checkpoint} is not a checkpoint folder")
@@ -273,17 +262,17 @@ def step_of(checkpoint: Path) -> int:
 
 
 def remove_incomplete(folder: Path) -> None:
-    """Remove what a kill left half-written."""
+    """Remove checkpoints that a kill left incomplete."""
     for _, path in _all(folder):
         if not (path / MARKER).is_file():
             shutil.rmtree(path)
 
 
 def remove_old(folder: Path, kept: int = KEPT) -> None:
-    """Remove all but the latest complete ones; called when the newest is complete, so that one is always there."""
+    """Remove all but the latest complete ones."""
     complete = sorted(_complete(folder))
     for _, path in complete[: max(0, len(complete) - kept)]:
-        (path / MARKER).unlink()  # first: a kill within the removal leaves an incomplete one, not a broken one
+        (path / MARKER).unlink()  # first: a kill during the removal leaves an incomplete checkpoint, not a damaged one
         shutil.rmtree(path)
 
 
