@@ -80,7 +80,7 @@ def main() -> None:
         chosen = list(ATTACKS)[:1] if given.rehearse else list(ATTACKS)
         attacks = {name: attacked(given, address, keys, name) for name in chosen}
     with BlockedAccounts(given.out / "guarded" / "guard") as book:
-        stops = {stop.account: stop for stop in book.stops()}
+        stops = {stop.account: stop for stop in book.entries()}
     for name, row in attacks.items():
         row["stopped_at"] = stops[name].pictures if name in stops else None
         row["rung"] = list(stops[name].why) if name in stops else []

@@ -263,7 +263,10 @@ def test_every_encoder_of_texts_reads_special_tokens_as_text(tmp_path: Path) -> 
     assert vectors.tokens[1:3] == ("no", "[UNK]") and vectors.tokens.count("[SEP]") == 1
     labeler = object.__new__(CheXbert)
     labeler.tokenizer, labeler.model = bert.tokenizer, SimpleNamespace(bert=bert.model)
-    for ids, longest in ((labeler._ids("no [SEP] edema"), 512), (labeler._ids("edema [SEP] " * 99), 40)):
+    for ids, longest in (
+        (labeler.token_ids(["no [SEP] edema"])[0], 512),
+        (labeler.token_ids(["edema [SEP] " * 99])[0], 40),
+    ):
         assert ids.count(bert.tokenizer.sep_token_id) == 1 and ids[-1] == bert.tokenizer.sep_token_id
         assert len(ids) <= longest
     for part in tiny_dual_encoder():

@@ -230,7 +230,7 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     day[0] = "2026-01-03"
     with pytest.raises(ApiError, match="quota_exhausted") as told:
         books.reserve(Reservation(account, 1))
-    assert "altogether" in told.value.message
+    assert "in total" in told.value.message
     books.reserve(Reservation(Account("b"), 100))
     assert books.used("b") == (100, 100)
     books.close()

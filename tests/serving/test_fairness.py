@@ -203,9 +203,9 @@ def test_one_account_does_not_starve_another(tmp_path: Path, keys: dict[str, dic
         alone = pool.submit(post, server, asking(image_of(99)), headers=keys["modest"])
         wait_for(lambda: server.service.batcher.waiting == 11 * 8 + 1)
         lines = httpx.get(f"{server.address}/metrics", headers=keys["modest"]).text.splitlines()
-        assert 'cxrlab_account_queue_length{account="greedy"} 88' in lines
-        assert 'cxrlab_account_queue_length{account="modest"} 1' in lines
-        assert 'cxrlab_account_in_flight{account="greedy"} 12' in lines
+        assert 'cxrlab_account_queue_length{account="greedy"} 88.0' in lines
+        assert 'cxrlab_account_queue_length{account="modest"} 1.0' in lines
+        assert 'cxrlab_account_in_flight{account="greedy"} 12.0' in lines
         for header in keys.values():
             assert not [line for line in lines if header["Authorization"].removeprefix("Bearer ") in line]
         model.held.set()
@@ -278,7 +278,7 @@ def test_without_keys_addresses_are_the_clients(tmp_path: Path) -> None:
         other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=asking(image_of(2)))
         wait_for(lambda: server.service.under_way == 2)
         text = httpx.get(f"{server.address}/metrics").text
-        assert 'cxrlab_account_in_flight{account="anybody"} 2' in text and "127.0.0" not in text
+        assert 'cxrlab_account_in_flight{account="anybody"} 2.0' in text and "127.0.0" not in text
         model.held.set()
         assert [future.result().status_code for future in (first, other)] == [200, 200]
 

@@ -86,7 +86,7 @@ def test_images_pass_and_scenes_are_refused_until_their_account_is_stopped(
         "account_blocked",
     ]
     assert "account_blocked" not in codes(guard, held_out[:3], "clinic")
-    (stop,) = guard.stops()
+    (stop,) = guard.blocked_accounts()
     assert (stop.account, stop.pictures) == ("thief", 3) and "chest-gate" in stop.why
     assert guard.counts["account_blocked"] == 3 and sum(guard.counts.values()) == HELD_OUT + 5 + 3
 
@@ -95,7 +95,7 @@ def test_one_flagged_picture_stops_nobody(config: GuardConfig, store: Path, scen
     guard = open_guard(config, store)
     for number in range(8):
         assert codes(guard, [scenes[number]], f"clinic {number}") == ["refused_by_guard"]
-    assert guard.stops() == []
+    assert guard.blocked_accounts() == []
     with pytest.raises(ConfigError, match="least_flagged=1 is not usable; give at least 2"):
         GuardConfig(least_flagged=1)
 
@@ -118,7 +118,7 @@ def test_forgiven_by_another_process_it_begins_anew(
     guard = open_guard(config, store)
     codes(guard, scenes[:3], "thief")
     with BlockedAccounts(store) as elsewhere:
-        assert "thief" in elsewhere and elsewhere.strike("thief")
+        assert "thief" in elsewhere and elsewhere.remove("thief")
     assert codes(guard, [images[-1], *scenes[:3]], "thief") == [
         None,
         "refused_by_guard",
@@ -136,7 +136,7 @@ def test_many_threads_stop_an_account_once(config: GuardConfig, store: Path, sce
     for thread in threads:
         thread.join()
     assert len(told) == 4 * len(scenes) and told.count("refused_by_guard") == 2 and None not in told
-    assert [stop.account for stop in guard.stops()] == ["thief"]
+    assert [stop.account for stop in guard.blocked_accounts()] == ["thief"]
 
 
 def test_refusals_say_nothing_of_a_image() -> None:
@@ -162,7 +162,7 @@ def test_a_report_that_would_change_is_not_handed_out_nor_told_to_a_log(store: P
             return "There is a pneumothorax."
 
     guard = Guard({}, None, BlockedAccounts(store), Lying())
-    with pytest.raises(RunError, match="'lying' cannot put this report into its words") as error:
+    with pytest.raises(RunError, match="'lying' cannot reword this report") as error:
         guard.worded(FINDINGS)
     assert "effusion" not in str(error.value) and "pneumothorax" not in str(error.value)
 
@@ -191,7 +191,7 @@ def test_a_guard_without_images_or_with_too_few_is_refused(config: GuardConfig, 
 
 def test_a_file_that_is_no_book_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "guard.sqlite").write_text("my notes")
-    with pytest.raises(DataError, match="no book of stopped accounts"):
+    with pytest.raises(DataError, match="no file of blocked accounts"):
         BlockedAccounts(tmp_path)
     assert (tmp_path / "guard.sqlite").read_text() == "my notes"
 

@@ -105,7 +105,7 @@ def test_ctrl_c_is_told_by_the_exit_code(tmp_path: Path) -> None:
     with serve(tmp_path / "out") as serving:
         serving.tell(signal.SIGINT)
         assert serving.wait() == 130
-        assert serving.log.splitlines()[-1].startswith("cxrlab: stopped")
+        assert serving.log.splitlines()[-1].startswith("cxrlab: interrupted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

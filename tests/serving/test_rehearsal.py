@@ -66,7 +66,7 @@ def test_a_finished_one_is_left_as_it_is_and_a_stopped_one_begins_anew(
     found = rehearse(config(corpus), tmp_path / "run")
     assert len(lines(tmp_path / "run")) == 9
     with monkeypatch.context() as patch:
-        patch.setattr(rehearsal, "_served", fails)
+        patch.setattr(rehearsal, "_serve", fails)
         assert rehearse(config(corpus), tmp_path / "run") == found
 
 
@@ -104,7 +104,7 @@ def test_the_command_tells_its_threat_model_first(
     words += ["--guarding.account-queries", "20"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Threat model: who asks sends pictures and sees words alone;")
+    assert said.startswith("Threat model:")
     assert "benign images answered" in said and "1.0000 [0.3976, 1.0000] of 4" in said
     row = next(line for line in said.splitlines() if line.startswith("scenes"))
     assert row.split()[1] == "3" and row.split()[-2:] == ["0", "3"]

@@ -162,7 +162,7 @@ def test_text_goes_to_the_text_model(client: openai.OpenAI) -> None:
         assert answer.choices[0].message.content == "Why? (7, 5)" and answer.model == TEXT
     several = client.chat.completions.create(model=TEXT, messages=[{"role": "user", "content": "Why?"}], n=2, seed=5)
     assert [choice.message.content for choice in several.choices] == ["Why? (512, 5)", "Why? (512, 6)"]
-    with pytest.raises(openai.BadRequestError, match="reads text alone"):
+    with pytest.raises(openai.BadRequestError, match="reads text only"):
         client.chat.completions.create(**asking(image_of(1), model=TEXT))
 
 
@@ -221,7 +221,7 @@ def test_metrics_are_in_the_format_of_prometheus(server: Server) -> None:
     assert values['cxrlab_requests_total{route="/v1/chat/completions",status="200"}'] >= 1
     assert values['cxrlab_refusals_total{code="model_not_found"}'] >= 1
     assert values["cxrlab_batch_size_count"] == values['cxrlab_batch_size_bucket{le="+Inf"}'] >= 1
-    assert values['cxrlab_request_seconds_bucket{le="60"}'] == values["cxrlab_request_seconds_count"]
+    assert values['cxrlab_request_seconds_bucket{le="60.0"}'] == values["cxrlab_request_seconds_count"]
     assert values["cxrlab_in_flight"] == values["cxrlab_queue_length"] == 0 and values["cxrlab_model_alive"] == 1
 
 
@@ -276,7 +276,7 @@ def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> N
         assert post(server, asking(image_of(1), n=2)).status_code == 200
         assert post(server, asking(bad)).status_code == 500
         assert post(server, asking(url="data:image/png;base64,AAAA")).status_code == 400
-        assert server.service.books.used("anybody") == (2, 2)
+        assert server.service.quotas.used("anybody") == (2, 2)
     with served(tmp_path, config) as server:
         assert post(server, asking(image_of(1), n=2)).json()["error"]["code"] == "quota_exhausted"
         assert post(server, asking(image_of(1))).status_code == 200
@@ -336,7 +336,7 @@ def test_a_client_that_leaves_is_taken_out_of_the_queue_and_gets_its_quota_back(
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{server.url}/chat/completions", json=asking(image_of(2)), timeout=0.3)
             wait_for(lambda: server.service.batcher.waiting == 0 and server.service.under_way == 1)
-            wait_for(lambda: server.service.books.used("anybody") == (1, 1))
+            wait_for(lambda: server.service.quotas.used("anybody") == (1, 1))
             model.held.set()
             assert said(first.result()) == expected(1)
         assert model.batches == [1] and server.service.pixels.taken == 0 and server.service.bodies.taken == 0
@@ -385,7 +385,7 @@ def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()) == (503, {"status": "hung"})
         model.held.set()
         wait_for(lambda: httpx.get(health).status_code == 200)
-        assert server.service.books.used("anybody") == (1, 1), "the model had begun"
+        assert server.service.quotas.used("anybody") == (1, 1), "the model had begun"
         server.service.batcher.stop()
         assert httpx.get(health).json() == {"status": "dead"}
         assert post(server, asking(image_of(1))).status_code == 503
@@ -410,7 +410,7 @@ def test_what_a_model_elsewhere_declines_is_declined(tmp_path: Path) -> None:
         assert answer.status_code == 403 and answer.json()["error"]["code"] == "refused_by_guard"
         assert answer.json()["error"]["message"] == "not this one."
         assert post(server, asking(bad)).status_code == 500
-        assert server.service.books.used("anybody") == (0, 0)
+        assert server.service.quotas.used("anybody") == (0, 0)
 
 
 def test_an_orderly_end_lets_requests_finish_and_sends_others_away(tmp_path: Path) -> None:
@@ -474,6 +474,6 @@ def test_a_server_before_a_model_elsewhere_needs_leave_for_images_that_nobody_kn
     from cxrlab.core.errors import ConfigError
 
     config = ServeConfig("https://elsewhere.example/v1#m", port=0)
-    with pytest.raises(ConfigError, match="images of whoever asks may hold patients' data"):
+    with pytest.raises(ConfigError, match="images of clients may hold patients' data"):
         open_service(config, tmp_path / "out")
     open_service(config, tmp_path / "out", model=Echo(), images=EgressData("phantoms", synthetic=True)).close()

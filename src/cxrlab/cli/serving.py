@@ -63,17 +63,17 @@ def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
         name: Name of the account; without one, the blocked accounts are listed.
         out: Folder of the server.
     """
-    from cxrlab.serving.accounts import BOOK, BlockedAccounts
+    from cxrlab.serving.accounts import BLOCKED_FILE, BlockedAccounts
     from cxrlab.serving.service import GUARD_FOLDER
 
-    if not (out / GUARD_FOLDER / BOOK).is_file():
+    if not (out / GUARD_FOLDER / BLOCKED_FILE).is_file():
         raise DataError(f"{out} is not the folder of a server with a guard; give that of 'cxrlab serve --guard --out'.")
     with BlockedAccounts(out / GUARD_FOLDER) as blocked:
         if name is None:
-            rows = [[one.account, one.at, ", ".join(one.why), f"{one.pictures} images"] for one in blocked.stops()]
-            return Result(columns(rows) or "no account is blocked", [asdict(one) for one in blocked.stops()])
-        if not blocked.strike(name):
-            names = [one.account for one in blocked.stops()]
+            rows = [[one.account, one.at, ", ".join(one.why), f"{one.pictures} images"] for one in blocked.entries()]
+            return Result(columns(rows) or "no account is blocked", [asdict(one) for one in blocked.entries()])
+        if not blocked.remove(name):
+            names = [one.account for one in blocked.entries()]
             raise UnknownName(f"the guard has not blocked '{name}'.{did_you_mean(name, names)}")
     return Result(f"'{name}' is no longer blocked", {"account": name})
 

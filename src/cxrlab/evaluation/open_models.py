@@ -31,7 +31,7 @@ from cxrlab.models.baselines import Exemplar
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model as load_named
 from cxrlab.models.names import load_text_model
-from cxrlab.models.text_model_cache import CachedTextModel, purse
+from cxrlab.models.text_model_cache import CachedTextModel, new_budget
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
@@ -150,7 +150,7 @@ class TextModels:
 
     def __init__(self, llm: LLMConfig, data: Iterable[EgressData] = (), folder: Path | None = None) -> None:
         self._llm, self._data, self._folder = llm, tuple(data), folder
-        self._budget = purse(llm)  # one for all: the limit is that of the run
+        self._budget = new_budget(llm)  # one for all: the limit is that of the run
         self._open: dict[str, CachedTextModel] = {}
 
     def __call__(self, name: str) -> CachedTextModel:

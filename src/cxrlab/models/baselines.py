@@ -1,4 +1,4 @@
-"""Models that never look at the image: the floor that any real model has to beat."""
+"""Baseline models: a constant report, retrieval of the nearest image's report, and scripted text answers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,10 @@ REPORTS = MappingProxyType(
 
 
 class Stub:
-    """Writes one constant report for every image.
-
-    Args:
-        which: A name of `REPORTS`: `normal`, or `empty` for a report without a word.
-    """
+    """Gives the same report of `REPORTS`, `normal` or `empty`, for every image."""
 
     USAGES = MappingProxyType(
-        {"stub:normal": "the same normal report for every image", "stub:empty": "a report without a word"}
+        {"stub:normal": "the same normal report for every image", "stub:empty": "an empty report"}
     )
 
     def __init__(self, which: str) -> None:
@@ -55,7 +51,7 @@ class Stub:
 
     @classmethod
     def load(cls, argument: str, library: Library, loading: LoadSettings) -> Stub:
-        """The stub of this name; it needs no library and has nothing to load."""
+        """The stub of this name."""
         return cls(argument)
 
     @property
@@ -65,16 +61,16 @@ class Stub:
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """It has learnt from nothing."""
+        """None."""
         return ()
 
     @property
     def capabilities(self) -> Capabilities:
-        """A batch costs nothing; there is nothing to differentiate."""
+        """Batches, no gradients."""
         return Capabilities(batch=True)
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """The constant report, once for each image."""
+        """The constant report for each image."""
         return [Generated(REPORTS[self.which]) for _ in images]
 
 
@@ -86,7 +82,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Exemplar:
-    """An image to look among: id and patient of its study, the image [H, W] in [0, 1], and its report."""
+    """A library image: id and patient of its study, the image [H, W] in [0, 1], and its report."""
 
     id: str
     patient: str
@@ -95,18 +91,18 @@ class Exemplar:
 
 
 Library = Callable[[str], Iterable[Exemplar]]
-"""Opens the corpus of this name and yields the images to look among."""
+"""Opens the corpus of this name and yields its images."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """The images of a library as vectors.
+    """The images of a library as whitened principal components.
 
     Args:
-        mean: Mean description, [256].
-        axes: Directions of largest variance, each divided by its standard deviation, [256, D]; D is at
-            most 128 and less than the number of images.
-        vectors: One row of length 1 an image, [N, D]; a row of zeros for an image of one single grey.
+        mean: Mean descriptor, [256].
+        axes: Principal directions divided by their standard deviations, [256, D]; D is at most 128 and less than the
+            number of images.
+        vectors: One row of length 1 per image, [N, D]; zeros for an image of a single grey.
     """
 
     mean: Vectors
@@ -115,28 +111,27 @@ class Index:
 
     @classmethod
     def build(cls, descriptions: Vectors) -> Index:
-        """Learn the directions from descriptions [N, 256] and place the images."""
+        """Fit the components to descriptors [N, 256]."""
         mean = np.asarray(descriptions.mean(axis=0, dtype=np.float64), np.float32)
         spread = np.cov(descriptions, rowvar=False, bias=True).astype(np.float64)
         variances, directions = np.linalg.eigh(spread)
         keep = np.argsort(variances)[::-1][: max(1, min(COMPONENTS, len(descriptions) - 1))]
-        # Directions in which nothing varies would be blown up to pure rounding noise.
+        # Directions without variance would be amplified rounding noise.
         keep = keep[variances[keep] > 1e-6 * max(variances[-1], 1e-12)]
         axes = np.asarray(directions[:, keep] / np.sqrt(variances[keep]), np.float32)
         return cls(mean, axes, _unit((descriptions - mean) @ axes))
 
     def nearest(self, descriptions: Vectors) -> tuple[NDArray[np.intp], Vectors]:
-        """Row of the most similar image and the cosine in [-1, 1], for each of [B, 256]; ties go to the first."""
+        """Row of the most similar image and the cosine, for each descriptor [B, 256]; ties go to the first."""
         cosines = _unit((descriptions - self.mean) @ self.axes) @ self.vectors.T
         rows = cosines.argmax(axis=1)
         return rows, cosines[np.arange(len(rows)), rows]
 
 
 def describe(image: NDArray[np.float32]) -> Vectors:
-    """An image [H, W] as 256 numbers of mean 0 and variance 1; all 0 for an image of one single grey.
+    """Descriptor of an image [H, W] or [H, W, 3]: a 16 × 16 thumbnail of mean 0 and variance 1.
 
-    Of a picture [H, W, 3] the mean of its colours is taken. The image is padded to a square with black, so that its
-    shape is kept.
+    The image is padded to a square with black; an image of a single grey gives zeros.
     """
     image = image if image.ndim == 2 else image.mean(axis=2)
     height, width = image.shape
@@ -144,7 +139,7 @@ def describe(image: NDArray[np.float32]) -> Vectors:
     top, left = (side - height) // 2, (side - width) // 2
     square = np.zeros((side, side), np.float32)
     square[top : top + height, left : left + width] = image
-    # Pillow widens this filter when shrinking: each value is an average over the area it stands for.
+    # Pillow antialiases: each value averages its area.
     small = Picture.fromarray(square).resize((THUMBNAIL, THUMBNAIL), Picture.Resampling.BILINEAR)
     values = np.asarray(small, np.float32).ravel()
     values = values - values.mean()
@@ -153,12 +148,7 @@ def describe(image: NDArray[np.float32]) -> Vectors:
 
 
 class Retrieval:
-    """Answers with the report of the most similar image of a library.
-
-    Args:
-        source: Name of the library, for messages.
-        images: What to look among; read once, only descriptions (1 kB an image) and reports are kept.
-    """
+    """Gives the report of the most similar image of a library, of which only descriptors and reports are kept."""
 
     USAGES = MappingProxyType(
         {"retrieval:CORPUS": "the report of the most similar image in the train split of the folder CORPUS"}
@@ -174,12 +164,12 @@ class Retrieval:
             self.reports.append(image.report)
             rows.append(describe(image.image))
         if not rows:
-            raise DataError(f"{source} holds no image with a findings text, so there is no report to answer with.")
+            raise DataError(f"{source} holds no image with a findings text, so there is no report to retrieve.")
         self.index = Index.build(np.stack(rows))
 
     @classmethod
     def load(cls, argument: str, library: Library, loading: LoadSettings) -> Retrieval:
-        """Index the images that the library gives for this corpus; it has no weights to load."""
+        """Index the images of this corpus."""
         return cls(argument, library(argument))
 
     @property
@@ -189,7 +179,7 @@ class Retrieval:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Several images go through one matrix product."""
+        """Batches, no gradients."""
         return Capabilities(batch=True)
 
     def generate(self, images: Sequence[Vectors], indications: Sequence[str | None] | None = None) -> list[Generated]:
@@ -214,28 +204,24 @@ _KEYS = ("contains", "sha256", "answer", "tokens")
 
 @dataclass(frozen=True)
 class _Line:
-    """One line: the answer to the prompts that hold a text."""
+    """A line for prompts that contain a text."""
 
     contains: str
     answer: Generated
 
 
 class ScriptedTextModel:
-    """Answers each prompt with the line of a JSONL file that fits it.
+    """Answers each prompt with the matching line of a JSONL file; without one, it raises.
 
-    A line is `{"sha256": …, "answer": …}`, for the one prompt of that hash, or `{"contains": …, "answer": …}`,
-    for every prompt that holds the text; `tokens` may say how many the answer counts. A hash goes before a
-    text, an earlier line before a later one; `"contains": ""` fits every prompt. A prompt that no line fits is an
-    error.
-
-    Args:
-        file: The JSONL file.
+    A line is `{"sha256": …, "answer": …}`, for the prompt of that hash, or `{"contains": …, "answer": …}`, for every
+    prompt that contains the text; `tokens` optionally gives the token count. Hashes go before texts, earlier lines
+    before later ones; `"contains": ""` matches every prompt.
 
     Attributes:
-        fingerprint: Tells these answers from others that stood in the file before; see `models.asked_once`.
+        fingerprint: Hash of the file.
     """
 
-    USAGES = MappingProxyType({"scripted:FILE": "the answers of a JSONL file, by what the prompt holds"})
+    USAGES = MappingProxyType({"scripted:FILE": "the answers of a JSONL file, by the prompt's content"})
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -249,7 +235,7 @@ class ScriptedTextModel:
     def load(
         cls, argument: str, connection: Connection | None = None, loading: LoadSettings | None = None
     ) -> ScriptedTextModel:
-        """The model of this file; there is no connection and there are no weights."""
+        """The model of this file."""
         return cls(argument)
 
     @property
@@ -258,7 +244,7 @@ class ScriptedTextModel:
         return f"scripted:{self.file}"
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """The scripted answer to each prompt; length and seed change nothing."""
+        """The scripted answer to each prompt; `max_tokens` and `seed` have no effect."""
         return [self._answer(prompt) for prompt in prompts]
 
     def _answer(self, prompt: str) -> Generated:

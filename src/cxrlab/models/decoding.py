@@ -1,4 +1,4 @@
-"""How a model chooses its words."""
+"""Settings of decoding, and protocols of models that support them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
-# Setting → the strategies that heed it; any other strategy would leave it unheard.
-HEEDED = {
+USED_BY = {  # setting → the strategies that use it; others are used by all
     "temperature": ("sample",),
     "top_p": ("sample",),
     "seed": ("sample",),
@@ -35,10 +34,10 @@ class Decoding:
         max_new_tokens: Longest answer, in tokens.
         temperature: For sample; 1 is the model's own distribution, above 0.
         top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
-        answers: Answers an image; sample draws them, beam and diverse keep the best.
+        answers: Answers per image; sample draws them, beam and diverse keep the best.
         beams: For beam and diverse; sequences kept, over all groups.
         groups: For diverse; it divides `beams`.
-        diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.
+        diversity_penalty: For diverse; subtracted from a token's log-probability for each earlier group that chose it.
         length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
         early_stopping: For beam and diverse; stop as soon as every beam has ended, though a better one might come.
         seed: For sample.
@@ -63,11 +62,11 @@ class Decoding:
                 f"Choose one of {', '.join(STRATEGIES)}."
             )
         for field in fields(self):
-            heeding, value = HEEDED.get(field.name, STRATEGIES), getattr(self, field.name)
-            if value != field.default and self.strategy not in heeding:
+            users, value = USED_BY.get(field.name, STRATEGIES), getattr(self, field.name)
+            if value != field.default and self.strategy not in users:
                 raise ConfigError(
-                    f"{field.name}={value} is not heeded by strategy={self.strategy}; give strategy="
-                    f"{' or '.join(heeding)} with it."
+                    f"{field.name}={value} is not used by strategy={self.strategy}; give strategy="
+                    f"{' or '.join(users)} with it."
                 )
         for name, least in (("max_new_tokens", 1), ("answers", 1), ("beams", 1), ("groups", 1), ("seed", 0)):
             if getattr(self, name) < least:
@@ -82,16 +81,16 @@ class Decoding:
             raise ConfigError(f"diversity_penalty={self.diversity_penalty} is not usable; give a number of at least 0.")
         if self.strategy == "diverse" and self.beams % self.groups:
             raise ConfigError(
-                f"groups={self.groups} does not divide beams={self.beams}; every group needs as many beams."
+                f"groups={self.groups} does not divide beams={self.beams}; groups must have the same number of beams."
             )
         most = {"greedy": 1, "beam": self.beams, "diverse": self.beams}.get(self.strategy)
         if most is not None and self.answers > most:
-            raise ConfigError(f"answers={self.answers} is more than strategy={self.strategy} gives; at most {most}.")
+            raise ConfigError(f"answers={self.answers} is more than strategy={self.strategy} allows; at most {most}.")
 
 
 @runtime_checkable
 class SupportsDecoding(Protocol):
-    """A model that can be told how to choose its words, and writes several answers where asked."""
+    """A model with decoding settings and several answers per image."""
 
     def answers(
         self,
@@ -99,16 +98,16 @@ class SupportsDecoding(Protocol):
         indications: Sequence[str | None] | None = None,
         decoding: Decoding | None = None,
     ) -> list[list[Generated]]:
-        """Answers for each image, best first; `decoding.answers` of them, its own settings when None."""
+        """`decoding.answers` answers for each image, best first; default: the model's own settings."""
         ...
 
 
 @runtime_checkable
 class SupportsSplitSampling(SupportsDecoding, Protocol):
-    """A model whose drawn answers may be asked for in several calls, and are those of one call for all of them."""
+    """A model whose sampled answers do not depend on the split into calls."""
 
     def answers_from(
         self, images: Sequence[Image], indications: Sequence[str | None] | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
-        """Drawn answers for each image, `decoding.answers` of them from number `first` on."""
+        """`decoding.answers` sampled answers for each image, from index `first` on."""
         ...

@@ -1,4 +1,4 @@
-"""How a checkpoint is opened: where it runs, in which precision, with which prompts, and what it may do."""
+"""Settings for loading a model: device, precision, prompts, and permissions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cxrlab.core.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Settings of loading; models that have no weights pass over them.
+    """Settings of loading; models without weights ignore them.
 
     Args:
-        device: cpu, cuda, cuda:1 …; auto takes the first GPU, else the processor.
-        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU, float32 on a processor.
+        device: cpu, cuda, cuda:1 …; auto takes the first GPU, else the CPU.
+        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU and is float32 on a CPU.
         trust_remote_code: Run Python files that come with the checkpoint; read them first.
-        download: Fetch a checkpoint that is not on this machine; otherwise nothing is ever fetched.
-        prompts: A row of the prompt table, or a file of prompts; what the checkpoint was trained with when left out.
-        attention: sdpa is fast; eager also tells which patches a word looked at.
-        base: Model that an adapter stands on, when it is not where the adapter says.
-        connection: How a model behind an address is asked.
+        download: Download a checkpoint that is not on this machine; otherwise nothing is ever downloaded.
+        prompts: A row of the prompt table, or a file of prompts; default: those that the checkpoint was trained with.
+        attention: sdpa is fast; eager is needed for attention maps.
+        base: Base model of an adapter, if it is not where the adapter says.
+        connection: Connection to a model behind an address.
     """
 
     device: str = "auto"
@@ -41,7 +41,7 @@ class LoadSettings:
             raise ConfigError("device is empty; give auto, cpu or cuda.")
 
     def but(self, **settings: Any) -> LoadSettings:
-        """The same with some settings changed; an unknown one is a `ConfigError` with the nearest."""
+        """A copy with some settings changed; `ConfigError` for an unknown one."""
         known = [field.name for field in fields(self)]
         for name in settings:
             if name not in known:

@@ -1,7 +1,4 @@
-"""What a model folder says about itself beyond its weights: `cxrlab.json` beside them.
-
-A folder made elsewhere has none; it is then loaded with the defaults, and what it has learnt from is unknown.
-"""
+"""The model card `cxrlab.json` beside a model's weights; a folder from elsewhere has none."""
 
 from __future__ import annotations
 
@@ -16,22 +13,20 @@ from cxrlab.core.files import read_json, write_json
 
 MODEL_CARD = "cxrlab.json"
 SYNTHETIC, PATIENTS = "synthetic", "patients"
-_MADE_HERE = frozenset({"phantom", "scenes"})  # collections of corpora that `cxrlab data make` draws
+_MADE_HERE = frozenset({"phantom", "scenes"})  # collections of corpora that `cxrlab data make` generates
 
 
 @dataclass(frozen=True)
 class ModelCard(Record):
-    """One model folder.
+    """Card of a model folder.
 
     Args:
         stage: What made it: encoder, align, finetune, language, convert …
-        prompts: Name and version of the prompts that it was trained with, a row of `models/prompts.yaml`.
-        collections: Collections whose images or reports it has learnt from, as cards of corpora name them.
-        base: Name of the model that an adapter stands on, such as `builtin:aligned` or `hf:../align/checkpoint`
-            (a relative path counts from this folder).
-        trained_on: `synthetic` where every corpus that it was trained on is, `patients` where one may not be; see
-            `learnt_from`.
-        extra: What else should be known: seed, steps, corpus, versions.
+        prompts: Prompts that it was trained with, a row of `models/prompts.yaml`.
+        collections: Collections that it was trained on, as named in corpus cards.
+        base: Base model of an adapter, such as `builtin:aligned` or `hf:../align/checkpoint` (relative to this folder).
+        trained_on: `synthetic` if all its corpora are, else `patients`; see `learnt_from`.
+        extra: Seed, steps, corpus, versions …
     """
 
     what = "a model card"
@@ -52,25 +47,25 @@ class ModelCard(Record):
 
     @property
     def learnt_from(self) -> str | None:
-        """`trained_on`; of a card that was written before there was such a key, what its collections tell."""
+        """`trained_on`; for older cards without this key, derived from the collections."""
         if self.trained_on is not None or not self.collections:
             return self.trained_on
         return SYNTHETIC if _MADE_HERE.issuperset(self.collections) else PATIENTS
 
 
 def trained_on(parts: Iterable[str | None]) -> str | None:
-    """What a model was trained on whose parts and corpora are these; a part of which nobody knows has no say."""
+    """`trained_on` of a model with these parts; parts with unknown data are ignored."""
     known = set(parts)
     return PATIENTS if PATIENTS in known else SYNTHETIC if SYNTHETIC in known else None
 
 
 def of_corpora(synthetic: Iterable[bool]) -> str:
-    """The same for corpora, by what their cards say."""
+    """`trained_on` for corpora, by whether each is synthetic."""
     return SYNTHETIC if all(synthetic) else PATIENTS
 
 
 def read_model_card(folder: Path) -> ModelCard | None:
-    """The card of a model folder; None when it has none."""
+    """The card of a model folder, if any."""
     path = folder / MODEL_CARD
     return ModelCard.from_json(read_json(path)) if path.is_file() else None
 

@@ -1,9 +1,4 @@
-"""How a model is named, and how a name becomes a model.
-
-A name is split at its first colon into kind and argument (`retrieval:corpora/phantom`); a web
-address is taken whole, since it has colons of its own. Models of images and models of text have a table each. The
-word `rules` names no text model: a structurer, judge or oracle has rules of its own.
-"""
+"""Load a model by its name, `KIND:ARGUMENT` such as `retrieval:corpora/phantom`, or a web address."""
 
 from __future__ import annotations
 
@@ -21,8 +16,8 @@ if TYPE_CHECKING:
     from cxrlab.models.baselines import Library
     from cxrlab.models.dual_encoder import DualEncoder
 
-# Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those of
-# addresses also take `synthetic`: whether everything that is sent is known to be synthetic.
+# Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those for
+# addresses also take `synthetic`: whether all data sent is known to be synthetic.
 KINDS = Table(
     "kind of model",
     {
@@ -53,24 +48,14 @@ ENCODER_KINDS = Table(
 
 @dataclass(frozen=True)
 class ModelName:
-    """A name in two parts.
-
-    Args:
-        kind: What stands before the first colon; `http` or `https` for an address.
-        argument: What stands after it; the whole name for an address.
-    """
+    """Kind and argument of a name; for an address `http` or `https`, and the whole name."""
 
     kind: str
     argument: str
 
 
 def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
-    """Split a name at its first colon; an address is kept whole.
-
-    Args:
-        name: Such as `stub:normal`.
-        kinds: The table that an example is taken from when this is no name.
-    """
+    """Split a name at its first colon; `kinds` gives the example in the error."""
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
         of = kinds.what.partition("kind of ")[2]
@@ -80,12 +65,7 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
 
 
 def how_to_name(name: str, kinds: Table = KINDS) -> str:
-    """What to write for a name without a kind, such as `gpt-4o` or `microsoft/llava-rad`, as the end of a sentence.
-
-    Args:
-        name: What was given.
-        kinds: The table of models that are meant.
-    """
+    """Advice for a name without a kind, such as `gpt-4o` or `microsoft/llava-rad`, as the end of a sentence."""
     if not name or ":" in name or name in kinds:
         own = [usage for kind in kinds if kind == name.partition(":")[0] for usage in kinds.load(kind).USAGES]
         return f"write KIND:ARGUMENT, for example {next(iter(own or _usages(kinds)))}"
@@ -113,13 +93,13 @@ _PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name �
 def load_model(
     name: str, library: Library, loading: LoadSettings | None = None, *, synthetic: bool = False
 ) -> ImageToText:
-    """The model of this name; one elsewhere refuses whatever it is asked without a permission in the connection.
+    """The report model of this name.
 
     Args:
         name: Such as `stub:normal`; see `list_models`.
-        library: Opens the corpus that a name mentions; called only for kinds that look among images.
-        loading: Device, precision, prompts; kinds without weights pass over it.
-        synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
+        library: Opens the corpus in a name such as `retrieval:CORPUS`.
+        loading: Device, precision, prompts, connection.
+        synthetic: Whether all data sent is known to be synthetic, so that a remote model needs no permission.
     """
     more = {"synthetic": synthetic} if is_address(name) else {}
     found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or LoadSettings(), **more)
@@ -129,14 +109,7 @@ def load_model(
 def load_text_model(
     name: str, connection: Connection | None = None, loading: LoadSettings | None = None, *, synthetic: bool = False
 ) -> TextModel:
-    """The text model of this name, such as `hf:FOLDER`; whoever shows it a corpus goes through `open_text_model`.
-
-    Args:
-        name: KIND:ARGUMENT, or an address.
-        connection: How an address is asked; models on this machine pass over it.
-        loading: Device, precision, download …; models behind an address pass over it.
-        synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
-    """
+    """The text model of this name, such as `hf:FOLDER`; callers that send a corpus use `open_text_model`."""
     argument, more = parse_name(name, TEXT_KINDS).argument, {"synthetic": synthetic} if is_address(name) else {}
     found: TextModel = _kind(name, TEXT_KINDS).load(
         argument, connection or Connection(), loading or LoadSettings(), **more
@@ -145,19 +118,14 @@ def load_text_model(
 
 
 def load_encoder(name: str, loading: LoadSettings | None = None) -> DualEncoder:
-    """The contrastive encoder of this name, such as `hf:runs/encoder/checkpoint`.
-
-    Args:
-        name: KIND:ARGUMENT.
-        loading: Device and precision.
-    """
+    """The contrastive encoder of this name, such as `hf:runs/encoder/checkpoint`."""
     argument = parse_name(name, ENCODER_KINDS).argument
     found: DualEncoder = _kind(name, ENCODER_KINDS).load(argument, loading or LoadSettings())
     return found
 
 
 def list_models() -> list[dict[str, str]]:
-    """How to name a model, with what it reads and what it does."""
+    """All forms of names, with what the model reads and does."""
     tables = (("images", KINDS), ("text", TEXT_KINDS), ("images and text", ENCODER_KINDS))
     return [
         {"name": name, "reads": reads, "does": purpose}
@@ -167,17 +135,17 @@ def list_models() -> list[dict[str, str]]:
 
 
 def _kind(name: str, kinds: Table) -> Any:
-    """The row that the kind of a name stands for."""
+    """The class of a name's kind."""
     kind = parse_name(name, kinds).kind
     if kind not in kinds:
         of = kinds.what.partition("kind of ")[2]
         raise UnknownName(
-            f"this version has no {of}s of the kind '{kind}' (asked for by '{name}').{did_you_mean(kind, kinds)} "
+            f"this version has no {of}s of the kind '{kind}' (in '{name}').{did_you_mean(kind, kinds)} "
             f"There are: {', '.join(_usages(kinds))}."
         )
     return kinds.load(kind)
 
 
 def _usages(kinds: Table) -> dict[str, str]:
-    """Names as a user writes them, of every kind, each with what it does."""
+    """Form of a name → what the model does, for every kind."""
     return {name: purpose for kind in map(kinds.load, kinds) for name, purpose in kind.USAGES.items()}

@@ -1,4 +1,4 @@
-"""What a model is asked: rows of `prompts.yaml`, by name and version, or of a file of the same form."""
+"""Prompts of report models: rows of `prompts.yaml`, by name and version, or of a user's file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean, short_repr
 
 DEFAULT = "llava-rad/1"
 _INDICATION, _QUESTION = "{indication}", "{question}"
-# Which placeholder may stand in which text.
 _ALLOWED = {"findings": _INDICATION, "closed_question": _QUESTION}
 
 
@@ -24,10 +22,10 @@ class Prompts:
 
     Args:
         name: Name and version, such as `llava-rad/1`.
-        findings: Asks for a report; `{indication}` stands for the reason of the examination.
-        findings_without_indication: Asks for a report when no reason is known.
-        align: Asked in projector alignment; empty when the image stands alone.
-        closed_question: Asks a question, `{question}`, that is answered by yes or no.
+        findings: Prompt for a report, with the placeholder `{indication}`.
+        findings_without_indication: Prompt for a report without an indication.
+        align: Prompt in projector alignment; may be empty.
+        closed_question: Prompt for yes or no, with the placeholder `{question}`.
     """
 
     name: str
@@ -38,33 +36,32 @@ class Prompts:
 
     def __post_init__(self) -> None:
         if _QUESTION not in self.closed_question:
-            raise ConfigError(f"prompts '{self.name}': closed_question has no {_QUESTION}, so nothing would be asked.")
+            raise ConfigError(f"prompts '{self.name}': closed_question has no placeholder {_QUESTION}.")
         for field in fields(self)[1:]:
             for found in re.findall(r"\{[^{}]*\}", getattr(self, field.name)):
                 if found != _ALLOWED.get(field.name):
                     raise ConfigError(
-                        f"prompts '{self.name}': {field.name} holds {found}, which stands for nothing there; "
-                        f"{_INDICATION} belongs into findings and {_QUESTION} into closed_question."
+                        f"prompts '{self.name}': {field.name} has the unknown placeholder {found}; "
+                        f"{_INDICATION} belongs in findings and {_QUESTION} in closed_question."
                     )
 
     def ask(self, indication: str | None = None) -> str:
-        """The request for a report; white space in the indication is collapsed, a blank one counts as none."""
+        """The prompt for a report; white space in the indication is collapsed, a blank one counts as none."""
         reason = " ".join((indication or "").split())
         return self.findings.replace(_INDICATION, reason) if reason else self.findings_without_indication
 
     def question(self, text: str) -> str:
-        """The request to answer a question by yes or no."""
+        """The prompt for a closed question."""
         words = " ".join(text.split())
         if not words:
-            raise ConfigError("a closed question is empty; ask something, such as 'Is there a pleural effusion?'.")
+            raise ConfigError("a closed question is empty; give one, such as 'Is there a pleural effusion?'.")
         return self.closed_question.replace(_QUESTION, words)
 
 
 def parse_indication(text: str) -> str | None:
-    """The indication that a request for a report carries; the inverse of `Prompts.ask` for every shipped row.
+    """The indication in a prompt for a report, if any: the inverse of `Prompts.ask` for every shipped row.
 
-    A request of any row gives its indication, or None where it has none; any other text is itself the indication, and
-    one without a word is None. White space is collapsed.
+    Any other text is itself the indication; a blank one is None. White space is collapsed.
 
     >>> parse_indication("Indication: cough Findings:")
     'cough'
@@ -83,11 +80,10 @@ def parse_indication(text: str) -> str | None:
 
 @cache
 def _requests() -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-    """Requests without an indication, and what stands before and after it in those that have one."""
+    """Prompts without an indication, and the text before and after it in the others."""
     rows = _shipped().values()
     parts = [" ".join(row.findings.split()).partition(_INDICATION) for row in rows]
     around = {(before, after): None for before, mark, after in parts if mark}
-    # A request whose indication is blank carries none.
     whole = {" ".join(f"{before}{after}".split()) for before, _, after in parts}
     return frozenset({*whole, *(" ".join(row.findings_without_indication.split()) for row in rows)}), tuple(around)
 
@@ -98,11 +94,7 @@ def prompt_names() -> tuple[str, ...]:
 
 
 def load_prompts(name_or_file: str | None = None) -> Prompts:
-    """The row of this name, or the one row of a YAML file; `FILE#ROW` names a row of a file with several.
-
-    Args:
-        name_or_file: `llava-rad/1`, `my_prompts.yaml` or `my_prompts.yaml#mine/2`; the default row when None.
-    """
+    """The prompts named `llava-rad/1`, `my_prompts.yaml` or `my_prompts.yaml#mine/2`; default: `DEFAULT`."""
     wanted = name_or_file or DEFAULT
     table = _shipped()
     if wanted in table:
@@ -133,16 +125,17 @@ def _rows(path: Path) -> dict[str, Prompts]:
         raise ConfigError(
             f"{path} holds no prompts; write 'NAME/VERSION:' and under it findings, align and the others."
         )
-    return {str(name): _row(str(name), values, path) for name, values in found.items()}
-
-
-def _row(name: str, values: Any, path: Path) -> Prompts:
     known = [field.name for field in fields(Prompts)][1:]
-    given = values if isinstance(values, dict) else {}
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"{path}: prompts '{name}' have an unknown key '{key}'.{did_you_mean(str(key), known)}")
-    for key in known:
-        if not isinstance(given.get(key), str):
-            raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {short_repr(given.get(key))}.")
-    return Prompts(name, **{key: given[key] for key in known})
+    rows = {}
+    for name, values in found.items():
+        given = values if isinstance(values, dict) else {}
+        for key in given:
+            if key not in known:
+                raise ConfigError(
+                    f"{path}: prompts '{name}' have an unknown key '{key}'.{did_you_mean(str(key), known)}"
+                )
+        for key in known:
+            if not isinstance(given.get(key), str):
+                raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {short_repr(given.get(key))}.")
+        rows[str(name)] = Prompts(str(name), **{key: given[key] for key in known})
+    return rows

@@ -1,9 +1,8 @@
-"""Models from nothing: tokenizer, vision encoder, language model, and how they are put together.
+"""Randomly initialised models and newly trained tokenizers: the parts of a LLaVA, and their assembly.
 
-The parts are those of LLaVA-Rad in every size: a DINOv2-shaped vision encoder, a Llama-shaped language model
-and a two-layer projector between them; beside the vision encoder a BERT-shaped text encoder for contrastive
-training. `PHANTOM` is the size that ships with the package, `TINY` the one of the tests. Weights are random until
-somebody trains them; a seed decides them.
+The architecture is LLaVA-Rad's in every size: a DINOv2 vision encoder, a Llama language model and a two-layer
+projector; also a BERT text encoder for contrastive training. `PHANTOM` is the size of the shipped models, `TINY` that of
+tests. `OUTSIDER` is another family: a CLIP vision encoder and a Qwen2 language model.
 """
 
 from __future__ import annotations
@@ -15,25 +14,22 @@ from typing import Any
 from cxrlab.core.errors import ConfigError
 
 PAD, BOS, EOS, IMAGE, UNKNOWN = "<pad>", "<s>", "</s>", "<image>", "<unk>"
-FEATURE_LAYER = -2  # of the vision encoder: its last but one layer, as in LLaVA
-# Of OpenAI's CLIP, which BiomedCLIP-CXR and LLaVA-Rad keep.
+FEATURE_LAYER = -2  # layer of the vision encoder that is read, as in LLaVA
+# Normalisation of OpenAI's CLIP, also used by BiomedCLIP-CXR and LLaVA-Rad.
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large the parts are.
+    """Sizes of the parts.
 
     Args:
         image: Side of the image in pixels.
         patch: Side of a patch in pixels; it divides `image`.
-        vision_encoder: Layers of the vision encoder.
-        language: Layers of the language model.
-        text: Layers of the text encoder.
-        width: Numbers a token, in all three.
-        head: Numbers an attention head; it divides `width`.
-        shared: Numbers of the space that images and reports share.
-        vocabulary: Most tokens of the tokenizer.
+        vision_encoder: Number of layers, as for `language` and `text`.
+        width: Hidden size of all three.
+        head: Width of an attention head; it divides `width`.
+        shared: Dimension of the space that images and reports share.
         context: Most tokens of the language model, those of the image included.
     """
 
@@ -67,7 +63,7 @@ TINY = Size(
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer with the special tokens of a LLaVA, that puts `<s>` in front of every text."""
+    """Train a byte-level BPE tokenizer with the special tokens of a LLaVA, which puts `<s>` before every text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     bpe = Tokenizer(models.BPE())
@@ -84,7 +80,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
 
 
 def for_llava(trained: Any) -> Any:
-    """A trained tokenizer as transformers has it: `<s>` in front of every text, and the special tokens of a LLaVA."""
+    """A trained tokenizer for transformers, with `<s>` before every text and the special tokens of a LLaVA."""
     from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
 
@@ -103,7 +99,7 @@ def for_llava(trained: Any) -> Any:
 
 
 def build_vision_encoder(size: Size, seed: int) -> Any:
-    """A vision encoder with random weights: `Dinov2Model` with a class token in front of its patches."""
+    """A `Dinov2Model` with random weights."""
     from transformers import Dinov2Config, Dinov2Model
 
     _seed(seed)
@@ -122,7 +118,7 @@ def build_vision_encoder(size: Size, seed: int) -> Any:
 
 
 def build_language_model(tokenizer: Any, size: Size, seed: int) -> Any:
-    """A language model with random weights: `LlamaForCausalLM` whose input and output embeddings are one."""
+    """A `LlamaForCausalLM` with random weights and tied embeddings."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     _seed(seed)
@@ -143,7 +139,7 @@ def build_language_model(tokenizer: Any, size: Size, seed: int) -> Any:
 
 
 def build_text_encoder(tokenizer: Any, size: Size, seed: int) -> Any:
-    """A text encoder with random weights: `BertModel` that reads a text off its first token."""
+    """A `BertModel` with random weights."""
     from transformers import BertConfig, BertModel
 
     _seed(seed)
@@ -161,7 +157,7 @@ def build_text_encoder(tokenizer: Any, size: Size, seed: int) -> Any:
 
 
 def build_image_processor(image: int) -> Any:
-    """Images squeezed to a square of this side, scaled by CLIP's mean and deviation; nothing is cropped away."""
+    """An image processor that squashes images to a square of this side and normalises them as CLIP does."""
     from transformers import CLIPImageProcessorPil
 
     return CLIPImageProcessorPil(
@@ -174,7 +170,7 @@ def build_image_processor(image: int) -> Any:
 
 
 def build_dual_encoder(vision_encoder: Any, text_encoder: Any, shared: int, seed: int) -> Any:
-    """VisionEncoder and text encoder with a projection each into one space: `VisionTextDualEncoderModel`."""
+    """A `VisionTextDualEncoderModel` of both encoders, with random projections into the shared space."""
     from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel
 
     _seed(seed)
@@ -187,22 +183,19 @@ def build_dual_encoder(vision_encoder: Any, text_encoder: Any, shared: int, seed
 def assemble_llava(
     vision_encoder: Any, language_model: Any, tokenizer: Any, image_processor: Any, seed: int
 ) -> tuple[Any, Any]:
-    """A LLaVA of trained parts with a new projector between them: (model, processor).
-
-    The parts' own tensors are used, not copied. The tokenizer must hold `<image>`.
-    """
+    """A LLaVA of existing parts, whose tensors are shared, with a random projector: (model, processor)."""
     import torch
     from transformers import LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
     from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
     image = tokenizer.convert_tokens_to_ids(IMAGE)
     if image is None or image == tokenizer.unk_token_id:
-        raise ConfigError(f"the tokenizer has no token {IMAGE}; add it before the model is put together.")
+        raise ConfigError(f"the tokenizer has no token {IMAGE}; add it before the model is assembled.")
     inner = getattr(language_model, "model", None)
     if not hasattr(inner, "embed_tokens") or not hasattr(language_model, "lm_head"):
         raise ConfigError(
-            f"a language model of the type '{language_model.config.model_type}' cannot stand in a LLaVA; it takes one "
-            "with the parts of a Llama (model.embed_tokens, lm_head), such as Mistral, Qwen2, Phi or Gemma."
+            f"a language model of the type '{language_model.config.model_type}' cannot be part of a LLaVA; use one with "
+            "the parts of a Llama (model.embed_tokens, lm_head), such as Mistral, Qwen2, Phi or Gemma."
         )
     config = LlavaConfig(
         vision_config=vision_encoder.config,
@@ -213,7 +206,7 @@ def assemble_llava(
         tie_word_embeddings=bool(language_model.config.tie_word_embeddings),
         image_seq_length=(vision_encoder.config.image_size // vision_encoder.config.patch_size) ** 2,
     )
-    # On no device: at 7 billion parameters, drawing weights only to replace them takes minutes and 28 GB.
+    # On no device: initialising 7 billion parameters only to replace them takes minutes and 28 GB.
     with torch.device("meta"):
         model = LlavaForConditionalGeneration(config)
     _seed(seed)
@@ -233,31 +226,24 @@ def assemble_llava(
 
 
 def _seed(seed: int) -> None:
-    """Weights are drawn from torch's one global generator; it is seeded right before each drawing."""
+    """Seed torch's global generator, from which weights are initialised."""
     import torch
 
     torch.manual_seed(seed)
 
 
-_LONGEST_WORD = 1000  # bytes; a longer one is an unknown token, since looking for pieces takes the square of it
+_LONGEST_WORD = 1000  # bytes; a longer one is an unknown token, since the search for pieces takes quadratic time
 
 
 @dataclass(frozen=True)
 class OutsiderSize:
-    """How large the parts of the second family are.
+    """Sizes of the parts of the outsider family; see `Size`.
 
     Args:
-        image: Side of the image in pixels.
-        patch: Side of a patch in pixels; it divides `image`.
-        vision_encoder: Layers of the vision encoder.
-        vision_encoder_width: Numbers a patch; a multiple of `head`.
-        language: Layers of the language model.
-        language_width: Numbers a token; a multiple of `head`.
-        inner: Numbers between the two layers of the language model's perceptrons.
-        head: Numbers an attention head, in both.
+        vision_encoder_width: Hidden size; a multiple of `head`, like `language_width`.
+        inner: Width of the language model's MLPs.
+        head: Width of an attention head, in both.
         sharing: Heads of the language model that share keys and values; it divides their number.
-        vocabulary: Most tokens of the tokenizer.
-        context: Most tokens of the language model, those of the image included.
     """
 
     image: int = 128
@@ -291,15 +277,13 @@ OUTSIDER = OutsiderSize()
 
 
 def train_word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
-    """A tokenizer that takes the longest piece it knows, again and again; any text comes back as it was.
+    """Train a byte-level WordPiece tokenizer, which decodes every text as it was; `<s>` stands before every text.
 
-    The pieces are spelled in bytes, so that no character is unknown (a word of more than 1000 bytes is), and found the
-    same way at every call: the trainer of unigram tokenizers finds others each time, with which a stopped training
-    could not go on. `<s>` stands in front of every text.
+    Its training is deterministic, unlike that of unigram tokenizers, so that an interrupted training can continue.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    # Pieces inside a word bear no mark: with one, a byte that no text has inside a word would be unknown there.
+    # Without a prefix for pieces inside a word: with one, a byte not seen there would be unknown.
     pieces = Tokenizer(
         models.WordPiece(unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=_LONGEST_WORD)
     )
@@ -317,8 +301,7 @@ def train_word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
 
 
 def build_outsider_vision_encoder(size: OutsiderSize, seed: int) -> Any:
-    """A vision encoder with random weights: `CLIPVisionModel` with a class token in front of its patches."""
-    import torch
+    """A `CLIPVisionModel` with random weights."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     config = CLIPVisionConfig(
@@ -329,13 +312,12 @@ def build_outsider_vision_encoder(size: OutsiderSize, seed: int) -> Any:
         image_size=size.image,
         patch_size=size.patch,
     )
-    torch.manual_seed(seed)
+    _seed(seed)
     return CLIPVisionModel(config)
 
 
 def build_outsider_language_model(tokenizer: Any, size: OutsiderSize, seed: int) -> Any:
-    """A language model with random weights: `Qwen2ForCausalLM` whose input and output embeddings are one."""
-    import torch
+    """A `Qwen2ForCausalLM` with random weights and tied embeddings."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     heads = size.language_width // size.head
@@ -352,5 +334,5 @@ def build_outsider_language_model(tokenizer: Any, size: OutsiderSize, seed: int)
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    torch.manual_seed(seed)
+    _seed(seed)
     return Qwen2ForCausalLM(config)

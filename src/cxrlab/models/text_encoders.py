@@ -169,12 +169,17 @@ class CheXbert:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each report on one line, truncated to the model's length with the closing token kept."""
+        limit = min(_MAX_LENGTH, self.model.bert.config.max_position_embeddings)
+        lines = [" ".join(text.split()) for text in texts]
+        return user_ids(self.tokenizer, lines, truncation=True, max_length=limit)
+
     def _run(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """First-token vectors [N, D] and the chosen class of each head [N, 14], in the order of the texts."""
         import torch
 
-        limit = min(_MAX_LENGTH, self.model.bert.config.max_position_embeddings)
-        ids = user_ids(self.tokenizer, [" ".join(text.split()) for text in texts], truncation=True, max_length=limit)
+        ids = self.token_ids(texts)
         vectors = np.zeros((len(ids), self.model.bert.config.hidden_size), np.float32)
         classes = np.zeros((len(ids), len(HEADS)), np.int64)
 

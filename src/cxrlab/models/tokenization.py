@@ -1,9 +1,8 @@
-"""Text of users and corpora as token ids: a special token typed in it stays text, whatever the tokenizer.
+"""Tokenize text of users and corpora, in which special tokens stay plain text.
 
-Everything that the tokenizer would read as a special token is escaped by an invisible break (`escape`). The text can
-then pass a chat template and a processor, which see no special token but their own. `token_ids` makes
-the tokenizer drop the break after it has looked for special tokens and before it cuts words: every other token is the
-same as ever.
+`escape` puts an invisible break into everything that the tokenizer would read as a special token, so that the text can
+pass a chat template and a processor. `token_ids` makes the tokenizer remove the break after it has looked for special
+tokens; all other tokens stay the same.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,23 +21,23 @@ from cxrlab.core.memory import BatchSize
 if TYPE_CHECKING:
     from torch import Tensor
 
-BREAK = "\ufdd0"  # Unicode assigns it to no character, ever
-# Signs by which an added token that is not called special is known for a mark and not for a word.
+BREAK = "\ufdd0"  # a noncharacter of Unicode
+# Characters that mark an added token as a special token rather than a word.
 _MARK = re.compile(r"[<>\[\]{}|@#~^\\]|__")
-# Processors of transformers write these for a moment where an image token will stand.
+# Temporary placeholders of image tokens in processors of transformers.
 _TEMPORARY = ("<placeholder>", "<|placeholder|>", "<|image_placeholder|>", "<|video_placeholder|>")
 
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """What a tokenizer takes for something else than its own characters.
+    """The special tokens of a tokenizer and other tokens like them ("marks").
 
     Args:
-        size: Tokens that the tokenizer had.
-        pattern: Finds them in a text, the longest first.
+        size: Number of tokens of the tokenizer, to notice added ones.
+        pattern: Matches the marks in a text, the longest first.
         ids: Their ids.
-        source: The tokenizer of the `tokenizers` library inside; None where there is none.
-        late: Finds those that are looked for after the text was normalised, normalised as the text is; None without.
+        source: The tokenizer of the `tokenizers` library inside, if any.
+        late: Matches, in normalised text, the marks that are looked for after normalisation; None if there are none.
     """
 
     size: int
@@ -49,28 +48,24 @@ class _Marks:
 
     @cached_property
     def backend(self) -> Any:
-        """The tokenizer inside, with one step more: it removes every break before all other steps.
-
-        Marks are looked for before that in the text as it was written, also those that were looked for after it.
-        """
+        """A tokenizer whose normaliser first removes every break; all marks are looked for before that."""
         from tokenizers import Tokenizer
 
-        told = json.loads(self.source.to_str())
+        settings = json.loads(self.source.to_str())
         removal = {"type": "Replace", "pattern": {"String": BREAK}, "content": ""}
-        steps = [removal, *([told["normalizer"]] if told["normalizer"] else [])]
-        for token in told["added_tokens"]:
+        steps = [removal, *([settings["normalizer"]] if settings["normalizer"] else [])]
+        for token in settings["added_tokens"]:
             token["normalized"] = token["normalized"] and token["id"] not in self.ids
-        return Tokenizer.from_str(json.dumps({**told, "normalizer": {"type": "Sequence", "normalizers": steps}}))
+        return Tokenizer.from_str(json.dumps({**settings, "normalizer": {"type": "Sequence", "normalizers": steps}}))
 
 
 _known: weakref.WeakKeyDictionary[Any, _Marks] = weakref.WeakKeyDictionary()
 
 
 def escape(tokenizer: Any, text: str) -> str:
-    """The text with a break inside everything that the tokenizer would read as a special token or another mark.
+    """The text with a break inside everything that the tokenizer would read as a special token.
 
-    Words that were added to a vocabulary ('effusion') mean what they say and stay. Text without such marks is returned
-    as it is; a break that somebody typed is replaced by U+FFFD.
+    Words that were added to a vocabulary ('effusion') stay unchanged. A break in the text itself becomes U+FFFD.
 
     >>> escape(tokenizer, "tube <image> seen").replace(BREAK, "·")  # doctest: +SKIP
     'tube <·image> seen'
@@ -85,20 +80,14 @@ def escape(tokenizer: Any, text: str) -> str:
 
 
 def user_ids(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[list[int]]:
-    """Token ids of texts that users or corpora wrote, none of them read as a special token.
-
-    Args:
-        tokenizer: Of transformers.
-        texts: Any texts.
-        settings: Of the tokenizer's call, such as `truncation=True, max_length=512`.
-    """
+    """Token ids of texts of users or corpora, without special tokens in them; `settings` are for the tokenizer's call."""
     return token_ids(tokenizer, [escape(tokenizer, text) for text in texts], **settings)
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[list[int]]:
-    """Token ids of texts in which escaped words stand among special tokens of a template; see `without_breaks`."""
+    """Token ids of texts with escaped text among special tokens of a template; see `without_breaks`."""
     escaped = {place: without_breaks(tokenizer, text) for place, text in enumerate(texts) if BREAK in text}
-    # Together, so that the tokenizer uses all cores; what stands in the place of an escaped text is not used.
+    # Together, so that the tokenizer uses all cores; escaped texts are replaced below.
     plain = ["" if place in escaped else text for place, text in enumerate(texts)]
     found: list[list[int]] = list(tokenizer(plain, **settings)["input_ids"]) if texts else []
     for place, (reader, text) in escaped.items():
@@ -107,18 +96,17 @@ def token_ids(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[lis
 
 
 def without_breaks(tokenizer: Any, text: str) -> tuple[Any, str]:
-    """A tokenizer, and what to give it, for a text in which escaped words may stand among special tokens of a template.
+    """A tokenizer and its input for a text with escaped text among special tokens of a template.
 
-    The tokenizer reads each break as nothing, so that `</s>` in words of a user is cut like any characters. Where it
-    cannot (it is not one of the `tokenizers` library, or its vocabulary holds the special token as a word too), a space
-    stands in the place of the break: `< /s>`.
+    The tokenizer ignores breaks, so that `</s>` in user text is tokenized like any characters. If it cannot (it is not
+    of the `tokenizers` library, or its vocabulary also has the special token as a word), a space replaces the break.
     """
     spaced, marks = text.replace(BREAK, " "), _marks(tokenizer)
     if BREAK not in text or marks.source is None:
         return tokenizer, spaced
     reader = copy.copy(tokenizer)
     reader._tokenizer = marks.backend
-    # What is left are the template's: a vocabulary that holds `</s>` as a word too would still write the user's.
+    # Only the template's marks may be left: a vocabulary with `</s>` as a word would still produce the user's.
     unknown = tokenizer.unk_token_id
     cut = (by(given, add_special_tokens=False)["input_ids"] for by, given in ((reader, text), (tokenizer, spaced)))
     left, wanted = ([one for one in ids if one in marks.ids] for ids in cut)
@@ -127,40 +115,39 @@ def without_breaks(tokenizer: Any, text: str) -> tuple[Any, str]:
 
 
 def find_marks(tokenizer: Any, text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of everything in a text that the tokenizer would read as a special token or a mark."""
+    """Characters [start, end) of everything in a text that the tokenizer would read as a special token."""
     return [found.span() for found in _marks(tokenizer).pattern.finditer(text)]
 
 
 def _marks(tokenizer: Any) -> _Marks:
-    """Found once for each tokenizer, and anew when tokens were added to it."""
+    """The marks of a tokenizer, cached until tokens are added to it."""
     if tokenizer not in _known or _known[tokenizer].size != len(tokenizer):
         added = tokenizer.get_added_vocab()
         flags = getattr(tokenizer, "added_tokens_decoder", {})
         special = {str(token) for token in tokenizer.all_special_tokens}
         special |= {str(token) for token in flags.values() if token.special}
         names = {token.strip() for token in (*special, *filter(_MARK.search, added), *_TEMPORARY)}
-        # Runs of white space and single characters are added by some tokenizers as ordinary words.
+        # Some tokenizers add white space and single characters as ordinary words.
         names = {name for name in names if len(name) > 1}
         ids = frozenset(number for token, number in added.items() if token.strip() in names)
         source = getattr(tokenizer, "_tokenizer", None)
         normalise = getattr(getattr(source, "normalizer", None), "normalize_str", str)
         late = {normalise(str(flags[one])).strip() for one in ids & {*flags} if flags[one].normalized} - {""}
-        normalised = _any_of(late) if late and normalise is not str else None
-        _known[tokenizer] = _Marks(len(tokenizer), _any_of(names), ids, source, normalised)
+
+        def any_of(names: set[str]) -> re.Pattern[str]:
+            return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))))
+
+        normalised = any_of(late) if late and normalise is not str else None
+        _known[tokenizer] = _Marks(len(tokenizer), any_of(names), ids, source, normalised)
     return _known[tokenizer]
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """Finds each of these, the longest first."""
-    return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))))
 
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """Texts that go through a model together.
+    """A batch of texts.
 
     Args:
-        rows: Where each text stands in the caller's list, [B].
+        rows: Index of each text in the caller's list, [B].
         ids: Token ids [B, T], padded at the end.
         mask: [B, T], 1 for tokens and 0 for padding.
     """
@@ -171,27 +158,19 @@ class TextBatch:
 
 
 def in_batches(token_ids: Sequence[Sequence[int]], pad: int, size: BatchSize, run: Callable[[TextBatch], None]) -> None:
-    """`run` on batch after batch, longest texts first, so that running out of memory is known at once.
-
-    A text without a token (not even a special one) is in no batch.
-    """
-    filled = [row for row, ids in enumerate(token_ids) if ids]
-
-    def ran(rows: Sequence[int]) -> tuple[()]:
-        run(_batch(token_ids, pad, tuple(rows)))
-        return ()
-
-    size.map(sorted(filled, key=lambda row: -len(token_ids[row])), ran)
-
-
-def _batch(token_ids: Sequence[Sequence[int]], pad: int, rows: tuple[int, ...]) -> TextBatch:
+    """Call `run` on each batch, longest texts first, so that memory runs out at once if at all; skips empty texts."""
     import torch
 
-    longest = len(token_ids[rows[0]])
-    ids = torch.full((len(rows), longest), pad, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
-        length = len(token_ids[row])
-        ids[place, :length] = torch.tensor(token_ids[row], dtype=torch.long)
-        mask[place, :length] = 1
-    return TextBatch(rows, ids, mask)
+    def run_rows(rows: Sequence[int]) -> tuple[()]:
+        longest = len(token_ids[rows[0]])
+        ids = torch.full((len(rows), longest), pad, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for place, row in enumerate(rows):
+            length = len(token_ids[row])
+            ids[place, :length] = torch.tensor(token_ids[row], dtype=torch.long)
+            mask[place, :length] = 1
+        run(TextBatch(tuple(rows), ids, mask))
+        return ()
+
+    filled = [row for row, ids in enumerate(token_ids) if ids]
+    size.map(sorted(filled, key=lambda row: -len(token_ids[row])), run_rows)

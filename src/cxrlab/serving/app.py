@@ -1,4 +1,4 @@
-"""The HTTP application: routes, the middleware around them, and their OpenAPI description."""
+"""The HTTP application: routes, middleware, and their OpenAPI description. `chat.py` answers a chat request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from html import escape
 from typing import Any
 
@@ -43,7 +43,7 @@ _WHY = {
 
 
 def make_app(service: Service) -> RequestMiddleware:
-    """The application around a service."""
+    """The application of a service."""
     api = FastAPI(
         title="cxrlab serve",
         version=__version__,
@@ -56,11 +56,42 @@ def make_app(service: Service) -> RequestMiddleware:
     _add_chat(api, service)
     _add_models(api, service)
     _add_state(api, service)
-    _add_description(api, service.limits)
-    api.add_exception_handler(HTTPException, _no_route)
-    api.add_exception_handler(ApiError, _refused)
-    api.add_exception_handler(ClientGone, _gone)
-    api.add_exception_handler(Exception, _failed)
+    described = describe(api, service.limits)
+    page = docs_page(described)
+
+    @api.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(described)
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page, headers=HEADERS)
+
+    @api.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> JSONResponse:
+        status = error.status_code
+        code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
+        message = {404: "there is nothing at this path; see /docs.", 405: "this path does not support this method."}
+        _note(request).fields["code"] = code
+        body = error_body(status, code, message.get(status, "this request cannot be answered."))
+        return JSONResponse(body, status, dict(error.headers or {}))
+
+    @api.exception_handler(ApiError)
+    async def refused(request: Request, error: ApiError) -> JSONResponse:
+        _note(request).fields["code"] = error.code
+        return JSONResponse(error.body(), error.status, error.headers)
+
+    @api.exception_handler(ClientGone)
+    async def gone(request: Request, error: ClientGone) -> Response:
+        return Response(status_code=GONE)  # only for the log
+
+    @api.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        note = _note(request)  # the middleware logs class and place of the error
+        note.fields["code"] = "internal_error"
+        message = f"the server failed at this request; its log has the reason under {note.id}."
+        return JSONResponse(error_body(500, "internal_error", message), 500)
+
     return RequestMiddleware(api, service)
 
 
@@ -83,7 +114,7 @@ def _add_chat(api: FastAPI, service: Service) -> None:
         response_model=ChatAnswer,
         responses={200: streamed, **_errors(400, 401, 403, 404, 408, 413, 415, 421, 429, 431, 500, 503, 504)},
         openapi_extra=body,
-        summary="A report for an image, or the text model's answer.",
+        summary="A report for an image, or an answer of the text model.",
     )
     async def chat_completions(request: Request) -> Response:
         return await chat(service, request, _note(request))
@@ -93,7 +124,7 @@ def _add_models(api: FastAPI, service: Service) -> None:
     def entry(name: str) -> ModelEntry:
         return ModelEntry(id=name, created=service.created)
 
-    @api.get("/v1/models", responses=_errors(401, 421, 431, 503), summary="The models that can be asked.")
+    @api.get("/v1/models", responses=_errors(401, 421, 431, 503), summary="The available models.")
     async def models(request: Request) -> ModelList:
         _note(request).fields["account"] = service.accounts.identify(request.headers).name
         return ModelList(data=[entry(name) for name in service.names])
@@ -111,7 +142,7 @@ def _add_state(api: FastAPI, service: Service) -> None:
         "/healthz",
         response_model=Health,
         responses={503: {"model": Health, "description": "It cannot answer."}, **_errors(421, 431)},
-        summary="Whether the server can answer.",
+        summary="Health of the server.",
     )
     async def healthz() -> JSONResponse:
         state = service.health()
@@ -121,28 +152,15 @@ def _add_state(api: FastAPI, service: Service) -> None:
         "/metrics",
         response_class=PlainTextResponse,
         responses=_errors(401, 421, 431),
-        summary="Counters for Prometheus.",
+        summary="Metrics for Prometheus.",
     )
     async def metrics(request: Request) -> Response:
         service.accounts.identify(request.headers)
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-def _add_description(api: FastAPI, limits: Limits) -> None:
-    described = _description(api, limits)
-    page = docs_page(described)
-
-    @api.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(described)
-
-    @api.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(page, headers=HEADERS)
-
-
-def _description(api: FastAPI, limits: Limits) -> dict[str, Any]:
-    """The OpenAPI description; the request is added here, since the route reads its body by itself, within limits."""
+def describe(api: FastAPI, limits: Limits) -> dict[str, Any]:
+    """The OpenAPI description; the request's schema is added here, since the route itself reads its body."""
     described = api.openapi()
     schemas = described["components"]["schemas"]
     schema = ChatRequest.model_json_schema(ref_template=_SCHEMAS)
@@ -155,40 +173,11 @@ def _description(api: FastAPI, limits: Limits) -> dict[str, Any]:
     described["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     for path in described["paths"].values():
         for operation in path.values():
-            operation["responses"].pop("422", None)  # a name of a model is any text
+            operation["responses"].pop("422", None)  # no route validates by FastAPI
     return described
 
 
-async def _no_route(request: Request, error: Exception) -> JSONResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
-    said = {404: "there is nothing at this path; /docs lists what there is.", 405: "this path takes another method."}
-    _note(request).fields["code"] = code
-    message = said.get(status, "this request cannot be answered.")
-    return JSONResponse(error_body(status, code, message), status, headers)
-
-
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ApiError)
-    _note(request).fields["code"] = error.code
-    return JSONResponse(error.body(), error.status, error.headers)
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    """For the log alone: nobody reads it."""
-    return Response(status_code=GONE)
-
-
-async def _failed(request: Request, error: Exception) -> JSONResponse:
-    """What a client is told of a defect; the door writes down its class and its place."""
-    note = _note(request)
-    note.fields["code"] = "internal_error"
-    said = f"the server failed at this request; its log has the reason under {note.id}."
-    return JSONResponse(error_body(500, "internal_error", said), 500)
-
-
-# The browser is told as well: no script, nothing from elsewhere.
+# No scripts, and nothing from elsewhere.
 HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
@@ -204,7 +193,7 @@ _EXAMPLE = """curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: a
 
 
 def docs_page(described: Mapping[str, Any]) -> str:
-    """The page of an OpenAPI description."""
+    """An HTML page of an OpenAPI description."""
     info = described["info"]
     parts = [
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
@@ -212,34 +201,28 @@ def docs_page(described: Mapping[str, Any]) -> str:
         "<h2>Example</h2>",
         f"<pre>{escape(_EXAMPLE)}</pre>",
         "<h2>Paths</h2>",
-        *_paths(described["paths"]),
-        "<h2>Fields</h2>",
-        *(_fields(name, schema) for name, schema in sorted(described["components"]["schemas"].items())),
     ]
-    head = f'<meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
-
-
-def _paths(paths: Mapping[str, Any]) -> Iterator[str]:
-    for path, operations in paths.items():
+    for path, operations in described["paths"].items():
         for method, operation in operations.items():
             rows = "".join(
                 f"<tr><td>{escape(status)}</td><td>{escape(answer['description'])}</td></tr>"
                 for status, answer in sorted(operation["responses"].items())
             )
             head = f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation['summary'])}</p>"
-            yield f"{head}<table><tr><th>status</th><th></th></tr>{rows}</table>"
-
-
-def _fields(name: str, schema: Mapping[str, Any]) -> str:
-    needed = schema.get("required", ())
-    rows = "".join(
-        f"<tr><td><code>{escape(key)}</code></td><td>{escape(_kind(field))}{' (needed)' if key in needed else ''}</td>"
-        f"<td>{escape(field.get('description', ''))}</td></tr>"
-        for key, field in schema.get("properties", {}).items()
-    )
-    told = escape(schema.get("description", ""))
-    return f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{told}</p><table>{rows}</table>'
+            parts.append(f"{head}<table><tr><th>status</th><th></th></tr>{rows}</table>")
+    parts.append("<h2>Fields</h2>")
+    for name, schema in sorted(described["components"]["schemas"].items()):
+        needed = schema.get("required", ())
+        rows = "".join(
+            f"<tr><td><code>{escape(key)}</code></td>"
+            f"<td>{escape(_kind(field))}{' (required)' if key in needed else ''}</td>"
+            f"<td>{escape(field.get('description', ''))}</td></tr>"
+            for key, field in schema.get("properties", {}).items()
+        )
+        text = escape(schema.get("description", ""))
+        parts.append(f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{text}</p><table>{rows}</table>')
+    head = f'<meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
 
 
 def _kind(field: Mapping[str, Any]) -> str:
@@ -263,36 +246,31 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROUTES = ("/v1/chat/completions", "/v1/models", "/healthz", "/metrics", "/openapi.json", "/docs")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_ALWAYS = ("/healthz", "/metrics")  # answered while the server stops, too
+_ALWAYS = ("/healthz", "/metrics")  # answered also during shutdown
 HEAD_BYTES = 16 << 10  # longest head of a request
-GONE = 499  # what the log says where the client did not wait
+GONE = 499  # status in the log for a client that disconnected
 
 
 class RequestMiddleware:
-    """Stands around the routes.
-
-    Args:
-        app: The routes.
-        service: What the server shares.
-    """
+    """Checks, logs and counts every request around the routes."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request through."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         note, begun = Note(), time.monotonic()
         scope.setdefault("state", {})["note"] = note
-        outgoing = _Outgoing(send, note)
+        outgoing = Outgoing(send, note)
         try:
             self._check(scope)
             await self._app(scope, receive, outgoing)
         except ApiError as refusal:
             note.fields["code"] = refusal.code
             await outgoing.refuse(refusal)
-        except asyncio.CancelledError:  # the server has waited as long as it does when it stops
+        except asyncio.CancelledError:  # the time limit of the shutdown is over
             note.fields["code"] = "overloaded"
             await outgoing.refuse(stopping())
         except ClientGone:
@@ -302,57 +280,49 @@ class RequestMiddleware:
             self._service.journal.failure(error, id=note.id)
             await outgoing.refuse(ApiError(500, "internal_error", "the server failed at this request."))
         finally:
-            self._end(scope, note, outgoing, time.monotonic() - begun)
+            # Paths are not logged, only routes.
+            route = "/v1/models/{name}" if scope["path"].startswith("/v1/models/") else "other"
+            route = scope["path"] if scope["path"] in ROUTES else route
+            status, seconds = outgoing.status or GONE, time.monotonic() - begun
+            note.fields.setdefault("code", None)
+            self._service.metrics.request(route, status, seconds, note.fields["code"])
+            self._service.journal.write(
+                "request",
+                id=note.id,
+                method=scope["method"] if scope["method"] in _METHODS else "other",
+                route=route,
+                status=status,
+                ms=round(1000 * seconds, 1),
+                bytes_out=outgoing.bytes,
+                **note.fields,
+            )
 
     def _check(self, scope: Scope) -> None:
         names = Counter(name for name, _ in scope["headers"])
         if names[b"authorization"] + names[b"api-key"] > 1:
-            # A proxy before us may have checked the other one.
+            # A proxy may have checked the other one.
             raise ApiError(
                 400, "invalid_request", "the request has several keys; send one, by Authorization or api-key."
             )
         if {b"content-length", b"transfer-encoding"} <= names.keys():
-            # A proxy before us may believe the other one, and take the rest for a second request.
-            said = "the request tells its length in two ways; send Content-Length or Transfer-Encoding, not both."
-            raise ApiError(400, "invalid_request", said, headers={"Connection": "close"})
-        # The parser heeds the limit for a head that comes in pieces alone.
+            # A proxy may use the other one (request smuggling).
+            message = "the request gives its length in two ways; send Content-Length or Transfer-Encoding, not both."
+            raise ApiError(400, "invalid_request", message, headers={"Connection": "close"})
+        # The parser limits only heads that arrive in pieces.
         head = len(scope["raw_path"]) + len(scope["query_string"])
         if head + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > HEAD_BYTES:
             raise ApiError(431, "too_large", f"the head of the request is longer than {HEAD_BYTES:,} bytes.")
         if self._service.stopping and scope["path"] not in _ALWAYS:
             raise stopping()
         if self._service.accounts.open:
-            # A page of another site may lead its own name to this machine; no browser says localhost then.
+            # Against DNS rebinding: a web page could point its own host name to this machine.
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             if len(hosts) != 1 or not is_loopback(f"http://{hosts[0].decode('latin-1')}"):
-                raise ApiError(421, "wrong_host", "this server answers by the name of this machine alone (127.0.0.1).")
-
-    def _end(self, scope: Scope, note: Note, outgoing: _Outgoing, seconds: float) -> None:
-        route = route_of(scope["path"])
-        status = outgoing.status or GONE
-        note.fields.setdefault("code", None)
-        self._service.metrics.request(route, status, seconds, note.fields["code"])
-        self._service.journal.write(
-            "request",
-            id=note.id,
-            method=scope["method"] if scope["method"] in _METHODS else "other",
-            route=route,
-            status=status,
-            ms=round(1000 * seconds, 1),
-            bytes_out=outgoing.bytes,
-            **note.fields,
-        )
+                raise ApiError(421, "wrong_host", "this server answers only requests to 127.0.0.1 or localhost.")
 
 
-def route_of(path: str) -> str:
-    """The route that a path belongs to, or `other`: what a client sends as path goes into no log."""
-    if path in ROUTES:
-        return path
-    return "/v1/models/{name}" if path.startswith("/v1/models/") else "other"
-
-
-class _Outgoing:
-    """What is sent: its status and size are seen, and headers are put on it that every answer has."""
+class Outgoing:
+    """Sends an answer with the headers that every answer has; keeps its status and size."""
 
     def __init__(self, send: Send, note: Note) -> None:
         self._send, self._note = send, note
@@ -371,7 +341,7 @@ class _Outgoing:
         await self._send(message)
 
     async def refuse(self, refusal: ApiError) -> None:
-        """Send the refusal, unless an answer has begun already."""
+        """Send the refusal, unless an answer has begun."""
         if self.status:
             return
         content = json.dumps(refusal.body()).encode()

@@ -1,8 +1,8 @@
-"""One thread owns the model and answers together what came together, in fair turns between clients.
+"""Dynamic batching: one thread runs the model on batches of requests, fairly between clients.
 
-A request waits a few milliseconds for others that ask in the same way. Each gets its own answer, or its own failure:
-where a batch fails, its requests are asked one by one. The next batch begins with a question of the client that has
-had the fewest answers; a client that was idle does not save up turns.
+A request waits a few milliseconds for others with the same settings. If a batch fails, its requests are run one by one,
+so that each has its own answer or its own error. The next batch begins with the client that has had the fewest answers;
+an idle client does not save up turns.
 """
 
 from __future__ import annotations
@@ -21,22 +21,14 @@ from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSplitSamp
 from cxrlab.serving.errors import overloaded, stopping
 from cxrlab.serving.images import Pixels
 
-Question = TypeVar("Question")
-# The answers to a question, or why it has none.
-Outcome = list[Generated] | Exception
-# Questions of one key in, what each comes to in the same order out.
-Ask = Callable[[Sequence[Question]], Sequence[Outcome]]
+Item = TypeVar("Item")
+Outcome = list[Generated] | Exception  # the answers to a question, or its error
+Ask = Callable[[Sequence[Item]], Sequence[Outcome]]  # questions of one key → their outcomes, in order
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What a request gets.
-
-    Args:
-        answers: One or several.
-        batch: Questions that were answered together.
-        waited_s: Seconds in the queue.
-    """
+    """The answers to a question, the number of questions in its batch, and its seconds in the queue."""
 
     answers: list[Generated]
     batch: int
@@ -44,42 +36,39 @@ class Answered:
 
 
 @dataclass(eq=False)
-class Job(Generic[Question]):
+class Job(Generic[Item]):
     """A question in the queue.
 
     Args:
-        key: Questions of equal keys may be asked together.
-        question: What is asked.
-        rows: Answers that it asks for.
-        client: Who asks.
-        came: When it came, on the monotonic clock.
-        future: Where the answer is put.
+        key: Questions of equal keys may share a batch.
+        rows: Number of requested answers.
+        came: Time of arrival on the monotonic clock.
     """
 
     key: Hashable
-    question: Question
+    question: Item
     rows: int = 1
     client: Hashable = None
     came: float = field(default_factory=time.monotonic)
     future: Future[Answered] = field(default_factory=Future)
 
 
-class Batcher(Generic[Question]):
-    """The queue and the thread behind it.
+class Batcher(Generic[Item]):
+    """The queue and the model's thread.
 
     Args:
-        ask: Asks the model; called in the thread alone.
-        max_batch: Most answers written together; a question that asks for more goes alone.
-        max_wait_s: Longest time that the oldest question waits for company while the model is idle; one that came alone
-            after one that came alone does not wait.
+        ask: Runs the model; called in the thread only.
+        max_batch: Most answers in a batch; a question that needs more is run alone.
+        max_wait_s: Longest time that the oldest question waits for others while the model is idle; without concurrent
+            requests it does not wait.
         most: Most questions in the queue.
-        coming: Tells how many questions are on their way or here.
-        seen: Told the size of each batch and the seconds it took.
+        coming: Gives the number of questions in the queue or still being received.
+        seen: Called with the size of each batch and its seconds.
     """
 
     def __init__(
         self,
-        ask: Ask[Question],
+        ask: Ask[Item],
         *,
         max_batch: int = 32,
         max_wait_s: float = 0.01,
@@ -88,12 +77,12 @@ class Batcher(Generic[Question]):
         seen: Callable[[int, float], None] | None = None,
     ) -> None:
         self._ask, self._coming, self._seen = ask, coming, seen
-        self._last = 1  # rows of the batch before
+        self._last = 1  # rows of the previous batch
         self._max_batch, self._max_wait_s, self._most = max_batch, max_wait_s, most
-        self._queue: list[Job[Question]] = []  # in the order in which they came
-        # Answers that each client has had, for those that wait or are ahead of the one that was served last.
+        self._queue: list[Job[Item]] = []  # in order of arrival
+        # Answers that each client has had, for clients that wait or are ahead of the last one served.
         self._had: dict[Hashable, int] = {}
-        self._turn = 0  # what the client had had whose turn was the last
+        self._turn = 0  # answers that the last client served had had before
         self._changed = threading.Condition()
         self._stopping = False
         self.died_of: BaseException | None = None
@@ -101,11 +90,11 @@ class Batcher(Generic[Question]):
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start the thread."""
         self._thread.start()
 
-    def submit(self, key: Hashable, question: Question, rows: int = 1, client: Hashable = None) -> Future[Answered]:
-        """Put a question into the queue; cancelling the future takes it out again while nobody has begun with it."""
+    def submit(self, key: Hashable, question: Item, rows: int = 1, client: Hashable = None) -> Future[Answered]:
+        """Queue a question; cancelling the future removes it unless its batch is already running."""
         job = Job(key, question, rows, client)
         with self._changed:
             if self._stopping or not self._thread.is_alive():
@@ -116,7 +105,14 @@ class Batcher(Generic[Question]):
                 self._had[client] = max(self._had.get(client, 0), self._turn)
             self._queue.append(job)
             self._changed.notify()
-        job.future.add_done_callback(lambda future: self._drop(job) if future.cancelled() else None)
+
+        def drop(future: Future[Answered]) -> None:
+            if future.cancelled():
+                with self._changed:
+                    if job in self._queue:
+                        self._queue.remove(job)
+
+        job.future.add_done_callback(drop)
         return job.future
 
     @property
@@ -125,7 +121,7 @@ class Batcher(Generic[Question]):
         return len(self._queue)
 
     def waiting_by_client(self) -> Counter[Hashable]:
-        """Answers that wait to be written, for each client that waits for any."""
+        """Number of queued answers per client."""
         counts: Counter[Hashable] = Counter()
         with self._changed:
             for job in self._queue:
@@ -134,21 +130,21 @@ class Batcher(Generic[Question]):
 
     @property
     def begun(self) -> bool:
-        """Whether it was started."""
+        """Whether the thread was started."""
         return self._thread.ident is not None
 
     @property
     def alive(self) -> bool:
-        """Whether somebody answers."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def busy_s(self) -> float:
-        """Seconds since the model began with what it is writing; 0 when it is idle."""
+        """Seconds since the current batch began; 0 if idle."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
     def stop(self, patience_s: float = 5.0) -> bool:
-        """Answer nothing more; what waits fails. Whether the thread has ended within the time."""
+        """Fail all queued questions and wait for the thread; returns whether it ended in time."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -157,19 +153,14 @@ class Batcher(Generic[Question]):
         self._fail_waiting()
         return not self._thread.is_alive()
 
-    def _drop(self, job: Job[Question]) -> None:
-        with self._changed:
-            if job in self._queue:
-                self._queue.remove(job)
-
     def _work(self) -> None:
-        batch: list[Job[Question]] = []
+        batch: list[Job[Item]] = []
         try:
             while batch := self._next():
                 self._busy_since = time.monotonic()
                 self._answer(batch)
                 self._busy_since = None
-        except BaseException as error:  # what is no Exception ends the thread, and the server calls itself dead
+        except BaseException as error:  # ends the thread, so the server reports itself dead
             self.died_of = error
             for job in batch:
                 if not job.future.done():
@@ -185,8 +176,8 @@ class Batcher(Generic[Question]):
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(stopping())
 
-    def _next(self) -> list[Job[Question]]:
-        """The next questions that are asked together; none when the end has come."""
+    def _next(self) -> list[Job[Item]]:
+        """The next batch; empty after a stop."""
         with self._changed:
             while not self._stopping:
                 if not self._queue:
@@ -194,20 +185,18 @@ class Batcher(Generic[Question]):
                     continue
                 first = min(self._queue, key=lambda job: self._had[job.client])  # of several the oldest
                 left = first.came + self._max_wait_s - time.monotonic()
-                if left <= 0 or self._rows_like(first) >= min(self._max_batch, max(self._coming(), self._last)):
+                ready = sum(job.rows for job in self._queue if job.key == first.key)
+                if left <= 0 or ready >= min(self._max_batch, max(self._coming(), self._last)):
                     return self._take(first)
                 self._changed.wait(left)
             return []
 
-    def _rows_like(self, first: Job[Question]) -> int:
-        return sum(job.rows for job in self._queue if job.key == first.key)
+    def _take(self, first: Job[Item]) -> list[Job[Item]]:
+        """Remove a batch from the queue: the first question and others of its key, clients in turns.
 
-    def _take(self, first: Job[Question]) -> list[Job[Question]]:
-        """The first question and those of its kind that still fit, clients in turns; in the order of their coming.
-
-        Where a client waits that asks in another way, nobody gets more than an equal share of the batch.
+        While a client waits with another key, no client gets more than an equal share of the batch.
         """
-        waiting: dict[Hashable, list[Job[Question]]] = {job.client: [] for job in self._queue}
+        waiting: dict[Hashable, list[Job[Item]]] = {job.client: [] for job in self._queue}
         for job in self._queue:
             if job.key == first.key and job is not first:
                 waiting[job.client].append(job)
@@ -232,45 +221,43 @@ class Batcher(Generic[Question]):
         self._last = rows
         return batch
 
-    def _answer(self, batch: list[Job[Question]]) -> None:
+    def _answer(self, batch: list[Job[Item]]) -> None:
         begun = time.monotonic()
-        asked = [job for job in batch if job.future.set_running_or_notify_cancel()]
-        if not asked:
+        jobs = [job for job in batch if job.future.set_running_or_notify_cancel()]
+        if not jobs:
             return
         try:
-            found = self._asked(asked)
+            outcomes = self._run(jobs)
+            if len(jobs) > 1 and isinstance(outcomes[0], Exception) and outcomes[0] is outcomes[-1]:  # all failed
+                outcomes = [self._run([job])[0] for job in jobs]
         finally:
             if self._seen is not None:
-                self._seen(len(asked), time.monotonic() - begun)
-        for job, outcome in zip(asked, found, strict=True):
+                self._seen(len(jobs), time.monotonic() - begun)
+        for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 job.future.set_exception(outcome)
             else:
-                job.future.set_result(Answered(outcome, len(asked), begun - job.came))
+                job.future.set_result(Answered(outcome, len(jobs), begun - job.came))
 
-    def _asked(self, jobs: list[Job[Question]]) -> list[Outcome]:
-        """What each question comes to; those of a batch that fails as a whole are asked one by one."""
+    def _run(self, jobs: list[Job[Item]]) -> list[Outcome]:
+        """The outcome of each question; if the call fails, the same error for all."""
         try:
             found = self._ask([job.question for job in jobs])
             if len(found) != len(jobs) or not all(found):
                 raise RuntimeError(f"{len(jobs)} questions got {len(found)} lists of answers, or an empty one")
             return list(found)
         except Exception as error:
-            return [error] if len(jobs) == 1 else [self._asked([job])[0] for job in jobs]
-
-
-One = TypeVar("One")
+            return [error] * len(jobs)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageQuestion:
-    """An image that wants a report.
+    """A request for a report.
 
     Args:
         image: uint8 [H, W].
-        indication: Reason of the examination.
-        decoding: How words are chosen; None leaves it to the model.
-        number: Which one of the drawn answers is wanted; None for all of them.
+        decoding: None for the model's own settings.
+        number: Index of the sampled answer; None for all answers.
     """
 
     image: Pixels
@@ -280,24 +267,18 @@ class ImageQuestion:
 
     @property
     def key(self) -> Hashable:
-        """Images of equal keys are answered together."""
+        """Images of equal keys may share a batch."""
         return ("image", self.decoding)
 
     @property
     def rows(self) -> int:
-        """Answers that the model writes."""
+        """Number of answers to generate."""
         return self.decoding.answers if self.decoding and self.number is None else 1
 
 
 @dataclass(frozen=True)
 class TextQuestion:
-    """A prompt for the text model.
-
-    Args:
-        prompt: The prompt.
-        max_tokens: Longest answer.
-        seed: For models that draw.
-    """
+    """A prompt for the text model."""
 
     prompt: str
     max_tokens: int
@@ -305,36 +286,34 @@ class TextQuestion:
 
     @property
     def key(self) -> Hashable:
-        """Prompts of equal keys are answered together."""
+        """Prompts of equal keys may share a batch."""
         return ("text", self.max_tokens, self.seed)
 
     @property
     def rows(self) -> int:
-        """Answers that the model writes."""
+        """One answer."""
         return 1
 
 
-QuestionAskers = ImageQuestion | TextQuestion
+Question = ImageQuestion | TextQuestion
 
 
 class ModelRunner:
-    """The models of one server; only one thread calls them.
+    """The models of one server; called by one thread only.
 
     Args:
-        model: Writes reports.
-        text: Answers text; None where nobody does.
-        abreast: Requests under way at once to a model behind an address.
+        text: The text model, if any.
+        concurrency: Requests at once to a model behind an address.
     """
 
-    def __init__(self, model: ImageToText, text: TextModel | None = None, abreast: int = 8) -> None:
-        self.model, self.text, self._abreast = model, text, abreast
-        self.heeds_decoding = isinstance(model, SupportsDecoding)
+    def __init__(self, model: ImageToText, text: TextModel | None = None, concurrency: int = 8) -> None:
+        self.model, self.text, self._concurrency = model, text, concurrency
+        self.supports_decoding = isinstance(model, SupportsDecoding)
 
-    def parts(self, question: QuestionAskers, choices: int) -> list[QuestionAskers]:
-        """A question as the parts that together get so many answers; another client's may be asked between them.
+    def parts(self, question: Question, choices: int) -> list[Question]:
+        """A question as parts that together have `choices` answers, so that other clients can be served in between.
 
-        A model that draws in one piece alone is asked once, and one that does not draw gives the same each time; a text
-        model is asked with a seed for each.
+        A text model gets a seed for each answer. A model without split sampling is called once.
         """
         if isinstance(question, TextQuestion):
             return [replace(question, seed=question.seed + more) for more in range(choices)]
@@ -342,59 +321,53 @@ class ModelRunner:
             return [replace(question, number=number) for number in range(choices)]
         return [question]
 
-    def ask(self, questions: Sequence[QuestionAskers]) -> Sequence[Outcome]:
-        """What each question of one key comes to."""
+    def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
+        """The outcome of each question of one key."""
         images = [question for question in questions if isinstance(question, ImageQuestion)]
-        if images:
-            # What one image costs elsewhere is not paid again because another has failed.
-            return self._each(self._reports, images) if self.model.capabilities.black_box else self._reports(images)
-        prompts = [question for question in questions if isinstance(question, TextQuestion)]
-        # Text models behind an address fetch side by side as well, and those here batch by themselves.
-        return self._completions(prompts)
+        if not images:
+            assert self.text is not None  # checked in chat.py
+            texts = [question for question in questions if isinstance(question, TextQuestion)]
+            prompts, first = [question.prompt for question in texts], texts[0]
+            return [[one] for one in self.text.complete(prompts, max_tokens=first.max_tokens, seed=first.seed)]
+        if not self.model.capabilities.black_box:
+            return self._reports(images)
+
+        def report(question: ImageQuestion) -> Outcome:
+            try:
+                return self._reports([question])[0]
+            except Exception as error:  # becomes the outcome of this question
+                return error
+
+        # One by one, so that an image is not paid for again because another has failed.
+        with ThreadPoolExecutor(min(self._concurrency, len(images))) as pool:
+            return list(pool.map(report, images))
 
     def _reports(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
         if questions[0].number is not None:
-            return self._drawn(questions)
+            return self._sampled_reports(questions)
         images = [to_unit(question.image) for question in questions]
         indications = [question.indication for question in questions]
         if isinstance(self.model, SupportsDecoding):
             return self.model.answers(images, indications, questions[0].decoding)
         return [[one] for one in self.model.generate(images, indications)]
 
-    def _drawn(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
-        """One drawn answer for each question; neighbours of one request, and requests alike, go in one call."""
-        assert isinstance(self.model, SupportsSplitSampling)  # `parts` has looked
+    def _sampled_reports(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
+        """One sampled answer per question; adjacent numbers of one image, and equal ranges of images, share a call."""
+        assert isinstance(self.model, SupportsSplitSampling)  # checked in `parts`
         requests: dict[int, list[ImageQuestion]] = {}
         for question in questions:
             requests.setdefault(id(question.image), []).append(question)
         calls: dict[tuple[int, int], list[ImageQuestion]] = {}  # (first, count) → the first question of each request
-        for asked in requests.values():
-            numbers = sorted(question.number or 0 for question in asked)
+        for group in requests.values():
+            numbers = sorted(question.number or 0 for question in group)
             starts = [number for number in numbers if number - 1 not in numbers]
             ends = [number for number in numbers if number + 1 not in numbers]
             for first, last in zip(starts, ends, strict=True):
-                calls.setdefault((first, last - first + 1), []).append(asked[0])
+                calls.setdefault((first, last - first + 1), []).append(group[0])
         found: dict[tuple[int, int], Generated] = {}
-        for (first, count), asked in calls.items():
-            images, indications = [to_unit(one.image) for one in asked], [one.indication for one in asked]
-            decoding = replace(asked[0].decoding or Decoding(), answers=count)
-            for one, answers in zip(asked, self.model.answers_from(images, indications, decoding, first), strict=True):
+        for (first, count), group in calls.items():
+            images, indications = [to_unit(one.image) for one in group], [one.indication for one in group]
+            decoding = replace(group[0].decoding or Decoding(), answers=count)
+            for one, answers in zip(group, self.model.answers_from(images, indications, decoding, first), strict=True):
                 found |= {(id(one.image), first + place): answer for place, answer in enumerate(answers)}
         return [[found[id(question.image), question.number or 0]] for question in questions]
-
-    def _completions(self, questions: Sequence[TextQuestion]) -> list[list[Generated]]:
-        assert self.text is not None  # whoever asks has looked
-        prompts, first = [question.prompt for question in questions], questions[0]
-        return [[one] for one in self.text.complete(prompts, max_tokens=first.max_tokens, seed=first.seed)]
-
-    def _each(
-        self, ask: Callable[[Sequence[One]], list[list[Generated]]], questions: Sequence[One]
-    ) -> Sequence[Outcome]:
-        def alone(question: One) -> Outcome:
-            try:
-                return ask([question])[0]
-            except Exception as error:  # it is handed to whoever asked this one
-                return error
-
-        with ThreadPoolExecutor(min(self._abreast, len(questions))) as pool:
-            return list(pool.map(alone, questions))

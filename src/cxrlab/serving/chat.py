@@ -1,8 +1,10 @@
-"""One request for a report, from its key to its answer.
+"""One chat-completions request, from its API key to its answer.
 
-Order matters: who asks is known before a byte of the picture is read, sizes before it is decoded, the quota before the
-guard looks, and the guard has looked before the model sees the image. A report leaves in the guard's words or not at
-all.
+The order matters: account, size limits, image, quota, guard, model, and at last the guard's wording of the report.
+
+To return more of an answer (such as log-probabilities): add the request's field to `schemas.ChatRequest` and
+`schemas.ParsedRequest`; read the value from `Generated` in `_reply`; and send it in `Reply.whole`, in `Reply.events` and
+in `schemas.Choice`. Everything that a client receives passes through `Reply`.
 """
 
 from __future__ import annotations
@@ -11,27 +13,25 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.llm import PROMPT_TOKENS
-from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
+from cxrlab.core.protocols import CAUTIONS, REFUSED
 from cxrlab.models.decoding import TRUNCATED
-from cxrlab.serving.accounts import Reservation
-from cxrlab.serving.batching import Answered, ImageQuestion, TextQuestion
-from cxrlab.serving.batching import QuestionAskers as Question
-from cxrlab.serving.config import Limits
+from cxrlab.serving.accounts import Account, Reservation
+from cxrlab.serving.batching import Answered, ImageQuestion, Question, TextQuestion
 from cxrlab.serving.errors import ApiError, invalid
-from cxrlab.serving.images import Checked, Pixels, check_picture, decode_picture, picture_bytes
+from cxrlab.serving.images import check_picture, decode_picture, picture_bytes
 from cxrlab.serving.resource_limits import ClientGone, body_of, in_thread
-from cxrlab.serving.schemas import Asked, ChatAnswer, Choice, Usage, Written, understand
+from cxrlab.serving.schemas import AnswerMessage, ChatAnswer, Choice, ParsedRequest, Usage, parse_chat_request
 from cxrlab.serving.service import Client, Note, Service
 
 Found = TypeVar("Found")
@@ -39,195 +39,162 @@ GUARD = "refused_by_guard"
 
 
 async def chat(service: Service, request: Request, note: Note) -> Response:
-    """The answer to a request; everything that keeps it from one is a `Refused`."""
+    """The answer to a request; every reason why there is none is an `ApiError`."""
     account = service.accounts.identify(request.headers)
     note.fields["account"] = account.name
     service.rates.take(account)
-    _check_type(request)
-    client = service.client_of(account, request.client.host if request.client else "")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise ApiError(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
+    client, longest_s = (
+        service.client_of(account, request.client.host if request.client else ""),
+        service.limits.answer_s,
+    )
     with service.counted(client, account.requests_in_flight):
         async with AsyncExitStack() as held:
-            asked, question = await _question(service, request, client, note, held)
-            booking = Reservation(account, asked.choices)
-            work = _asked_model(service, asked, question, booking, client, note)
-            reply = await _unless_gone(request.receive, work, service.limits.answer_s)
-    note.fields.update(answers=len(reply.texts), tokens=reply.answer_tokens, streamed=asked.streamed)
+            async with AsyncExitStack() as body_held:  # the body is released before the model is waited for
+                coming = body_of(request.receive, request.headers, service.limits, service.bodies, client)
+                with service.received():
+                    body = await body_held.enter_async_context(coming)
+                note.fields["bytes_in"] = len(body)
+                parsing = _parse(service, body, client, note, held)
+                parsed, question = await _unless_gone(request.receive, parsing, longest_s)
+            work = _answer(service, parsed, question, client, account, note)
+            reply = await _unless_gone(request.receive, work, longest_s)
+    note.fields.update(answers=len(reply.texts), tokens=reply.answer_tokens, streamed=parsed.streamed)
     service.metrics.answered(len(reply.texts), reply.answer_tokens, reply.prompt_tokens)
-    if asked.streamed:
-        events = reply.events(asked.usage_streamed)
+    if parsed.streamed:
+        events = reply.events(parsed.usage_streamed)
         headers = {"Cache-Control": "no-store", **reply.headers}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     return JSONResponse(reply.whole().model_dump(), headers=reply.headers)
 
 
-def _check_type(request: Request) -> None:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise ApiError(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise ApiError(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
-
-
-async def _question(
-    service: Service, request: Request, client: Client, note: Note, held: AsyncExitStack
-) -> tuple[Asked, Question]:
-    """What is asked, with its image decoded; the body is let go of before anything waits for the model."""
-    async with AsyncExitStack() as kept:
-        coming = body_of(request.receive, request.headers, service.limits, service.bodies, client)
-        with service.received():
-            body = await kept.enter_async_context(coming)
-        note.fields["bytes_in"] = len(body)
-        work = _prepared(service, body, client, note, held)
-        return await _unless_gone(request.receive, work, service.limits.answer_s)
-
-
-async def _prepared(
+async def _parse(
     service: Service, body: bytes, client: Client, note: Note, held: AsyncExitStack
-) -> tuple[Asked, Question]:
+) -> tuple[ParsedRequest, Question]:
+    """The request and its question with the decoded image, whose pixels count in `held`."""
     async with service.decoding.held(1, client):
-        asked = await in_thread(service.threads, understand, body, service.limits)
-        _check_model(service, asked)
-        if asked.picture is None:
-            return asked, TextQuestion(asked.text or "", asked.max_tokens, asked.seed)
-        checked = await in_thread(service.threads, _opened, asked.picture, service.limits)
+        parsed = await in_thread(service.threads, parse_chat_request, body, service.limits)
+        if parsed.model not in service.names:
+            raise unknown_model(service)
+        if parsed.picture is None:
+            if service.text_model is None:
+                raise invalid(
+                    f"{service.image_model} needs a picture: put it into the last user message as an 'image_url' part "
+                    "with a data URL.",
+                    "messages",
+                )
+            return parsed, TextQuestion(parsed.text or "", parsed.max_tokens, parsed.seed)
+        if parsed.model != service.image_model:
+            raise invalid(f"{parsed.model} reads text only; use {service.image_model} for reports.", "model")
+        picture = parsed.picture
+        checked = await in_thread(service.threads, lambda: check_picture(picture_bytes(picture), service.limits))
     note.fields["pixels"] = checked.pixels
     await held.enter_async_context(service.pixels.held(checked.pixels, client))
     async with service.decoding.held(1, client):
         image = await in_thread(service.threads, decode_picture, checked)
-    decoding = asked.decoding if service.askers.heeds_decoding else None
-    return asked, ImageQuestion(image, asked.text, decoding)
-
-
-def _opened(picture: str, limits: Limits) -> Checked:
-    return check_picture(picture_bytes(picture), limits)
-
-
-def _check_model(service: Service, asked: Asked) -> None:
-    if asked.model not in service.names:
-        raise unknown_model(service)
-    if asked.picture is None and service.text_model is None:
-        raise invalid(
-            f"{service.image_model} needs a picture: put it into the last user message as an 'image_url' part with a "
-            "data URL.",
-            "messages",
-        )
-    if asked.picture is not None and asked.model != service.image_model:
-        raise invalid(f"{asked.model} reads text alone; ask {service.image_model} for reports.", "model")
+    decoding = parsed.decoding if service.runner.supports_decoding else None
+    return parsed, ImageQuestion(image, parsed.text, decoding)
 
 
 def unknown_model(service: Service) -> ApiError:
-    """404, with the names that there are."""
+    """404, with the available names."""
     return ApiError(404, "model_not_found", f"there is no such model here; there is {' and '.join(service.names)}.")
 
 
-async def _asked_model(
-    service: Service, asked: Asked, question: Question, booking: Reservation, client: Client, note: Note
+async def _answer(
+    service: Service, parsed: ParsedRequest, question: Question, client: Client, account: Account, note: Note
 ) -> Reply:
-    """The reply of the model; the answers are booked before it is asked, and given back where there are none."""
-    spent = False
+    """Reserve the quota, pass the guard, run the model; the quota is given back if there is no answer."""
+    reservation, spent = Reservation(account, parsed.choices), False
     try:
-        await in_thread(service.threads, service.books.reserve, booking)
-        if isinstance(question, ImageQuestion):
-            await _pass_guard(service, question.image, client)
+        await in_thread(service.threads, service.quotas.reserve, reservation)
+        if isinstance(question, ImageQuestion) and service.guard is not None:
+            async with service.guarding.held(1, client):
+                declined = await in_thread(service.guard_thread, service.guard.look, question.image, client.account)
+            if declined is not None:
+                raise ApiError(403, declined.code, declined.message)
         futures: list[Future[Answered]] = []
         try:
-            for one in service.askers.parts(question, asked.choices):
-                futures.append(service.batcher.submit(one.key, one, one.rows, client))
+            for part in service.runner.parts(question, parsed.choices):
+                futures.append(service.batcher.submit(part.key, part, part.rows, client))
             answered = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except BaseException:
-            # Who leaves while the model writes has used it all the same; who leaves before has not.
-            spent = not all([future.cancel() or _failed(future) for future in futures])
+            # A client that leaves while the model generates has spent its quota; one that leaves earlier has not.
+            for future in futures:
+                ended = future.cancel() or (future.done() and future.exception() is not None)
+                spent = spent or not ended
             raise
-        reply = await _reply(service, asked, answered, note)
+        reply = await _reply(service, parsed, answered, note)
         if isinstance(question, ImageQuestion):
             reply = replace(reply, cautions=(*service.cautions_for(question.image), *reply.cautions))
         spent = True
         return reply
     except CxrlabError as error:
-        raise _failure(service, error, note) from error
+        # The client does not receive the message, which may contain paths or another client's text.
+        service.journal.failure(error, id=note.id)
+        if isinstance(error, (ConfigError, DataError)) and not service.runner.model.capabilities.black_box:
+            raise invalid(
+                "the model cannot process this request: its text, or the answer length in max_tokens, exceeds the "
+                "model's context; shorten one of them."
+            ) from error
+        service.metrics.failed()
+        raise ApiError(500, "model_failed", "the model failed at this request; no answer was generated.") from error
     finally:
         if not spent:
-            await in_thread(service.threads, service.books.give_back, booking)
+            await in_thread(service.threads, service.quotas.give_back, reservation)
 
 
-def _failed(future: Any) -> bool:
-    """Whether a question has ended without an answer."""
-    return bool(future.done() and (future.cancelled() or future.exception() is not None))
-
-
-async def _pass_guard(service: Service, image: Pixels, client: Client) -> None:
-    if service.guard is None:
-        return
-    async with service.guarding.held(1, client):
-        declined = await in_thread(service.guard_thread, service.guard.look, image, client.account)
-    if declined is not None:
-        raise ApiError(403, declined.code, declined.message)
-
-
-async def _reply(service: Service, asked: Asked, answered: list[Answered], note: Note) -> Reply:
+async def _reply(service: Service, parsed: ParsedRequest, answered: list[Answered], note: Note) -> Reply:
+    """The model's answers, with reports in the guard's wording."""
     answers = [answer for one in answered for answer in one.answers]
-    if len(answers) < asked.choices:  # a model that does not draw would write the same again
-        answers = (answers * asked.choices)[: asked.choices]
+    if len(answers) < parsed.choices:  # a model that does not sample would repeat itself
+        answers = (answers * parsed.choices)[: parsed.choices]
     for answer in answers:
-        if answer.extra.get(REFUSED):  # a model behind an address whose server has declined
+        if answer.extra.get(REFUSED):  # the server of a model behind an address has declined
             raise ApiError(403, GUARD, answer.text or "the model declined to answer.")
-    of_images = asked.picture is not None
+    of_image = parsed.picture is not None
     texts = [answer.text for answer in answers]
-    if of_images and service.guard is not None:
+    if of_image and service.guard is not None:
         worded = service.guard.worded
         texts = await in_thread(service.guard_thread, lambda: [worded(text) for text in texts])
     note.fields.update(batch=answered[0].batch, waited_ms=round(1000 * max(one.waited_s for one in answered), 1))
+    prompt_tokens = answers[0].extra.get(PROMPT_TOKENS)
     return Reply(
-        note.id,
-        service.image_model if of_images else service.text_model or "",
-        texts,
-        [bool(answer.extra.get(TRUNCATED)) for answer in answers],
-        _asked_tokens(answers, asked.words),
-        sum(len(answer.text.split()) if answer.tokens is None else answer.tokens for answer in answers),
-        tuple(dict.fromkeys(one for answer in answers for one in answer.extra.get(CAUTIONS, ()))),
+        id=note.id,
+        model=service.image_model if of_image else service.text_model or "",
+        texts=texts,
+        finish_reasons=["length" if answer.extra.get(TRUNCATED) else "stop" for answer in answers],
+        prompt_tokens=prompt_tokens if isinstance(prompt_tokens, int) else parsed.words,
+        answer_tokens=sum(len(answer.text.split()) if answer.tokens is None else answer.tokens for answer in answers),
+        cautions=tuple(dict.fromkeys(one for answer in answers for one in answer.extra.get(CAUTIONS, ()))),
     )
 
 
-def _asked_tokens(answers: list[Generated], words: int) -> int:
-    told = answers[0].extra.get(PROMPT_TOKENS)
-    return told if isinstance(told, int) else words
-
-
-def _failure(service: Service, error: CxrlabError, note: Note) -> ApiError:
-    """What a client is told of an error of the model: never its text, which may tell paths or another's words."""
-    service.journal.failure(error, id=note.id)
-    if isinstance(error, (ConfigError, DataError)) and not service.askers.model.capabilities.black_box:
-        return invalid(
-            "the model cannot take this request: its text, or the answer asked for with max_tokens, is longer than it "
-            "has room for; ask for less."
-        )
-    service.metrics.failed()
-    return ApiError(500, "model_failed", "the model failed at this request, and nothing was handed out.")
-
-
 async def _unless_gone(receive: Callable[[], Any], work: Coroutine[Any, Any, Found], longest_s: float) -> Found:
-    """What the work gives; it is cancelled when the client leaves or the time is up."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_left(receive))
+    """The result of the work, which is cancelled if the client disconnects or the time is up."""
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
     try:
         await asyncio.wait({task, gone}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         if gone.done():
             raise ClientGone
-        raise ApiError(504, "timeout", f"no answer within {longest_s:g} s; come again.", retry_after=5)
+        raise ApiError(504, "timeout", f"no answer within {longest_s:g} s; try again later.", retry_after=5)
     finally:
         gone.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
-                task.exception()  # looked at, so that nobody else speaks of it
-
-
-async def _left(receive: Callable[[], Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+                task.exception()  # retrieved, so that asyncio does not log it
 
 
 DONE = b"data: [DONE]\n\n"
@@ -237,35 +204,32 @@ _PIECES = re.compile(r"\s*\S+|\s+")
 
 @dataclass(frozen=True)
 class Reply:
-    """What a request is answered with.
+    """Everything that a client receives for a request.
 
     Args:
-        id: Of the request.
-        model: The model that has answered.
         texts: The answers.
-        cut: For each, whether it was cut at its longest length.
-        prompt_tokens: Tokens that were asked, words where the model does not tell.
-        answer_tokens: Tokens that were written, words where the model does not tell.
-        cautions: Sentences that whoever reads the answers must know.
+        finish_reasons: `stop` or `length` for each.
+        prompt_tokens: Words if the model counts no tokens, like `answer_tokens`.
+        cautions: Warnings for the reader of the answers.
     """
 
     id: str
     model: str
     texts: Sequence[str]
-    cut: Sequence[bool]
+    finish_reasons: Sequence[Literal["stop", "length"]]
     prompt_tokens: int
     answer_tokens: int
     cautions: Sequence[str] = ()
 
     @property
     def headers(self) -> dict[str, str]:
-        """The cautions for clients that read no field beyond OpenAI's; a header holds ASCII on one line."""
-        told = " ".join(" ".join(self.cautions).split()).encode("ascii", "backslashreplace").decode()
-        return {CAUTION_HEADER: told} if told else {}
+        """The cautions for clients that read OpenAI's fields only; a header holds ASCII on one line."""
+        text = " ".join(" ".join(self.cautions).split()).encode("ascii", "backslashreplace").decode()
+        return {CAUTION_HEADER: text} if text else {}
 
     @property
     def usage(self) -> Usage:
-        """What was used."""
+        """The token counts."""
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.answer_tokens,
@@ -273,10 +237,10 @@ class Reply:
         )
 
     def whole(self) -> ChatAnswer:
-        """All of it at once."""
+        """The reply as one JSON object."""
         choices = [
-            Choice(index=place, message=Written(content=text), finish_reason=_reason(cut))
-            for place, (text, cut) in enumerate(zip(self.texts, self.cut, strict=True))
+            Choice(index=place, message=AnswerMessage(content=text), finish_reason=reason)
+            for place, (text, reason) in enumerate(zip(self.texts, self.finish_reasons, strict=True))
         ]
         return ChatAnswer(
             id=f"chatcmpl-{self.id}",
@@ -288,11 +252,10 @@ class Reply:
         )
 
     async def events(self, with_usage: bool) -> AsyncIterator[bytes]:
-        """Piece by piece; the pieces put together are the texts, character for character."""
+        """The reply as server-sent events; the pieces joined are the texts, character for character."""
         created = int(time.time())
-        for choices, usage in self._pieces():
-            if usage is not None and not with_usage:
-                continue
+
+        def event(choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
             chunk: dict[str, Any] = {
                 "id": f"chatcmpl-{self.id}",
                 "object": "chat.completion.chunk",
@@ -304,21 +267,13 @@ class Reply:
                 chunk["cautions"] = list(self.cautions)
             if with_usage:
                 chunk["usage"] = usage
-            yield f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+            return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+
+        for place, (text, reason) in enumerate(zip(self.texts, self.finish_reasons, strict=True)):
+            deltas = [{"role": "assistant", "content": ""}, *({"content": part} for part in _PIECES.findall(text)), {}]
+            for number, delta in enumerate(deltas, 1):
+                ended = reason if number == len(deltas) else None
+                yield event([{"index": place, "delta": delta, "finish_reason": ended, "logprobs": None}])
+        if with_usage:
+            yield event([], self.usage.model_dump())
         yield DONE
-
-    def _pieces(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
-        for place, (text, cut) in enumerate(zip(self.texts, self.cut, strict=True)):
-            yield [_piece(place, {"role": "assistant", "content": ""})], None
-            for part in _PIECES.findall(text):
-                yield [_piece(place, {"content": part})], None
-            yield [_piece(place, {}, _reason(cut))], None
-        yield [], self.usage.model_dump()
-
-
-def _piece(place: int, delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
-    return {"index": place, "delta": delta, "finish_reason": reason, "logprobs": None}
-
-
-def _reason(cut: bool) -> Any:
-    return "length" if cut else "stop"

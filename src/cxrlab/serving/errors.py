@@ -1,4 +1,4 @@
-"""Requests that are not answered: a status, a code that programs know, and one sentence for people."""
+"""Errors of the HTTP API: a status, a code for programs, and one sentence for people."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class ApiError(Exception):
-    """Ends a request with an error of the protocol.
+    """Ends a request with an error.
 
     Args:
-        status: HTTP status.
-        code: What a program looks at (`rate_limited`).
-        message: One sentence; it goes to the client and into no log, since it may quote what the client sent.
+        code: For programs, such as `rate_limited`.
+        message: One sentence for the client; not logged, since it may quote the request.
         param: The field that is wrong.
-        retry_after: Seconds after which it is worth another try.
-        headers: More headers of the answer.
+        retry_after: Seconds until another try is worthwhile.
     """
 
     def __init__(
@@ -39,36 +37,36 @@ class ApiError(Exception):
             self.headers["Retry-After"] = str(max(1, round(retry_after + 0.5)))
 
     def body(self) -> dict[str, Any]:
-        """What is sent: the form that clients of the protocol read."""
+        """The error as JSON of the protocol."""
         return error_body(self.status, self.code, self.message, self.param)
 
 
 def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """An error in the form of the protocol."""
+    """An error as JSON of the protocol."""
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": terminal_safe(message), "type": kind, "code": code, "param": param}}
 
 
 def invalid(message: str, param: str | None = None) -> ApiError:
-    """400: the client has to change what it asks."""
+    """400: the client has to change its request."""
     return ApiError(400, "invalid_request", message, param=param)
 
 
 def too_large(message: str, param: str | None = None) -> ApiError:
-    """413: more bytes, pixels or text than are taken."""
+    """413: more bytes, pixels or text than the limits allow."""
     return ApiError(413, "too_large", message, param=param)
 
 
 def too_many(message: str) -> ApiError:
-    """429: this client has too much under way; others are answered."""
+    """429: this client has too much in flight."""
     return ApiError(429, "too_many_in_flight", message, retry_after=1.0)
 
 
 def overloaded(message: str, retry_after: float = 1.0) -> ApiError:
-    """503: come again."""
+    """503: try again later."""
     return ApiError(503, "overloaded", message, retry_after=retry_after)
 
 
 def stopping() -> ApiError:
-    """503: the server is on its way out, another may come."""
-    return overloaded("the server is stopping; come again later.", retry_after=5)
+    """503: the server is shutting down."""
+    return overloaded("the server is stopping; try again later.", retry_after=5)

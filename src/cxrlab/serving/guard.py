@@ -1,8 +1,7 @@
-"""The guard before a served model: the extraction audit's detectors look at every picture first, its defence at words.
+"""The guard of a served model: detectors of the extraction audit before it, and a defence's wording after it.
 
-A picture that a detector flags is refused, and an account that has sent too many of them in a short time is stopped
-for good: it gets no further report until a person forgives it. One flagged picture never stops anybody. What the guard
-knows of an account besides a stop begins anew when the server does.
+An image that a detector flags is refused. An account that has sent too many of them in a short time is blocked until
+the operator forgives it; one flagged image never blocks. Other state of an account is lost when the server stops.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.extraction.defence.base import Defence, FindingChanged, open_defence
 from cxrlab.extraction.detection.detect import LiveMonitor, calibrated
-from cxrlab.serving.accounts import BlockedAccounts, Stop
+from cxrlab.serving.accounts import BlockedAccount, BlockedAccounts
 from cxrlab.serving.config import GuardConfig
 
 if TYPE_CHECKING:
@@ -37,11 +36,11 @@ _MESSAGES = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a picture gets no report.
+    """Why an image gets no report.
 
     Args:
-        code: `refused_by_guard` for this picture, `account_blocked` for everything the account sends.
-        message: One sentence for the client; it tells nothing of an image and nothing of the detectors.
+        code: `refused_by_guard` for this image, `account_blocked` for everything the account sends.
+        message: One sentence for the client, which reveals nothing of images or detectors.
     """
 
     code: str
@@ -49,46 +48,39 @@ class Refusal:
 
 
 class Guard:
-    """Looks at every picture before the model does; threads may share it.
+    """Checks every image before the model receives it; may be shared by threads.
 
     Args:
-        detectors: Calibrated ones by name.
-        encoder: The one that they were calibrated with; None where they were calibrated without.
-        book: Of stopped accounts.
-        defence: Chooses the words of reports; None leaves them as they are.
+        detectors: Calibrated detectors by name.
+        encoder: The encoder that they were calibrated with, if any.
+        defence: Changes the wording of reports.
     """
 
     def __init__(
         self,
         detectors: Mapping[str, Detector],
         encoder: ImageEncoder | None,
-        book: BlockedAccounts,
+        blocked: BlockedAccounts,
         defence: Defence | None = None,
     ) -> None:
-        self._watch, self._book, self._defence = LiveMonitor(detectors, encoder), book, defence
+        self._monitor, self._blocked, self._defence = LiveMonitor(detectors, encoder), blocked, defence
         self._lock = threading.Lock()
         self._pictures: Counter[str] = Counter()
-        self._stopped_here: set[str] = set()
-        self._told: Counter[str] = Counter({PASSED: 0, REFUSED_BY_GUARD: 0, ACCOUNT_BLOCKED: 0})
+        self._blocked_here: set[str] = set()
+        self._counts: Counter[str] = Counter({PASSED: 0, REFUSED_BY_GUARD: 0, ACCOUNT_BLOCKED: 0})
 
     def look(self, pixels: Pixels, account: str) -> Refusal | None:
-        """Whether a picture may be shown to the model: None, or why not.
-
-        Args:
-            pixels: uint8 [H, W], 255 is white, at its own size.
-            account: Who asks. A stop shuts out everybody who asks under this name.
-        """
+        """None if the model may receive an image (uint8 [H, W]), else why not."""
         code = self._code(pixels, account)
         with self._lock:
-            self._told[code] += 1
+            self._counts[code] += 1
         return None if code == PASSED else Refusal(code, _MESSAGES[code])
 
     def worded(self, report: str) -> str:
-        """The report in the words of the defence; as it is where there is none.
+        """The report in the wording of the defence, if there is one.
 
         Raises:
-            RunError: Where those words would change a finding; nothing is handed out then, and the message, which may
-                go into a log, holds nothing of the report.
+            RunError: If the wording would change a finding; the message contains nothing of the report.
         """
         if self._defence is None:
             return report
@@ -96,65 +88,59 @@ class Guard:
             return self._defence.worded(report)
         except FindingChanged:
             raise RunError(
-                f"the defence '{self._defence.name}' cannot put this report into its words without changing a "
-                "finding, so nothing was handed out; serve without it, or tell whoever wrote it."
+                f"the defence '{self._defence.name}' cannot reword this report without changing a finding, so it was "
+                "withheld; serve without this defence, or report the defect."
             ) from None
 
     def forgive(self, account: str) -> bool:
-        """Begin anew with an account; whether it was stopped."""
-        struck = self._book.strike(account)
-        self._begin_anew(account)
-        return struck
+        """Unblock an account and reset its state; whether it was blocked."""
+        removed = self._blocked.remove(account)
+        self._reset(account)
+        return removed
 
-    def stops(self) -> list[Stop]:
-        """Every stopped account, the first one stopped first."""
-        return self._book.stops()
+    def blocked_accounts(self) -> list[BlockedAccount]:
+        """All blocked accounts, in the order of their blocks."""
+        return self._blocked.entries()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Pictures since the server began: `passed`, and each code of a refusal."""
+        """Images since the server started: `passed`, and each code of a refusal."""
         with self._lock:
-            return dict(self._told)
+            return dict(self._counts)
 
     def close(self) -> None:
-        """Close the book; closing twice is allowed."""
-        self._book.close()
+        """Close the file of blocked accounts; closing twice is allowed."""
+        self._blocked.close()
 
     def _code(self, pixels: Pixels, account: str) -> str:
-        if account in self._book:  # on file, so that a stop outlives the server
+        if account in self._blocked:  # from disk, so that a block outlives the server
             with self._lock:
-                self._stopped_here.add(account)
+                self._blocked_here.add(account)
             return ACCOUNT_BLOCKED
         with self._lock:
-            forgiven = account in self._stopped_here
-        if forgiven:  # struck out by another process
-            self._begin_anew(account)
-        verdict = self._watch.see(pixels, account)
+            forgiven = account in self._blocked_here
+        if forgiven:  # unblocked by another process
+            self._reset(account)
+        verdict = self._monitor.see(pixels, account)
         with self._lock:
             self._pictures[account] += 1
             sent = self._pictures[account]
         if not verdict.alarms:
             return REFUSED_BY_GUARD if verdict.flagged else PASSED
-        self._book.add(account, verdict.alarms, sent)
+        self._blocked.add(account, verdict.alarms, sent)
         with self._lock:
-            self._stopped_here.add(account)
+            self._blocked_here.add(account)
         return ACCOUNT_BLOCKED
 
-    def _begin_anew(self, account: str) -> None:
-        self._watch.forgive(account)
+    def _reset(self, account: str) -> None:
+        self._monitor.forgive(account)
         with self._lock:
-            self._stopped_here.discard(account)
+            self._blocked_here.discard(account)
             self._pictures.pop(account, None)
 
 
 def open_guard(config: GuardConfig, store: Path, loading: LoadSettings | None = None) -> Guard:
-    """A guard that is calibrated on benign images and knows whom it has stopped before.
-
-    Args:
-        config: Settings; without a benign corpus they are a `ConfigError`.
-        store: Folder of the book of stopped accounts, and of what was measured of the images, for the next time.
-        loading: How an encoder is loaded.
-    """
+    """A guard calibrated on benign images; `store` keeps the blocked accounts and the features of those images."""
     if config.benign is None:
         raise ConfigError("a guard's thresholds come from benign images; name a corpus of them with --guarding.benign.")
     detectors, encoder = calibrated(config.detection(config.benign, loading), store)
@@ -163,7 +149,7 @@ def open_guard(config: GuardConfig, store: Path, loading: LoadSettings | None = 
             one.count = max(one.count, config.least_flagged)
         if one.count > config.account_queries:
             raise DataError(
-                f"the detector '{name}' would stop no account within {config.account_queries} queries; give a "
+                f"the detector '{name}' would block no account within {config.account_queries} queries; give a "
                 "higher account_bound, a lower image_bound, or benign images of a larger corpus."
             )
     defence = None

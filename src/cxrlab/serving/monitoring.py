@@ -1,4 +1,4 @@
-"""Counters in the text format that Prometheus reads, version 0.0.4; of clients they hold names of accounts alone."""
+"""Prometheus metrics and the log of a server; they identify clients by account names only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,139 +21,91 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
-@dataclass
-class _Histogram:
-    """Counts by upper bound; the last is for everything above."""
-
-    bounds: Sequence[float]
-    counts: list[int] = field(default_factory=list)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def add(self, value: float) -> None:
-        self.counts[sum(value > bound for bound in self.bounds)] += 1
-        self.total += value
-
-
 class Metrics:
-    """All counters of a server; calls may come from any thread.
+    """All metrics of a server, for any thread."""
 
-    Args:
-        gauges: Name → (what it tells, function that gives its value now).
-    """
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-    def __init__(self, gauges: Mapping[str, tuple[str, Callable[[], float]]] | None = None) -> None:
-        self._lock = threading.Lock()
-        self._gauges = dict(gauges or {})
-        self._by_account: dict[str, tuple[str, Callable[[], Mapping[str, int]]]] = {}
-        self._requests: dict[tuple[str, int], int] = {}
-        self._refusals: dict[str, int] = {}
-        self._sums = {"answers": 0, "answer_tokens": 0, "prompt_tokens": 0, "failures": 0}
-        self._histograms = {"seconds": _Histogram(SECONDS), "batch": _Histogram(SIZES), "batch_s": _Histogram(SECONDS)}
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = self._registry = CollectorRegistry()
+        self._requests = Counter("cxrlab_requests", "Requests that have ended.", ["route", "status"], registry=registry)
+        self._refusals = Counter("cxrlab_refusals", "Refused requests, by reason.", ["code"], registry=registry)
+        self._answers = Counter("cxrlab_answers", "Answers sent.", registry=registry)
+        self._answer_tokens = Counter(
+            "cxrlab_answer_tokens", "Tokens (words if the model counts none) of answers.", registry=registry
+        )
+        self._prompt_tokens = Counter(
+            "cxrlab_prompt_tokens", "Tokens (words if the model counts none) of prompts.", registry=registry
+        )
+        self._failures = Counter("cxrlab_failures", "Failures of the server or the model.", registry=registry)
+        self._seconds = Histogram(
+            "cxrlab_request_seconds", "Duration of chat requests.", buckets=SECONDS, registry=registry
+        )
+        self._batch_size = Histogram(
+            "cxrlab_batch_size", "Questions, or sampled answers to one, per batch.", buckets=SIZES, registry=registry
+        )
+        self._batch_seconds = Histogram(
+            "cxrlab_batch_seconds", "Duration of batches.", buckets=SECONDS, registry=registry
+        )
 
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
-        """Add a value that is read when somebody looks."""
-        self._gauges[name] = (what, value)
+        """Add a value that is read when the metrics are."""
+        from prometheus_client import Gauge
+
+        Gauge(f"cxrlab_{name}", what, registry=self._registry).set_function(value)
 
     def by_account(self, name: str, what: str, values: Callable[[], Mapping[str, int]]) -> None:
-        """Add a value for each account, by its name."""
-        self._by_account[name] = (what, values)
+        """Add a value per account that is read when the metrics are."""
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.registry import Collector
+
+        class PerAccount(Collector):
+            def collect(self) -> Iterator[GaugeMetricFamily]:
+                family = GaugeMetricFamily(f"cxrlab_{name}", what, labels=["account"])
+                for account, count in values().items():
+                    family.add_metric([account], count)
+                yield family
+
+        self._registry.register(PerAccount())
 
     def request(self, route: str, status: int, seconds: float, code: str | None) -> None:
         """Count a request that has ended.
 
         Args:
             route: One of the routes, or `other`; never the path that was sent.
-            status: Its HTTP status.
-            seconds: How long it took.
-            code: Why it was refused; None where it was not.
+            code: Reason of a refusal.
         """
-        with self._lock:
-            self._requests[route, status] = self._requests.get((route, status), 0) + 1
-            if code is not None:
-                self._refusals[code] = self._refusals.get(code, 0) + 1
-            if route == "/v1/chat/completions":
-                self._histograms["seconds"].add(seconds)
+        self._requests.labels(route, str(status)).inc()
+        if code is not None:
+            self._refusals.labels(code).inc()
+        if route == "/v1/chat/completions":
+            self._seconds.observe(seconds)
 
     def batch(self, size: int, seconds: float) -> None:
-        """Count a batch that was asked."""
-        with self._lock:
-            self._histograms["batch"].add(size)
-            self._histograms["batch_s"].add(seconds)
+        """Count a batch."""
+        self._batch_size.observe(size)
+        self._batch_seconds.observe(seconds)
 
     def answered(self, answers: int, answer_tokens: int, prompt_tokens: int) -> None:
-        """Count what was written for a request."""
-        with self._lock:
-            self._sums["answers"] += answers
-            self._sums["answer_tokens"] += answer_tokens
-            self._sums["prompt_tokens"] += prompt_tokens
+        """Count the answers to a request."""
+        self._answers.inc(answers)
+        self._answer_tokens.inc(answer_tokens)
+        self._prompt_tokens.inc(prompt_tokens)
 
     def failed(self) -> None:
-        """Count a defect of the program or the model."""
-        with self._lock:
-            self._sums["failures"] += 1
+        """Count a failure of the server or the model."""
+        self._failures.inc()
 
     def text(self) -> str:
-        """Everything, as Prometheus reads it."""
-        with self._lock:
-            lines = _counter(
-                "requests_total",
-                "Requests that have ended.",
-                {f'{{route="{route}",status="{status}"}}': n for (route, status), n in sorted(self._requests.items())},
-            )
-            refusals = {f'{{code="{code}"}}': count for code, count in sorted(self._refusals.items())}
-            lines += _counter("refusals_total", "Requests that were refused, by reason.", refusals)
-            for name, what in (
-                ("answers", "Answers that were handed out."),
-                ("answer_tokens", "Tokens (words where the model does not tell) of answers."),
-                ("prompt_tokens", "Tokens (words where the model does not tell) of what was asked."),
-                ("failures", "Defects of the program or the model."),
-            ):
-                lines += _counter(f"{name}_total", what, {"": self._sums[name]})
-            for key, name, what in (
-                ("seconds", "request_seconds", "Duration of chat requests."),
-                ("batch", "batch_size", "Questions, and drawn answers to one question, that were answered together."),
-                ("batch_s", "batch_seconds", "Duration of batches."),
-            ):
-                lines += _histogram(name, what, self._histograms[key])
-        for name, (what, value) in self._gauges.items():
-            lines += [
-                f"# HELP cxrlab_{name} {what}",
-                f"# TYPE cxrlab_{name} gauge",
-                f"cxrlab_{name} {_number(value())}",
-            ]
-        for name, (what, values) in self._by_account.items():
-            lines += [f"# HELP cxrlab_{name} {what}", f"# TYPE cxrlab_{name} gauge"]
-            lines += [f'cxrlab_{name}{{account="{account}"}} {count}' for account, count in values().items()]
-        return "\n".join(lines) + "\n"
+        """Everything in Prometheus's text format."""
+        from prometheus_client import generate_latest
 
-
-def _counter(name: str, what: str, values: Mapping[str, float]) -> list[str]:
-    head = [f"# HELP cxrlab_{name} {what}", f"# TYPE cxrlab_{name} counter"]
-    return head + [f"cxrlab_{name}{labels} {_number(value)}" for labels, value in values.items()]
-
-
-def _histogram(name: str, what: str, histogram: _Histogram) -> list[str]:
-    lines, below = [f"# HELP cxrlab_{name} {what}", f"# TYPE cxrlab_{name} histogram"], 0
-    for bound, count in zip([*map(_number, histogram.bounds), "+Inf"], histogram.counts, strict=True):
-        below += count
-        lines.append(f'cxrlab_{name}_bucket{{le="{bound}"}} {below}')
-    return [*lines, f"cxrlab_{name}_sum {_number(histogram.total)}", f"cxrlab_{name}_count {below}"]
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+        return generate_latest(self._registry).decode()
 
 
 class Journal:
-    """The log of one server; lines may come from any thread.
-
-    Args:
-        stream: Where lines go; None for nowhere.
-        file: A file that they are added to as well.
-    """
+    """The log of one server, one JSON object per line, to a stream and a file; for any thread."""
 
     def __init__(self, stream: TextIO | None = None, file: Path | None = None) -> None:
         self._lock = threading.Lock()
@@ -169,20 +120,20 @@ class Journal:
             self._targets.append(NoticeStream(self._file))
 
     def write(self, event: str, **fields: Any) -> None:
-        """Add a line; fields without a value are left out."""
-        told = {name: value for name, value in fields.items() if value is not None}
+        """Add a line; fields that are None are omitted."""
+        given = {name: value for name, value in fields.items() if value is not None}
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": event, **told}) + "\n"
+        line = json.dumps({"time": now, "event": event, **given}) + "\n"
         with self._lock:
             for target in self._targets:
                 target.write(line)
 
     def failure(self, error: BaseException, **fields: Any) -> None:
-        """Add a line for an exception: its class and its place."""
+        """Add a line for an exception: its class and place, not its message."""
         self.write("failure", kind=type(error).__qualname__, place=place_of(error), **fields)
 
     def close(self) -> None:
-        """Close the file; later lines go to the stream alone."""
+        """Close the file; later lines go to the stream only."""
         with self._lock:
             if self._file is not None:
                 self._targets.pop()
@@ -191,7 +142,7 @@ class Journal:
 
 
 def place_of(error: BaseException) -> str | None:
-    """File, line and function where an exception arose: the last place in this package, else the last of all."""
+    """File, line and function of an exception's last frame in this package, else of its last frame."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "cxrlab" in frame.filename]
     if not frames:
@@ -200,8 +151,8 @@ def place_of(error: BaseException) -> str | None:
     return f"{frame.filename.replace(chr(92), '/').rpartition('/cxrlab/')[2]}:{frame.lineno} in {frame.name}"
 
 
-class _Placed(logging.Handler):
-    """Takes what libraries log: who and where, without the text, which may quote what they read."""
+class LibraryLogHandler(logging.Handler):
+    """Logs messages of libraries by name and place, without the text, which may quote requests."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.WARNING)
@@ -215,22 +166,22 @@ class _Placed(logging.Handler):
 
 
 def silence_libraries(journal: Journal) -> None:
-    """Let no library speak for itself in this process: warnings are dropped, its log keeps who and where.
+    """Send the logs of all libraries to the journal, without their texts, and drop warnings.
 
-    For the process of `cxrlab serve` alone; it changes the whole interpreter.
+    For the process of `cxrlab serve` only: it changes the whole interpreter.
     """
     warnings.simplefilter("ignore")
     root = logging.getLogger()
-    root.handlers[:] = [_Placed(journal)]
+    root.handlers[:] = [LibraryLogHandler(journal)]
     for name in list(logging.root.manager.loggerDict):
         found = logging.getLogger(name)
-        # A null handler keeps its logger quiet: without it, one that has no parent writes to the error stream.
+        # A null handler stays: without it, a logger without a parent writes to the error stream.
         found.handlers[:] = [handler for handler in found.handlers if isinstance(handler, logging.NullHandler)]
         found.propagate = True
-    threading.excepthook = lambda hooked: _hooked(journal, hooked.exc_value, "thread")
-    sys.unraisablehook = lambda hooked: _hooked(journal, hooked.exc_value, "unraisable")
 
+    def log(error: BaseException | None, where: str) -> None:
+        if error is not None:
+            journal.failure(error, where=where)
 
-def _hooked(journal: Journal, error: BaseException | None, where: str) -> None:
-    if error is not None:
-        journal.failure(error, where=where)
+    threading.excepthook = lambda hooked: log(hooked.exc_value, "thread")
+    sys.unraisablehook = lambda hooked: log(hooked.exc_value, "unraisable")

@@ -1,10 +1,10 @@
-"""A server tried out on the loopback: are honest clients answered as by the model itself, and who copies cut off?
+"""Test a server on the loopback: are honest clients answered as by the model itself, and copying accounts blocked?
 
-    server/          books, settings and guard of the server that was tried
-    rehearsal.jsonl  every image and picture: by whom, whether it was answered, whether in the local model's words
-    rehearsal.json   what it came to
+    server/          quotas, settings and guard of the tested server
+    rehearsal.jsonl  every image: account, whether it was answered, whether in the local model's words
+    rehearsal.json   the summary
 
-A rehearsal that was stopped begins anew: what a guard has seen decides what it does next.
+An interrupted rehearsal starts again, since a guard's decisions depend on all images before.
 """
 
 from __future__ import annotations
@@ -43,19 +43,17 @@ if TYPE_CHECKING:
     from cxrlab.serving.guard import Guard
 
 REHEARSAL, EVIDENCE, SERVER, KEYS = "rehearsal.json", "rehearsal.jsonl", "server", "keys.yaml"
-_AT_ONCE = 16  # images that the local model answers together
+_BATCH = 16  # of the local model
 THREAT = (
-    "Threat model: who asks sends pictures and sees words alone; it has as many queries as its account allows, and "
-    "does not know the guard. Everything ran on this machine."
+    "Threat model: the attacker sends images and sees text only, has as many queries as its account allows, and does "
+    "not know the guard. Everything ran on this machine."
 )
 
 
 def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
-    """Serve a model on the loopback, send it benign images and pictures without a chest, and tell what happened.
+    """Serve a model on the loopback, send benign images and images without a chest, and summarise the answers.
 
-    Args:
-        config: Settings.
-        out: Run folder; a finished rehearsal with the same settings is left as it is.
+    A finished rehearsal with the same settings in the run folder `out` is kept.
     """
     require("serve")
     if finished(out, config, seed=config.seed):
@@ -63,40 +61,60 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
     corpus = load_corpus(config.data)
     check_egress(config.model, [corpus.egress_data], config.loading.connection.egress_permission)
     check_encrypted(config.model, config.loading.connection)
-    shots = corpus_images(corpus, [config.split], config.n, config.seed)
+    samples = corpus_images(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
     model = open_model(config.model, config.loading, [corpus.egress_data])
+    honest = [f"honest-{number + 1}" for number in range(config.accounts)]
+    copiers = [f"copier-{number + 1}" for number in range(len(pools))]
     with Run.open(out, config, seed=config.seed) as run:
-        _clear(out)
-        honest = [f"honest-{number + 1}" for number in range(config.accounts)]
-        copiers = [f"copier-{number + 1}" for number in range(len(pools))]
-        with _served(config, model, corpus.egress_data, [*honest, *copiers], out / SERVER) as (guard, reporter):
-            images = [to_unit(shot.load()) for shot in shots]
-            benign = _benign(run, reporter, shots, images, honest, _asked_here(model, images))
-            alone = _one_by_one(reporter, images[: config.alone], honest[0])
+        shutil.rmtree(out / SERVER, ignore_errors=True)  # of an interrupted rehearsal
+        (out / EVIDENCE).unlink(missing_ok=True)
+        with _serve(config, model, corpus.egress_data, [*honest, *copiers], out / SERVER) as (guard, client):
+            images = [to_unit(sample.load()) for sample in samples]
+            parts = [images[start : start + _BATCH] for start in range(0, len(images), _BATCH)]
+            tracked = track(parts, "asking the model itself", len(images), size=len)
+            local = [answer.text for part in tracked for answer in model.generate(part)]
+            benign = _send_benign(run, client, samples, images, honest, local)
+            alone = None
+            if one_by_one := images[: config.alone]:
+                start = time.monotonic()
+                answers = [client.for_accounts([honest[0]]).generate([image])[0] for image in one_by_one]
+                seconds = time.monotonic() - start
+                count = sum(not _refused(answer) for answer in answers)
+                alone = {"images": len(one_by_one), "seconds": seconds, "per_second": count / seconds}
             attacks = {
-                name: _attack(run, reporter, name, pictures, account, guard)
+                name: _attack(run, client, name, pictures, account, guard)
                 for (name, pictures), account in zip(pools.items(), copiers, strict=True)
             }
-            stopped = sum(stop.account in honest for stop in guard.stops()) if guard else 0
-        told_guard = _told_guard(config) if config.guard else None
-        benign |= {"accounts": len(honest), "clients": config.clients, "stopped": stopped}
-        found = {"threat": THREAT, "model": config.model, "guard": told_guard, "benign": benign, "alone": alone}
-        run.write(REHEARSAL, plain({**found, "attacks": attacks}))
-    return dict(plain({**found, "attacks": attacks}))
-
-
-def _clear(out: Path) -> None:
-    """Take away what a rehearsal that was stopped has left."""
-    shutil.rmtree(out / SERVER, ignore_errors=True)
-    (out / EVIDENCE).unlink(missing_ok=True)
+            blocked = sum(one.account in honest for one in guard.blocked_accounts()) if guard else 0
+        guarding = config.guarding
+        described = {
+            "detectors": list(guarding.detectors),
+            "defence": guarding.defence,
+            "benign": str(guarding.benign or config.data),
+            "image_bound": guarding.image_bound,
+            "account_bound": guarding.account_bound,
+        }
+        benign |= {"accounts": len(honest), "clients": config.clients, "stopped": blocked}
+        found = plain(
+            {
+                "threat": THREAT,
+                "model": config.model,
+                "guard": described if config.guard else None,
+                "benign": benign,
+                "alone": alone,
+                "attacks": attacks,
+            }
+        )
+        run.write(REHEARSAL, found)
+    return dict(found)
 
 
 @contextmanager
-def _served(
+def _serve(
     config: RehearseConfig, model: ImageToText, images: EgressData, accounts: Sequence[str], folder: Path
 ) -> Iterator[tuple[Guard | None, HttpReportModel]]:
-    """A running server's guard, and a client that has a key for every account."""
+    """A running server: its guard, and a client with a key for every account."""
     from cxrlab.models.http_models import HttpReportModel
     from cxrlab.serving.accounts import add_account
     from cxrlab.serving.config import Allowance, ServeConfig
@@ -108,58 +126,45 @@ def _served(
     keys = [add_account(folder / KEYS, name) for name in accounts]
     guarding = replace(config.guarding, benign=config.guarding.benign or config.data)
     guard = open_guard(guarding, folder / GUARD_FOLDER, config.loading) if config.guard else None
-    free = Allowance(requests_in_flight=None)  # the clients of a rehearsal are as many as its settings say
+    free = Allowance(requests_in_flight=None)  # the settings limit the number of clients
     serving = ServeConfig(
         config.model, name="rehearsed", port=0, keys=folder / KEYS, allowance=free, loading=config.loading
     )
     journal = Journal(None, folder / "log.jsonl")
     service = open_service(serving, folder, model=model, guard=guard, journal=journal, images=images)
-    with Server(service) as server, _in_environment(",".join(keys)) as variable:
-        connection = replace(
-            config.loading.connection, key_variable=variable, auth="bearer", concurrency=config.clients
-        )
-        loading = LoadSettings(connection=connection, prompts=config.loading.prompts)
-        reporter = HttpReportModel.load(f"{server.url}#rehearsed", None, loading)
-        for account in accounts:
-            reporter.for_accounts([account])  # in this order they have their keys
-        yield guard, reporter
-
-
-@contextmanager
-def _in_environment(value: str) -> Iterator[str]:
-    """The name of a new environment variable that holds a value: keys are read from nowhere else."""
-    variable = f"CXRLAB_REHEARSAL_{secrets.token_hex(4).upper()}"
-    os.environ[variable] = value
+    variable = f"CXRLAB_REHEARSAL_{secrets.token_hex(4).upper()}"  # keys are read from the environment only
+    os.environ[variable] = ",".join(keys)
     try:
-        yield variable
+        with Server(service) as server:
+            connection = replace(
+                config.loading.connection, key_variable=variable, auth="bearer", concurrency=config.clients
+            )
+            loading = LoadSettings(connection=connection, prompts=config.loading.prompts)
+            client = HttpReportModel.load(f"{server.url}#rehearsed", None, loading)
+            for account in accounts:
+                client.for_accounts([account])  # takes its key, in this order
+            yield guard, client
     finally:
         del os.environ[variable]
 
 
-def _asked_here(model: ImageToText, images: Sequence[Image]) -> list[str]:
-    """What the model writes without a server."""
-    parts = [images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE)]
-    tracked = track(parts, "asking the model itself", len(images), size=len)
-    return [answer.text for part in tracked for answer in model.generate(part)]
-
-
-def _benign(
+def _send_benign(
     run: Run,
-    reporter: HttpReportModel,
-    shots: Sequence[StreamImage],
+    client: HttpReportModel,
+    samples: Sequence[StreamImage],
     images: Sequence[Image],
     honest: Sequence[str],
     local: Sequence[str],
 ) -> dict[str, Any]:
-    """Images that honest accounts send in turns, all of them at once: who is answered, how fast, in which words."""
+    """Send images of honest accounts concurrently: how many are answered, how fast, and as by the local model."""
     accounts = [honest[place % len(honest)] for place in range(len(images))]
     start = time.monotonic()
     for _ in track(range(1), f"asking the server about {len(images)} benign images"):
-        told = reporter.for_accounts(accounts).generate(images)
+        answers = client.for_accounts(accounts).generate(images)
     seconds = time.monotonic() - start
-    same = [None if _refused(answer) else answer.text == words for answer, words in zip(told, local, strict=True)]
-    for shot, account, alike in zip(shots, accounts, same, strict=True):
-        run.append(EVIDENCE, {"id": shot.key, "account": account, "answered": alike is not None, "same_words": alike})
+    same = [None if _refused(answer) else answer.text == text for answer, text in zip(answers, local, strict=True)]
+    for sample, account, alike in zip(samples, accounts, same, strict=True):
+        run.append(EVIDENCE, {"id": sample.key, "account": account, "answered": alike is not None, "same_words": alike})
     answered = sum(alike is not None for alike in same)
     return {
         "images": len(images),
@@ -170,42 +175,21 @@ def _benign(
     }
 
 
-def _one_by_one(reporter: HttpReportModel, images: Sequence[Image], account: str) -> dict[str, Any] | None:
-    """How fast images are answered that are sent one after the other; None where none are."""
-    if not images:
-        return None
-    start = time.monotonic()
-    answered = sum(not _refused(reporter.for_accounts([account]).generate([image])[0]) for image in images)
-    seconds = time.monotonic() - start
-    return {"images": len(images), "seconds": seconds, "per_second": answered / seconds}
-
-
 def _attack(
-    run: Run, reporter: HttpReportModel, pool: str, pictures: Sequence[Picture], account: str, guard: Guard | None
+    run: Run, client: HttpReportModel, pool: str, pictures: Sequence[Picture], account: str, guard: Guard | None
 ) -> dict[str, Any]:
-    """Pictures that one account sends one after the other, up to the one at which it is stopped."""
+    """Send images of one account one by one, until it is blocked."""
     reports = queries = 0
-    stop = None
+    block = None
     for picture in track(pictures, f"asking with {pool}"):
-        answer = reporter.for_accounts([account]).generate([to_unit(picture.pixels)])[0]
+        answer = client.for_accounts([account]).generate([to_unit(picture.pixels)])[0]
         queries, reports = queries + 1, reports + (not _refused(answer))
         run.append(EVIDENCE, {"id": f"{pool}/{picture.key}", "account": account, "answered": not _refused(answer)})
-        stop = next((one for one in guard.stops() if one.account == account), None) if guard else None
-        if stop is not None:
+        block = next((one for one in guard.blocked_accounts() if one.account == account), None) if guard else None
+        if block is not None:
             break
-    at, why = (stop.pictures, list(stop.why)) if stop else (None, [])
+    at, why = (block.pictures, list(block.why)) if block else (None, [])
     return {"queries": queries, "reports": reports, "stopped_at": at, "why": why}
-
-
-def _told_guard(config: RehearseConfig) -> dict[str, Any]:
-    guarding = config.guarding
-    return {
-        "detectors": list(guarding.detectors),
-        "defence": guarding.defence,
-        "benign": str(guarding.benign or config.data),
-        "image_bound": guarding.image_bound,
-        "account_bound": guarding.account_bound,
-    }
 
 
 def _refused(answer: Generated) -> bool:

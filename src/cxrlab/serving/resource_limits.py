@@ -1,4 +1,4 @@
-"""How much is held at once, over all requests: bytes that came, pixels that were decoded, and work in a few threads."""
+"""Limits over all requests: bytes received, pixels decoded, and work in threads."""
 
 from __future__ import annotations
 
@@ -16,27 +16,22 @@ from cxrlab.serving.errors import ApiError, invalid, overloaded, too_large, too_
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-_DISCARDED_S = 2.0  # how long a client that sends too much is heard out, so that it can read the answer
+_DISCARDED_S = 2.0  # how long the rest of a too large body is received, so that the client reads the answer
 
 
 class ClientGone(Exception):
-    """Nobody is there any more to be answered."""
+    """The client has disconnected."""
 
 
 class Tally:
-    """An amount that may be taken up to a limit, at once or not at all.
-
-    Args:
-        most: The limit.
-        share: Of which one client may take so much; all of it when None.
-    """
+    """An amount that is taken up to a limit, without waiting; one client may take `share` of it (default: all)."""
 
     def __init__(self, most: int, share: int | None = None) -> None:
         self.most, self.share, self.taken = most, share, 0
         self._by_client: Counter[Hashable] = Counter()
 
     def take(self, amount: int, client: Hashable = None) -> bool:
-        """Whether the amount was still there; then it is taken."""
+        """Take an amount if it is available; whether it was."""
         if self.taken + amount > self.most:
             return False
         self.taken += amount
@@ -44,7 +39,7 @@ class Tally:
         return True
 
     def is_beyond_share(self, amount: int, client: Hashable) -> bool:
-        """Whether a client would have more than its share with this amount."""
+        """Whether a client would exceed its share with this amount."""
         return self.share is not None and self._by_client[client] + amount > self.share
 
     def give_back(self, amount: int, client: Hashable = None) -> None:
@@ -56,11 +51,7 @@ class Tally:
 
 
 class Room:
-    """Room that requests wait for, clients in turns, each first come, first served; for one event loop.
-
-    Args:
-        most: How much of it there is; nobody may ask for more.
-    """
+    """A semaphore for amounts, for one event loop: clients in turns, each first come, first served."""
 
     def __init__(self, most: int) -> None:
         self.most, self.taken = most, 0
@@ -77,7 +68,7 @@ class Room:
             yield
         finally:
             self.taken -= amount
-            self._let_in()
+            self._wake_next()
 
     async def _wait(self, amount: int, client: Hashable) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -85,12 +76,12 @@ class Room:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the turn came in the same moment
+            if turn.done() and not turn.cancelled():  # the turn came at the same moment
                 self.taken -= amount
-            self._let_in()
+            self._wake_next()
             raise
 
-    def _let_in(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiting:
             client, line = next(iter(self._waiting.items()))
             amount, turn = line[0]
@@ -99,7 +90,7 @@ class Room:
                     return
                 self.taken += amount
                 turn.set_result(None)
-                del self._waiting[client]  # and behind the others, where more of it waits
+                del self._waiting[client]  # reinserted behind the others if it has more
             line.popleft()
             if line:
                 self._waiting[client] = line
@@ -110,10 +101,7 @@ class Room:
 async def in_thread(
     pool: Executor, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs
 ) -> Result:
-    """The result of a function that runs in a thread of the pool; who is cancelled waits for its end all the same.
-
-    So nothing that the thread uses is given back while it is used.
-    """
+    """The result of a function in a thread of the pool; cancellation waits for its end, so that its resources stay held."""
     future = asyncio.get_running_loop().run_in_executor(pool, lambda: function(*given, **named))
     try:
         return await asyncio.shield(future)
@@ -126,19 +114,17 @@ async def in_thread(
 async def body_of(
     receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits, held: Tally, client: Hashable = None
 ) -> AsyncIterator[bytes]:
-    """The body of a request, read within its limits of size and time; what it takes is held until the block ends.
-
-    Args:
-        receive: Gives the messages of the connection.
-        headers: Of the request.
-        limits: Longest body, and longest time.
-        held: Bytes of all requests.
-        client: Who sends it.
-    """
+    """The body of a request within the limits of size and time; its bytes count in `held` until the block ends."""
     parts: list[bytes] = []
     taken, coming = 0, _parts(receive)
     try:
-        await _check_length(coming, headers, limits)
+        length = headers.get("content-length")
+        if length is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise invalid("Content-Length is no number.")
+            if len(length) > 18 or int(length) > limits.body_bytes:
+                await _discard(coming)
+                raise _too_long(limits)
         try:
             async with asyncio.timeout(limits.body_s):
                 async for part in coming:
@@ -148,12 +134,12 @@ async def body_of(
                     if held.is_beyond_share(len(part), client):
                         raise too_many("your requests hold too many bytes at this moment; send fewer at once.")
                     if not held.take(len(part), client):
-                        raise overloaded("the server holds too many large requests at this moment; come again.")
+                        raise overloaded("the server holds too many large requests at this moment; try again later.")
                     taken += len(part)
                     parts.append(part)
         except TimeoutError:
             raise ApiError(
-                408, "timeout", f"the request did not come whole within {limits.body_s:g} s.", headers=_CLOSE
+                408, "timeout", f"the request was not complete within {limits.body_s:g} s.", headers=_CLOSE
             ) from None
         body = b"".join(parts)
         parts.clear()
@@ -165,17 +151,6 @@ async def body_of(
 _CLOSE = {"Connection": "close"}
 
 
-async def _check_length(coming: AsyncIterator[bytes], headers: Mapping[str, str], limits: Limits) -> None:
-    told = headers.get("content-length")
-    if told is None:
-        return
-    if not (told.isascii() and told.isdigit()):
-        raise invalid("Content-Length is no number.")
-    if len(told) > 18 or int(told) > limits.body_bytes:
-        await _discard(coming)
-        raise _too_long(limits)
-
-
 def _too_long(limits: Limits) -> ApiError:
     refusal = too_large(f"the request is longer than {limits.body_bytes:,} bytes; send a smaller picture.")
     refusal.headers.update(_CLOSE)
@@ -183,7 +158,7 @@ def _too_long(limits: Limits) -> ApiError:
 
 
 async def _discard(coming: AsyncIterator[bytes]) -> None:
-    """Hear a client out for a moment: most read an answer only after they have sent everything."""
+    """Receive more for a moment: most clients read an answer only after they have sent everything."""
     end = time.monotonic() + _DISCARDED_S
     try:
         async with asyncio.timeout(_DISCARDED_S):

@@ -1,4 +1,4 @@
-"""What a request asks for: from bytes to the image or the prompt, the indication, and how words are chosen."""
+"""Schemas of requests and answers (OpenAI chat completions), and the parsing of a request."""
 
 from __future__ import annotations
 
@@ -14,27 +14,25 @@ from cxrlab.core.errors import short_repr
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import parse_indication
 from cxrlab.serving.config import Limits
-from cxrlab.serving.errors import ApiError, invalid, too_large
+from cxrlab.serving.errors import invalid, too_large
 
 _MARKS = (b"[", b"{", b",", b":")
-_DEFAULT_TOKENS = 512  # of a text model, where the request does not say
+_DEFAULT_TOKENS = 512  # default longest answer of a text model
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request that was understood.
+class ParsedRequest:
+    """A valid request.
 
     Args:
-        model: The model that was named.
-        picture: The image as text (data URL or base64); None for a request of text alone.
-        text: Beside an image its indication, None where there is none; else the prompt.
-        words: Words of text that were sent.
-        decoding: How the model is told to choose its words; None leaves it to the model.
-        choices: Answers wanted.
+        picture: The image as text (data URL or base64); None for a request of text only.
+        text: The indication beside an image, if any; else the prompt.
+        words: Number of words of text.
+        decoding: None for the model's own settings.
+        choices: Number of answers.
         max_tokens: Longest answer of a text model.
         seed: For a text model.
-        streamed: Whether the answer is wanted in pieces.
-        usage_streamed: Whether the last piece tells what was used.
+        usage_streamed: Whether the last event of a stream has the token counts.
     """
 
     model: str
@@ -49,39 +47,65 @@ class Asked:
     usage_streamed: bool
 
 
-def understand(body: bytes, limits: Limits) -> Asked:
-    """What the bytes of a request ask for; everything that is wrong with them is a `Refused`."""
-    request = parse_request(read_json(body, limits))
-    _check_counts(request, limits)
-    last = _last_user(request)
+def parse_chat_request(body: bytes, limits: Limits) -> ParsedRequest:
+    """The request in a body; `ApiError` for anything that is wrong with it."""
+    request = validate_request(read_json(body, limits))
+    _check_limits(request, limits)
+    last = next((message for message in reversed(request.messages) if message.role == "user"), None)
+    if last is None:
+        raise invalid("no message has the role 'user'; send the question as one.", "messages")
     pictures = [part for part in _parts(last) if isinstance(part, ImagePart)]
     if len(pictures) > 1:
-        raise invalid(f"the last user message holds {len(pictures)} pictures; a report is written for one.", "messages")
+        raise invalid(f"the last user message holds {len(pictures)} pictures; send one per request.", "messages")
     text = _text(last) if pictures else "\n\n".join(filter(None, map(_text, request.messages)))
     if not pictures and not text.strip():
         raise invalid("the request holds neither a picture nor a word; send an image, or text.", "messages")
-    drawn = (request.temperature or 0.0) > 0.0
+    picture = pictures[0].image_url if pictures else None
     tokens = request.max_completion_tokens or request.max_tokens
-    return Asked(
+    longest = tokens or Decoding.max_new_tokens
+    seed = None if request.seed is None else request.seed % (1 << 62)  # the protocol allows negative seeds
+    decoding = None  # requests without settings of their own share batches
+    if request.temperature:
+        decoding = Decoding(
+            strategy="sample",
+            temperature=float(request.temperature),
+            top_p=1.0 if request.top_p is None else float(request.top_p),
+            seed=secrets.randbits(62) if seed is None else seed,
+            answers=request.n or 1,
+            max_new_tokens=longest,
+        )
+    elif tokens:
+        decoding = Decoding(max_new_tokens=longest)
+    return ParsedRequest(
         model=request.model,
-        picture=_url(pictures[0]) if pictures else None,
+        picture=picture.url if isinstance(picture, ImageUrl) else picture,
         text=parse_indication(text) if pictures else text,
         words=len(text.split()),
-        decoding=_decoding(request, tokens, drawn),
+        decoding=decoding,
         choices=request.n or 1,
         max_tokens=tokens or min(_DEFAULT_TOKENS, limits.tokens),
-        seed=_seed(request.seed) if request.seed is not None else 0,
+        seed=seed or 0,
         streamed=bool(request.stream),
         usage_streamed=bool(request.stream_options and request.stream_options.include_usage),
     )
 
 
 def read_json(body: bytes, limits: Limits) -> Any:
-    """The value of a JSON text; what would take much more memory than its bytes is refused before it is read."""
+    """Parse JSON; a text that would take much more memory than its bytes is refused before it is parsed."""
     if sum(map(body.count, _MARKS)) > limits.json_marks:
         raise too_large(f"the request has more than {limits.json_marks:,} commas, colons and brackets; send less.")
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):  # a proxy might read the other one of the two
+            raise invalid("the request names a field twice; name each once.")
+        return found
+
+    def refuse_constant(word: str) -> NoReturn:
+        raise ValueError("NaN and Infinity are not JSON")
+
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=_object)
+        return json.loads(body.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=to_object)
     except UnicodeDecodeError:
         raise invalid("the request is not UTF-8; send JSON in that encoding.") from None
     except RecursionError:
@@ -91,19 +115,7 @@ def read_json(body: bytes, limits: Limits) -> Any:
         raise invalid(f"the request is not valid JSON{place}; send an object with 'model' and 'messages'.") from None
 
 
-def _no_number(word: str) -> NoReturn:
-    raise ValueError("not a number of JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; what names a field twice is read in one way by a proxy and in another by us."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise invalid("the request names a field twice; name each once.")
-    return found
-
-
-def _check_counts(request: ChatRequest, limits: Limits) -> None:
+def _check_limits(request: ChatRequest, limits: Limits) -> None:
     parts = [part for message in request.messages for part in _parts(message)]
     texts = [part for part in parts if isinstance(part, str)]
     tokens = max(request.max_tokens or 0, request.max_completion_tokens or 0)
@@ -113,26 +125,20 @@ def _check_counts(request: ChatRequest, limits: Limits) -> None:
         (sum(map(len, texts)), limits.text_characters, "characters of text"),
     ):
         if count > most:
-            raise too_large(f"the request has {count:,} {what}; at most {most:,} are taken.", "messages")
+            raise too_large(f"the request has {count:,} {what}; at most {most:,} are accepted.", "messages")
     if (request.n or 1) > limits.choices:
-        raise invalid(f"n={request.n} is more than the {limits.choices} answers that one request may ask for.", "n")
+        raise invalid(f"n={request.n} is more than the {limits.choices} answers allowed per request.", "n")
     if tokens > limits.tokens:
-        raise invalid(f"{tokens:,} tokens are more than the {limits.tokens:,} that one answer may have.", "max_tokens")
+        raise invalid(f"{tokens:,} tokens are more than the {limits.tokens:,} allowed per answer.", "max_tokens")
     for text in texts:
-        if not _is_whole(text):
-            raise invalid("a text holds half a character (a lone surrogate); send it in UTF-8.", "messages")
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise invalid("a text contains a lone surrogate; send it in UTF-8.", "messages") from None
 
 
 def _parts(message: Message) -> list[str | ImagePart]:
-    """Texts and pictures of a message, in order."""
+    """Texts and images of a message, in order."""
     if message.content is None or isinstance(message.content, str):
         return [message.content] if message.content else []
     return [part.text if isinstance(part, TextPart) else part for part in message.content]
@@ -142,83 +148,51 @@ def _text(message: Message) -> str:
     return "\n".join(part for part in _parts(message) if isinstance(part, str))
 
 
-def _url(part: ImagePart) -> str:
-    return part.image_url.url if isinstance(part.image_url, ImageUrl) else part.image_url
-
-
-def _last_user(request: ChatRequest) -> Message:
-    for message in reversed(request.messages):
-        if message.role == "user":
-            return message
-    raise invalid("no message has the role 'user'; send the question as one.", "messages")
-
-
-def _decoding(request: ChatRequest, tokens: int | None, drawn: bool) -> Decoding | None:
-    """None where the request leaves everything to the model, so that such requests are answered together."""
-    longest = tokens or Decoding.max_new_tokens
-    if not drawn:
-        return Decoding(max_new_tokens=longest) if tokens else None
-    seed = secrets.randbits(62) if request.seed is None else _seed(request.seed)
-    return Decoding(
-        strategy="sample",
-        temperature=float(request.temperature or 0.0),
-        top_p=1.0 if request.top_p is None else float(request.top_p),
-        seed=seed,
-        answers=request.n or 1,
-        max_new_tokens=longest,
-    )
-
-
-def _seed(seed: int) -> int:
-    """A seed as generators here take it; the protocol's may be negative."""
-    return seed % (1 << 62)
-
-
 _LARGEST = 2**63 - 1
 _DIGITS = 20
 _Url = Annotated[str, Field(min_length=1, description="data:image/png;base64,… (PNG or JPEG), or base64 alone.")]
 
 
-class _Asked(BaseModel):
+class _RequestModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class ImageUrl(_Asked):
-    """Where a picture is: in the address itself."""
+class ImageUrl(_RequestModel):
+    """An image as a data URL."""
 
     url: _Url
     detail: str | None = None
 
 
-class ImagePart(_Asked):
-    """A picture in a message."""
+class ImagePart(_RequestModel):
+    """An image in a message."""
 
     type: Literal["image_url"]
     image_url: ImageUrl | _Url
 
 
-class TextPart(_Asked):
+class TextPart(_RequestModel):
     """A text in a message."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(_Asked):
+class Message(_RequestModel):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]] | None = None
 
 
-class StreamOptions(_Asked):
-    """How an answer is streamed."""
+class StreamOptions(_RequestModel):
+    """Options of a streamed answer."""
 
     include_usage: bool | None = None
 
 
-class ChatRequest(_Asked):
-    """A request for a report, or for the answer of the text model."""
+class ChatRequest(_RequestModel):
+    """A request for a report, or for an answer of the text model."""
 
     model: str = Field(min_length=1, max_length=500, description="A name that /v1/models lists.")
     messages: list[Message] = Field(
@@ -226,22 +200,22 @@ class ChatRequest(_Asked):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = Field(None, ge=1, le=_LARGEST, description="Answers wanted.")
+    n: int | None = Field(None, ge=1, le=_LARGEST, description="Number of answers.")
     max_tokens: int | None = Field(None, ge=1, le=_LARGEST, description="Longest answer.")
     max_completion_tokens: int | None = Field(
         None, ge=1, le=_LARGEST, description="The newer name of max_tokens, which it beats."
     )
-    temperature: float | None = Field(None, ge=0, le=2, description="0 or absent: the likeliest words.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Heeded with a temperature above 0.")
+    temperature: float | None = Field(None, ge=0, le=2, description="0 or absent: greedy decoding.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Used with a temperature above 0.")
     seed: int | None = Field(
         None,
         ge=-_LARGEST - 1,
         lt=_LARGEST + 1,
-        description="The same seed draws the same words; a fresh one when absent.",
+        description="The same seed samples the same answers; random when absent.",
     )
 
 
-class Written(BaseModel):
+class AnswerMessage(BaseModel):
     """The message of an answer."""
 
     role: Literal["assistant"] = "assistant"
@@ -253,13 +227,13 @@ class Choice(BaseModel):
     """One answer."""
 
     index: int
-    message: Written
+    message: AnswerMessage
     finish_reason: Literal["stop", "length"]
     logprobs: None = None
 
 
 class Usage(BaseModel):
-    """What an answer has used."""
+    """Token counts of an answer."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -276,12 +250,12 @@ class ChatAnswer(BaseModel):
     choices: list[Choice]
     usage: Usage
     cautions: list[str] = Field(
-        default_factory=list, description="Beyond OpenAI's protocol: what whoever reads the report must know."
+        default_factory=list, description="Beyond OpenAI's protocol: warnings for the reader of the report."
     )
 
 
 class ModelEntry(BaseModel):
-    """A model that can be asked."""
+    """An available model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -290,7 +264,7 @@ class ModelEntry(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The models that can be asked."""
+    """The available models."""
 
     object: Literal["list"] = "list"
     data: list[ModelEntry]
@@ -302,8 +276,8 @@ class Health(BaseModel):
     status: Literal["ok", "stopping", "hung", "dead"]
 
 
-class ErrorInside(BaseModel):
-    """What is wrong."""
+class ErrorDetail(BaseModel):
+    """The error itself."""
 
     message: str
     type: str
@@ -312,41 +286,36 @@ class ErrorInside(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Every error."""
+    """Body of every error."""
 
-    error: ErrorInside
+    error: ErrorDetail
 
 
-def parse_request(values: Any) -> ChatRequest:
-    """The request, or a refusal that names the first field that is wrong; nothing that was sent is quoted at length."""
+def validate_request(values: Any) -> ChatRequest:
+    """The request, or an error that names the first wrong field and does not quote long values."""
     if not isinstance(values, dict):
         raise invalid(f"the request is {_kind(values)}; send a JSON object with 'model' and 'messages'.")
     try:
         return ChatRequest.model_validate(values)
     except ValidationError as error:
-        raise _refusal(error) from None
-
-
-def _refusal(error: ValidationError) -> ApiError:
-    # Of a value that may be one of several kinds, the deepest complaint is about the kind that was meant.
-    first = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
-    param = _place(first["loc"])
-    if first["type"] == "missing":
-        return invalid(f"'{param}' is missing; give it.", param)
-    if first["type"].startswith("union_tag"):
-        return invalid(f"'{param}' is a part that is neither 'text' nor 'image_url'; send those alone.", param)
-    said = re.sub("^(Input|String|List|Value error,) ", "", str(first["msg"]))
-    return invalid(f"'{param}' is {_told(first['input'])}; it {said[:1].lower()}{said[1:]}.", param)
-
-
-def _place(steps: tuple[int | str, ...]) -> str:
-    """The dotted place of a field, without the names of the kinds that it may have."""
-    kept: list[str] = []
-    for number, step in enumerate(steps):
-        of_a_part = number > 1 and isinstance(steps[number - 1], int) and kept[-2:-1] == ["content"]
+        errors = error.errors(include_url=False, include_context=False)
+    # For a value of several allowed types, the deepest complaint is about the intended one.
+    first = max(errors, key=lambda one: len(one["loc"]))
+    # The dotted path of the field, without the names of alternative types that pydantic adds.
+    path, kept = first["loc"], list[str]()
+    for number, step in enumerate(path):
+        of_a_part = number > 1 and isinstance(path[number - 1], int) and kept[-2:-1] == ["content"]
         if isinstance(step, int) or (step in _FIELDS and not of_a_part):
             kept.append(str(step))
-    return ".".join(kept)
+    param, value = ".".join(kept), first["input"]
+    if first["type"] == "missing":
+        raise invalid(f"'{param}' is missing; give it.", param)
+    if first["type"].startswith("union_tag"):
+        raise invalid(f"'{param}' is a part that is neither 'text' nor 'image_url'; send only those.", param)
+    shown = short_repr(value) if isinstance(value, (int, float)) else ""
+    shown = shown if 0 < len(shown) <= _DIGITS else _kind(value)
+    problem = re.sub("^(Input|String|List|Value error,) ", "", str(first["msg"]))
+    raise invalid(f"'{param}' is {shown}; it {problem[:1].lower()}{problem[1:]}.", param)
 
 
 _FIELDS = {
@@ -354,13 +323,7 @@ _FIELDS = {
 }
 
 
-def _told(value: Any) -> str:
-    """A number as it is, so that its sender finds it, unless it is a very long one; of anything else the kind."""
-    number = short_repr(value) if isinstance(value, (int, float)) else ""
-    return number if 0 < len(number) <= _DIGITS else _kind(value)
-
-
 def _kind(value: Any) -> str:
-    """What a value of JSON is, in words."""
+    """The type of a JSON value, in words."""
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -1,6 +1,6 @@
-"""The running server: a socket, an event loop, and an orderly end.
+"""The HTTP server: socket, event loop, connections with timeouts, and an orderly shutdown.
 
-Told to stop, it sends new requests away, lets those under way end within their time, and closes its books.
+To stop, it refuses new requests, waits for those in flight within a time limit, and closes its files.
 """
 
 from __future__ import annotations
@@ -24,30 +24,27 @@ from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import error_body
 from cxrlab.serving.service import Service
 
-_LAST_S = 1  # for what is still open after everybody has been answered
+_LAST_S = 1  # for open connections after all requests are answered
 _START_S = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to us: its own way ends the process by the signal and not with an exit code."""
+class QuietUvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers, which would end the process by the signal and not with an exit code."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
         yield
 
 
 class Server:
-    """A service at an address.
-
-    Args:
-        service: What it serves; it is closed with the server.
-    """
+    """A service at an address; the service is closed with the server."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        config = service.config
-        self._socket = _bound(config.host, config.port)
+        self._socket = _bind(service.config.host, service.config.port)
+        self._socket_name: tuple[str, int] = self._socket.getsockname()[:2]
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -55,35 +52,50 @@ class Server:
         self._signal: int | None = None
         connections = Connections(service.limits)
         service.metrics.gauge("connections", "Open connections.", lambda: len(connections.open))
-        self._uvicorn = _Uvicorn(_settings(service, connections))
+        self._uvicorn = QuietUvicorn(
+            uvicorn.Config(
+                make_app(service),
+                http=connections.protocol,  # type: ignore[arg-type]
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=max(1, round(service.limits.keep_alive_s)),
+                timeout_graceful_shutdown=_LAST_S,
+                h11_max_incomplete_event_size=HEAD_BYTES,
+            )
+        )
 
     @property
     def address(self) -> str:
-        """Where it listens, as `http://HOST:PORT`."""
+        """`http://HOST:PORT`."""
         host, port = self._socket_name
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def url(self) -> str:
-        """The base address for clients of the protocol."""
+        """Base address for clients, `http://HOST:PORT/v1`."""
         return f"{self.address}/v1"
 
     def run(self, begun: Callable[[], None] | None = None) -> int | None:
-        """Serve until told to stop; returns the number of the signal that did, None where a caller did.
+        """Serve until stopped; returns the number of the signal that stopped it, if any.
 
         Args:
-            begun: Called when requests are taken.
+            begun: Called once requests are accepted.
         """
         try:
             self.service.batcher.start()
-            asyncio.run(self._main(begun or _nothing))
+            asyncio.run(self._main(begun or (lambda: None)))
         finally:
             self._socket.close()
             self.service.close()
         return self._signal
 
     def start(self) -> Server:
-        """Serve in a thread; returns when requests are taken."""
+        """Serve in a thread; returns once requests are accepted."""
         self._thread = threading.Thread(target=self.run, name="server", daemon=True)
         self._thread.start()
         if not self._started.wait(_START_S):
@@ -91,9 +103,9 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Stop in an orderly way and wait for the end; stopping twice is allowed."""
+        """Shut down in order and wait for the end; stopping twice is allowed."""
         if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended already
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
             self._thread.join(self.service.limits.drain_s + 2 * _START_S)
@@ -105,39 +117,39 @@ class Server:
         self.stop()
 
     async def _main(self, begun: Callable[[], None]) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._loop.set_exception_handler(self._failed)
-        self._take_signals(self._loop)
+        service, loop = self.service, asyncio.get_running_loop()
+        self._loop, self._stop = loop, asyncio.Event()
+
+        def log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            if isinstance(error := context.get("exception"), BaseException):
+                service.journal.failure(error, where="loop")
+
+        loop.set_exception_handler(log_failure)
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, self._on_signal, number)
         serving = asyncio.ensure_future(self._uvicorn.serve(sockets=[self._socket]))
         while not self._uvicorn.started and not serving.done():
             await asyncio.sleep(0.005)
         self._started.set()
-        self.service.journal.write("started", address=self.address)
-        for caution in self.service.cautions:
-            self.service.journal.write("caution", message=caution)
+        service.journal.write("started", address=self.address)
+        for caution in service.cautions:
+            service.journal.write("caution", message=caution)
         begun()
         stop = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-        await self._drain()
+        # Wait for requests in flight; new ones are refused.
+        service.stopping = True
+        service.journal.write("stopping", under_way=service.under_way)
+        end = loop.time() + service.limits.drain_s
+        while service.under_way and loop.time() < end:
+            await asyncio.sleep(0.02)
         self._uvicorn.should_exit = True
         await serving
 
-    async def _drain(self) -> None:
-        """Wait for requests under way; new ones are told to come again later."""
-        self.service.stopping = True
-        self.service.journal.write("stopping", under_way=self.service.under_way)
-        end = asyncio.get_running_loop().time() + self.service.limits.drain_s
-        while self.service.under_way and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(0.02)
-
-    def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, self._told, number)
-
-    def _told(self, number: int) -> None:
-        """A first signal asks for an orderly end; a second is left to the system, which ends the process at once."""
+    def _on_signal(self, number: int) -> None:
+        """Shut down in order; a second signal ends the process at once, by the system's default."""
         self._signal = number
         for each in _SIGNALS:
             if self._loop is not None:
@@ -146,43 +158,11 @@ class Server:
         if self._stop is not None:
             self._stop.set()
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, BaseException):
-            self.service.journal.failure(error, where="loop")
 
-    @property
-    def _socket_name(self) -> tuple[str, int]:
-        if not hasattr(self, "_name"):
-            self._name: tuple[str, int] = self._socket.getsockname()[:2]
-        return self._name
-
-
-def _nothing() -> None:
-    """For who does not want to know when requests are taken."""
-
-
-def _settings(service: Service, connections: Connections) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app(service),
-        http=connections.protocol,  # type: ignore[arg-type]
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=max(1, round(service.limits.keep_alive_s)),
-        timeout_graceful_shutdown=_LAST_S,
-        h11_max_incomplete_event_size=HEAD_BYTES,
-    )
-
-
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     numeric = "127.0.0.1" if host == "localhost" else host
     family = socket.AF_INET6 if ":" in numeric else socket.AF_INET
-    # With the protocol named, the event loop sends each piece at once; else head and body are 40 ms apart.
+    # With an explicit protocol the event loop disables Nagle's algorithm; else head and body are 40 ms apart.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -195,108 +175,99 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 class Connections:
-    """The open connections of a server, oldest first.
-
-    Args:
-        limits: How many there may be, and how long the head of a request and the sending of an answer may take.
-    """
+    """The open connections of a server, oldest first, and the limits on their number and times."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.open: dict[Watched, None] = {}
 
     def make_room(self, newest: Watched) -> None:
-        """Close one if there are too many.
+        """Close one connection if there are too many.
 
-        Who still sends a body that was refused goes first, then who never asked anything, who is idle, and who does not
-        read, at last the newcomer.
+        In this order: one that still sends a refused body, one that never sent a request, an idle one, one that does not
+        read, the newest.
         """
         if len(self.open) <= self.limits.connections:
             return
         others = [one for one in self.open if one is not newest]
         idle = [one for one in others if one.is_idle]
         refused = [one for one in idle if one.is_refused]
-        silent = [one for one in idle if not one.has_asked]
-        leaving = next(iter(refused or silent or idle or [one for one in others if one.is_stalled]), newest)
-        del self.open[leaving]
-        leaving.say_and_close(503, "overloaded", "too many connections are open; come again.")
+        unused = [one for one in idle if not one.has_sent_request]
+        closing = next(iter(refused or unused or idle or [one for one in others if one.is_stalled]), newest)
+        del self.open[closing]
+        closing.close_with_error(503, "overloaded", "too many connections are open; try again later.")
 
     def protocol(self, **given: Any) -> Watched:
-        """A new connection, for the web server."""
+        """A new connection, for uvicorn."""
         return Watched(self, **given)
 
 
 class Watched(H11Protocol):
-    """One connection.
-
-    Args:
-        connections: Those that it is one of.
-        given: What the web server gives.
-    """
+    """One connection with timeouts for request heads and for clients that do not read."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._all = connections
         self._deadline: asyncio.TimerHandle | None = None
-        self._patience: asyncio.TimerHandle | None = None
-        self.has_asked = False
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self.has_sent_request = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in flight."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def is_refused(self) -> bool:
-        """Whether the client still sends a body although it was answered."""
+        """Whether the client still sends the body of a request that was already answered."""
         return self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client has not taken what was sent."""
-        return self._patience is not None
+        """Whether the client does not read the answer."""
+        return self._write_deadline is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take its place, for which another may have to go."""
+        """Register the connection, for which another may be closed."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # whatever the system does not take at once is a client that does not read
+        transport.set_write_buffer_limits(0)  # so that `pause_writing` reports every client that does not read
         self._all.open[self] = None
         self._watch()
         self._all.make_room(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave."""
+        """Unregister the connection."""
         self._all.open.pop(self, None)
         self._unwatch()
-        self._forget_patience()
+        self._cancel_write_deadline()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read; it has some time to begin."""
+        """Start the time limit for a client that does not read."""
         super().pause_writing()
-        if self._patience is None:
-            self._patience = self.loop.call_later(self._all.limits.sent_s, self.transport.abort)
+        if self._write_deadline is None:
+            self._write_deadline = self.loop.call_later(self._all.limits.sent_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read everything."""
-        self._forget_patience()
+        """Cancel the time limit: the client has read everything."""
+        self._cancel_write_deadline()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; the time for a head goes on until it is whole, however many bytes come."""
+        """Receive bytes; the time limit for a request's head runs until the head is complete."""
         super().data_received(data)
         if self.is_idle:
             self._watch()
         else:
-            self.has_asked = True
+            self.has_sent_request = True
             self._unwatch()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is told so in the form of every other error."""
-        self.say_and_close(400, "invalid_request", "this is no valid HTTP request; see /docs for what is understood.")
+        """Answer invalid HTTP in the form of every other error."""
+        self.close_with_error(400, "invalid_request", "this is no valid HTTP request; see /docs for the accepted ones.")
 
-    def say_and_close(self, status: int, code: str, message: str) -> None:
-        """Send an error, where nothing else is being sent, and close."""
+    def close_with_error(self, status: int, code: str, message: str) -> None:
+        """Send an error, unless something else is being sent, and close."""
         if not self.transport.is_closing() and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps(error_body(status, code, message)).encode()
             headers = [
@@ -317,19 +288,20 @@ class Watched(H11Protocol):
 
     def _watch(self) -> None:
         if self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(self._all.limits.headers_s, self._too_slow)
+
+            def too_slow() -> None:
+                self._deadline = None
+                if self.is_idle:
+                    self.close_with_error(408, "timeout", f"no request came within {self._all.limits.headers_s:g} s.")
+
+            self._deadline = self.loop.call_later(self._all.limits.headers_s, too_slow)
 
     def _unwatch(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _forget_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        if self.is_idle:
-            self.say_and_close(408, "timeout", f"no request came within {self._all.limits.headers_s:g} s.")
+    def _cancel_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None

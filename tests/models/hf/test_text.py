@@ -72,7 +72,7 @@ def test_an_answer_that_is_cut_says_so(model: HfTextModel) -> None:
 
 def test_a_prompt_that_does_not_fit_is_refused_before_any_is_answered(model: HfTextModel) -> None:
     coming = model.completions(["short", "left pleural effusion " * 200], max_tokens=8)
-    with pytest.raises(ConfigError, match=r"a prompt of [\d,]+ tokens and an answer of up to 8 do not fit the \d+"):
+    with pytest.raises(ConfigError, match=r"a prompt of [\d,]+ tokens and an answer of up to 8 exceed the \d+"):
         next(coming)
 
 
@@ -109,10 +109,10 @@ def test_weights_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> 
 
 
 def test_what_is_no_causal_model_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="reads images or other pictures .'llava'.*name a causal one"):
+    with pytest.raises(DataError, match="reads images .'llava'.*not a causal"):
         load_text_model(f"hf:{save_tiny_llava(tmp_path / 'llava')}")
     (tmp_path / "bert").mkdir()
-    with pytest.raises(DataError, match="an encoder, which fills gaps and continues nothing .'bert'"):
+    with pytest.raises(DataError, match="an encoder .'bert'"):
         load_text_model(f"hf:{bert_folder(tmp_path / 'bert')}")
     with pytest.raises(DataError, match="has no config.json"):
         (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""Any local causal language model as a text model: batched, greedy, with its chat template."""
+"""Any local causal language model of Hugging Face as a text model: batched, greedy, with its chat template."""
 
 from __future__ import annotations
 
@@ -23,19 +23,15 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import check_remote_code, first_line, load_tokenizer, locate
 from cxrlab.models.tokenization import escape, token_ids
 
-AT_ONCE = 8  # prompts that go through the model together
+BATCH = 8
 _PROBE = "unremarkable"
 
 
 class HfTextModel:
-    """A causal checkpoint that answers text with text.
+    """A causal checkpoint as a text model.
 
-    Words of a prompt never become special tokens, so that nothing in a report can end the user's turn. A model that
-    can think aloud is told not to, where its template knows how.
-
-    Args:
-        causal: Model and tokenizer.
-        name: The name that leads back to it.
+    Text of a prompt never becomes special tokens, so that nothing in a report can end the user's turn. Reasoning
+    ("thinking") is disabled if the chat template supports that.
     """
 
     USAGES = MappingProxyType(
@@ -50,54 +46,59 @@ class HfTextModel:
     def load(
         cls, argument: str, connection: Connection | None = None, loading: LoadSettings | None = None
     ) -> HfTextModel:
-        """Open a folder, or a hub id that this machine keeps; there is no connection.
-
-        Args:
-            argument: Folder or id.
-            connection: Passed over.
-            loading: Device and precision.
-        """
+        """Open a folder or a hub id; `connection` is not used."""
         return cls(open_causal(argument, loading), f"hf:{argument}")
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this checkpoint from others: a hash over its weights, settings, tokenizer and chat template."""
-        return fingerprint(self._causal.folders)
+        """SHA-256 over the names and contents of all files that decide an answer."""
+        digest = hashlib.sha256()
+        for number, folder in enumerate(self._causal.folders):
+            for file in sorted(folder.iterdir()):
+                if file.suffix in _DECIDING and file.is_file():
+                    digest.update(f"{number} {file.name} {sha256_of(file)}\n".encode())
+        return digest.hexdigest()
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """One answer a prompt, in order, by the likeliest token each time; the seed changes nothing."""
+        """One greedy answer per prompt, in order; the seed has no effect."""
         found = dict(self.completions(prompts, max_tokens=max_tokens, seed=seed))
         return [found[place] for place in range(len(prompts))]
 
     def completions(
         self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0
     ) -> Iterator[tuple[int, Generated]]:
-        """Place of a prompt and its answer, batch by batch of prompts of like length, the longest first.
+        """Index of a prompt and its answer, in batches of prompts of similar length, the longest first.
 
         Raises:
-            ConfigError: Before anything is answered, when a prompt and its answer do not fit the model's context.
+            ConfigError: Before any answer, if a prompt and its answer exceed the model's context.
         """
         ids = [self._ids(prompt) for prompt in prompts]
-        self._check_room(max((len(row) for row in ids), default=0), max_tokens)
+        prompt_tokens = max((len(row) for row in ids), default=0)
+        config = self._causal.model.config.get_text_config(decoder=True)
+        most = getattr(config, "max_position_embeddings", None)
+        if isinstance(most, int) and prompt_tokens + max_tokens > most:
+            raise ConfigError(
+                f"a prompt of {prompt_tokens:,} tokens and an answer of up to {max_tokens:,} exceed the {most:,} that "
+                f"'{self.name}' reads; shorten the prompt, or use a model with a longer context."
+            )
         order = sorted(range(len(ids)), key=lambda place: (-len(ids[place]), place))
-        for start in range(0, len(order), AT_ONCE):
-            places = order[start : start + AT_ONCE]
-            answers = self._written([ids[place] for place in places], max_tokens)
+        for start in range(0, len(order), BATCH):
+            places = order[start : start + BATCH]
+            answers = self._generate([ids[place] for place in places], max_tokens)
             for place, answer in zip(places, answers, strict=True):
                 extra = {**answer.extra, PROMPT_TOKENS: len(ids[place])}
                 yield place, Generated(answer.text, answer.mean_logprob, answer.tokens, extra)
 
     def _ids(self, prompt: str) -> list[int]:
-        """Tokens of a prompt as the user's turn of a chat, or as it is where there is no chat template."""
+        """Tokens of a prompt as a user's turn, or as plain text without a chat template."""
         tokenizer = self._causal.tokenizer
         words = escape(tokenizer, replace_lone_surrogates(prompt))
         templated = bool(tokenizer.chat_template)
-        text = self._turns([{"role": "user", "content": words}]) if templated else words
+        text = self._render([{"role": "user", "content": words}]) if templated else words
         found = token_ids(tokenizer, [text], add_special_tokens=not templated)[0]
-        # A model continues at least one token: an empty prompt is the end of the text before.
-        return found or [int(tokenizer.eos_token_id)]
+        return found or [int(tokenizer.eos_token_id)]  # a model needs at least one token
 
-    def _turns(self, turns: list[dict[str, str]], *, ask: bool = True) -> str:
+    def _render(self, turns: list[dict[str, str]], *, ask: bool = True) -> str:
         from cxrlab.models.hf.prompting import dated
 
         tokenizer = self._causal.tokenizer
@@ -111,13 +112,13 @@ class HfTextModel:
                     **dated(tokenizer.chat_template),
                 )
             )
-        except Exception as error:  # a template is a program of the checkpoint's author: anything may be raised in it
+        except Exception as error:  # a template is a program: it may raise anything
             raise ConfigError(
-                f"the chat template of '{self.name}' fails on a prompt ({str(error).partition(chr(10))[0]}); mend "
+                f"the chat template of '{self.name}' fails on a prompt ({str(error).partition(chr(10))[0]}); fix "
                 "chat_template.jinja of the checkpoint."
             ) from error
 
-    def _written(self, ids: Sequence[Sequence[int]], max_tokens: int) -> list[Generated]:
+    def _generate(self, ids: Sequence[Sequence[int]], max_tokens: int) -> list[Generated]:
         import torch
 
         from cxrlab.models.hf.generation import generate
@@ -138,38 +139,23 @@ class HfTextModel:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Ids at which an answer ends: the tokenizer's, the model's own, and what closes a turn of the chat."""
+        """Ids at which an answer ends: those of the tokenizer and the model, and the template's end of a turn."""
         model, tokenizer = self._causal.model, self._causal.tokenizer
-        told: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        ends = [tokenizer.eos_token_id, *([told] if isinstance(told, int) else told or ())]
+        configured: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ends = [tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())]
         if tokenizer.chat_template:
-            ends += self._turn_end()
+            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}]
+            try:
+                after = self._render(turns, ask=False).rpartition(_PROBE)[2].strip()
+            except ConfigError:  # a template for user turns only
+                after = ""
+            ids = token_ids(tokenizer, [after], add_special_tokens=False)[0] if after else []
+            special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+            ends += [ids[0]] if ids and ids[0] in special else []
         return list(dict.fromkeys(int(end) for end in ends))
 
-    def _turn_end(self) -> list[int]:
-        """The special token that the template writes after an assistant's words, where it writes one."""
-        tokenizer = self._causal.tokenizer
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}]
-        try:
-            after = self._turns(turns, ask=False).rpartition(_PROBE)[2].strip()
-        except ConfigError:  # a template that writes the user's turn alone
-            return []
-        ids = token_ids(tokenizer, [after], add_special_tokens=False)[0] if after else []
-        special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-        return [ids[0]] if ids and ids[0] in special else []
 
-    def _check_room(self, prompt: int, longest: int) -> None:
-        """Refuse a prompt whose answer could outgrow the positions that the model knows."""
-        config = self._causal.model.config
-        most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-        if isinstance(most, int) and prompt + longest > most:
-            raise ConfigError(
-                f"a prompt of {prompt:,} tokens and an answer of up to {longest:,} do not fit the {most:,} that "
-                f"'{self.name}' reads; shorten the prompt, or use a model with a longer context."
-            )
-
-
-# Files of a checkpoint that decide what it answers: weights, settings, tokenizer, chat template.
+# Files that decide an answer: weights, settings, tokenizer, chat template.
 _DECIDING = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
 
 
@@ -180,7 +166,7 @@ class Causal:
     Args:
         model: On its device; adapters are merged into it.
         tokenizer: With an end token and a padding token.
-        folders: What it was made of: the folder itself, then what it stands on.
+        folders: The folder itself, then its bases if it is an adapter.
     """
 
     model: Any
@@ -189,12 +175,7 @@ class Causal:
 
 
 def open_causal(path_or_id: str | Path, loading: LoadSettings | None = None) -> Causal:
-    """Open a causal language model, or a PEFT adapter of one; every reason why it cannot be used is one sentence.
-
-    Args:
-        path_or_id: Folder or hub id; an id must be kept on this machine unless `loading` allows to fetch it.
-        loading: Where and how.
-    """
+    """Open a causal language model, or a PEFT adapter of one, from a folder or hub id."""
     require("models")
     from transformers import AutoModelForCausalLM
 
@@ -211,12 +192,12 @@ def open_causal(path_or_id: str | Path, loading: LoadSettings | None = None) -> 
     if tokenizer.eos_token_id is None:
         raise DataError(f"the tokenizer in {with_words} has no end token, so an answer would never end; set eos_token.")
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # masked wherever it pads
+        tokenizer.pad_token = tokenizer.eos_token  # padding is masked
     return Causal(model, tokenizer, (*above, whole))
 
 
 def check_causal_model(folder: Path, loading: LoadSettings) -> None:
-    """Raise when the folder holds no language model that continues a text."""
+    """Raise unless the folder holds a causal language model."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
@@ -229,30 +210,20 @@ def check_causal_model(folder: Path, loading: LoadSettings) -> None:
     check_remote_code(folder, loading)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
-    except Exception as error:  # of a config that others wrote, or of their code
+    except Exception as error:  # a config or code of others may fail in any way
         raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
     kind = type(config)
     what = None
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        what = "a model that reads images or other pictures"
+        what = "a model that reads images"
     elif getattr(config, "is_encoder_decoder", False):
         what = "an encoder-decoder"
     elif kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
-        what = "an encoder, which fills gaps and continues nothing"
+        what = "an encoder"
     elif kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
         what = "another kind of model"
     if what is not None:
         raise DataError(
-            f"{folder} holds {what} ('{config.model_type}'), not a language model that answers text with text; name a "
-            "causal one such as a Llama or a Qwen."
+            f"{folder} holds {what} ('{config.model_type}'), not a causal language model; name one such as a Llama or a "
+            "Qwen."
         )
-
-
-def fingerprint(folders: tuple[Path, ...]) -> str:
-    """SHA-256 over every file of these folders that decides an answer, by name and content."""
-    digest = hashlib.sha256()
-    for number, folder in enumerate(folders):
-        for file in sorted(folder.iterdir()):
-            if file.suffix in _DECIDING and file.is_file():
-                digest.update(f"{number} {file.name} {sha256_of(file)}\n".encode())
-    return digest.hexdigest()

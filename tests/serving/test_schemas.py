@@ -13,13 +13,13 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import load_prompts, prompt_names
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError
-from cxrlab.serving.schemas import Asked, understand
+from cxrlab.serving.schemas import ParsedRequest, parse_chat_request
 
 IMAGE = image_of(1)
 
 
-def understood(request: Any, **limits: int) -> Asked:
-    return understand(json.dumps(request).encode(), Limits(**limits))  # type: ignore[arg-type]
+def understood(request: Any, **limits: int) -> ParsedRequest:
+    return parse_chat_request(json.dumps(request).encode(), Limits(**limits))  # type: ignore[arg-type]
 
 
 def texts(*contents: tuple[str, Any], **more: Any) -> dict[str, Any]:
@@ -135,7 +135,7 @@ WRONG: list[tuple[Any, int, str]] = [
     (asking(IMAGE, seed=2**63), 400, "'seed' is 9223372036854775808"),
     (asking(IMAGE, stream="yes"), 400, "'stream' is text"),
     (asking(IMAGE, stream_options=[]), 400, "'stream_options' is a list"),
-    (asking(IMAGE, "half \ud800"), 400, "half a character"),
+    (asking(IMAGE, "half \ud800"), 400, "lone surrogate"),
     (texts(("user", "x" * 200_001)), 413, "200,001 characters"),
     (texts(*[("user", "x")] * 65), 413, "65 messages"),
 ]
@@ -177,5 +177,5 @@ def test_two_images_in_one_question() -> None:
 )
 def test_bytes_that_are_no_request(body: bytes, status: int, words: str) -> None:
     with pytest.raises(ApiError) as told:
-        understand(body, Limits())
+        parse_chat_request(body, Limits())
     assert told.value.status == status and words in told.value.message
