@@ -155,7 +155,7 @@ def test_what_a_folder_lacks_is_one_sentence(
 
 
 def test_a_report_model_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'llava', which does not turn both images and texts into"):
+    with pytest.raises(DataError, match="'llava', which does not embed both"):
         load_encoder(f"hf:{save_tiny_llava(tmp_path / 'llava')}", CPU)
 
 

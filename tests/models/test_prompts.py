@@ -51,9 +51,9 @@ def test_a_file_of_ones_own_replaces_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("{question}", "What?"), "nothing would be asked"),
-        (('Report?"\n  align', '{indication}"\n  align'), "stands for nothing there"),
-        (("{indication}", "{reason}"), "stands for nothing there"),
+        (("{question}", "What?"), "closed_question"),
+        (('Report?"\n  align', '{indication}"\n  align'), "unknown placeholder"),
+        (("{indication}", "{reason}"), "unknown placeholder"),
         (("align", "allign"), "unknown key 'allign'.* Did you mean 'align'"),
         (('align: ""', "align: 3"), "need a text 'align'"),
     ],
