@@ -40,7 +40,7 @@ class Visit:
         age: Years at this visit.
         sex: "F" or "M".
         view: PA or AP.
-        context: A key of `contexts.CONTEXTS`.
+        context: A key of `disease_models.CONTEXTS`.
         days_since_prior: None on the first visit.
         findings: Every present finding, then those resolved since the prior (presence absent,
             change resolved); at most nine together.

@@ -94,11 +94,7 @@ def _united(one: Finding, other: Finding) -> Finding:
 
 
 def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Left and right of the same thing as one bilateral finding where the other report states it so.
-
-    Args:
-        findings: Merged findings of one report.
-        beside: Merged findings of the report that it is compared with.
+    """Left and right of the same thing as one bilateral finding where the other report (`beside`) states it so.
 
     The bilateral one takes the place of the left or right one that came first, with the higher degree of the two.
     """

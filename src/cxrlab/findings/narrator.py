@@ -77,8 +77,6 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     """Write the report of one visit.
 
     Args:
-        visit: What is on the radiograph and why it was taken.
-        seed: Seed of the corpus.
         name: Id of the study; it picks the words.
         lexicon: "A" for training text, "B" for the held-out one.
     """

@@ -66,8 +66,6 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
     """Mistakes about this visit, spread evenly over the six kinds and over significant and not.
 
     Args:
-        rng: Source of every choice.
-        visit: The truth.
         count: How many mistakes to make; None draws 0 to `MOST_MISTAKES`. A visit that offers fewer
             gets fewer: of a normal radiograph there is little to get wrong but to invent.
     """
@@ -101,8 +99,6 @@ def mistaken(
     """Write the two reports of one visit.
 
     Args:
-        visit: The truth.
-        seed: Seed of the benchmark.
         name: Id of the case; it picks the words and, without a plan, the mistakes.
         plan: What the candidate gets wrong; None to draw it.
         lexicons: Of the reference and of the candidate.

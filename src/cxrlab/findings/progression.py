@@ -56,7 +56,7 @@ class Radiograph:
 
     Args:
         rng: Source of every choice.
-        context: Why the radiograph was taken, a key of `contexts.CONTEXTS`.
+        context: Why the radiograph was taken, a key of `disease_models.CONTEXTS`.
         lean: The patient's diseased or injured side.
         age: Years at this visit.
         days: Days since the radiograph before; 0 on the first.

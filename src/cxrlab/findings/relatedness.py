@@ -20,10 +20,7 @@ UNNAMED_DEVICE = 0.5  # a device that a report does not name is still a device
 def relatedness(one: str, other: str, indication: str | None = None) -> float:
     """Credit in [0, 1] for naming `one` where `other` is meant: 1 if equal, 0 if unrelated.
 
-    Args:
-        one: An observation.
-        other: Another one.
-        indication: Why the radiograph was taken; it can make a sign and its cause one statement.
+    The indication of the radiograph can make a sign and its cause one statement.
     """
     credit = _CREDIT.get((one, other), 0.0)
     if indication and 0.0 < credit < 1.0:

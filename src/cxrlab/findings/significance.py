@@ -40,13 +40,7 @@ class Urgency(StrEnum):
 
 
 def urgency_of(finding: Finding, age: float | None = None, indication: str | None = None) -> Urgency:
-    """The class of one finding: its observation's, moved by a misplaced tip, by its degree or by the indication.
-
-    Args:
-        finding: The finding.
-        age: Years; None when unknown.
-        indication: Why the radiograph was taken; None when unknown.
-    """
+    """The class of one finding: its observation's at this age in years, changed by a misplaced tip, degree or indication."""
     name = finding.observation
     if finding.tip is not None and (name, finding.tip) in MISPLACED:
         plain = MISPLACED[name, finding.tip][0]

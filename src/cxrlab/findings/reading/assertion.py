@@ -32,13 +32,7 @@ _LIST = frozenset({Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS})
 
 
 def assert_statements(phrases: Sequence[Phrase], statements: Sequence[Statement], last: int) -> None:
-    """Set `absent`, `possible`, `change` and `dropped` of the statements of one sentence.
-
-    Args:
-        phrases: Of the sentence.
-        statements: In order.
-        last: Token after the last of the sentence.
-    """
+    """Set `absent`, `possible`, `change` and `dropped` of the statements of a sentence that ends before token `last`."""
     _Scopes(phrases, statements, last).walk()
 
 

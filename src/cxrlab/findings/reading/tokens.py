@@ -25,8 +25,7 @@ class Token(NamedTuple):
 
     Args:
         word: In the spelling of the tables where they know it, else in lower case.
-        start: Offset of the first character.
-        end: Offset after the last.
+        start: Offset of the first character; `end` is the offset after the last.
         lines: Line breaks before it: 0, 1, or 2 for an empty line and more.
     """
 
