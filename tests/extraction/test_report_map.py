@@ -147,17 +147,5 @@ def test_more_sentences_than_the_map_holds_are_drawn_by_the_seed():
     assert {row["text"] for row in first["rows"]} != {row["text"] for row in other["rows"]}
 
 
-def test_an_embedder_is_used_and_named():
-    class Lengths:
-        name = "lengths"
-
-        def embed_texts(self, texts):
-            return np.array([[len(text), 0.0] for text in texts], dtype=np.float32)
-
-    found = report_map(REPORTS, embedder=Lengths())
-    assert found["embedding"] == "lengths"
-    assert len({row["y"] for row in found["rows"]}) == 1  # all lengths differ along one axis only
-
-
 def test_a_map_of_nothing_is_empty():
     assert report_map([])["rows"] == []

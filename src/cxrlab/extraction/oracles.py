@@ -50,9 +50,7 @@ class Descriptions:
     def __post_init__(self) -> None:
         missing = [f"{kind} {category}" for kind in KINDS for category in Category if not self.of(category, kind)]
         if missing:
-            raise DataError(
-                f"The oracle gave no description for {', '.join(missing)}; each category needs at least one."
-            )
+            raise DataError(f"The oracle gave no description for {', '.join(missing)}; each needs at least one.")
 
     def of(self, category: Category, kind: Kind) -> tuple[str, ...]:
         """The descriptions of one category and kind."""

@@ -140,11 +140,6 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
 
     Local models and loopback addresses (127.0.0.0/8, ::1, localhost) need none; every other address does, and so does
     every model that runs elsewhere. A local program that forwards queries to a service cannot be detected.
-
-    Args:
-        victim_name: As the user wrote it.
-        capabilities: Of the opened victim.
-        i_am_authorised: Who authorised the audit and why.
     """
     stated = " ".join(terminal_safe(i_am_authorised or "").split())
     remote = is_remote(victim_name, capabilities)
@@ -205,12 +200,8 @@ _NEW = "fresh:"  # untrained weights
 def shared_weights(victim: str, surrogate: str, guide: str | None = None) -> list[str]:
     """Names of the models from which both the victim and the attacker's models were made, as model cards write them.
 
-    The origins of a shared model are not listed. A victim without weights of its own shares nothing.
-
-    Args:
-        victim: Name of the attacked model.
-        surrogate: Name of the surrogate, or of its parts.
-        guide: Name of the encoder that moves images, if any.
+    The attacker has the surrogate, by name or by its parts, and the guide. The origins of a shared model are not
+    listed. A victim without weights of its own shares nothing.
     """
     if not victim.startswith(_WITH_WEIGHTS):
         return []
@@ -254,10 +245,7 @@ _ROUNDS = ("rounds", "oracle", "shares", "alignment", "transcript")
 def unused_settings(config: ExtractConfig, *, chooses_words: bool = True, connected: bool = False) -> list[str]:
     """Dotted names of settings that differ from their defaults but have no effect, in alphabetical order.
 
-    Args:
-        config: Settings.
-        chooses_words: Whether the victim supports decoding settings; a baseline does not.
-        connected: Whether it runs behind a connection.
+    `chooses_words` is whether the victim supports decoding settings, `connected` whether it is behind a connection.
     """
     adaptive = config.method in ("knockoff", "in-domain") and config.policy.kind == "adaptive"
     consulted = config.method == "ada-steal" and config.oracle_is_a_model

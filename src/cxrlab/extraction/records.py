@@ -21,13 +21,7 @@ PICTURES = "pictures"  # folder of a run: every image that was sent, by its sha2
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A query image.
-
-    Args:
-        key: Its name, unique in the pool.
-        pixels: uint8 [H, W], 255 is white.
-        in_domain: Whether it is a chest radiograph; None where unknown.
-    """
+    """A query image: a key unique in its pool, pixels uint8 [H, W], and whether it is a chest radiograph, if known."""
 
     key: str
     pixels: Pixels
@@ -127,14 +121,7 @@ class Price:
 
 @dataclass(frozen=True)
 class AuditScope:
-    """What an audit may do; the same whenever its ledger is opened.
-
-    Args:
-        victim: Name of the attacked model.
-        budget: Most queries.
-        authorised: Who authorised the audit and why; None for a victim that needs no permission.
-        price: What it charges.
-    """
+    """What an audit may do, the same whenever its ledger is opened: victim, most queries, authorisation, price."""
 
     victim: str
     budget: int

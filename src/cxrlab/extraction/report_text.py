@@ -77,10 +77,7 @@ _HEADING = re.compile(r"([A-Z][A-Za-z]*(?:[ ,/&-]+[A-Za-z]+){0,5}):(?:\s+|$)")
 class Sentence:
     """One sentence of a report without its number and heading.
 
-    Args:
-        text: With its full stop.
-        span: Characters [start, end) of the report.
-        heading: The heading above it; empty before the first.
+    `text` has its full stop, `span` gives characters [start, end) of the report, `heading` is empty before the first.
     """
 
     text: str

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.protocols import TextEmbedder
 from cxrlab.core.randomness import generator
 from cxrlab.extraction.records import Query
 from cxrlab.extraction.report_text import report_content, sentences_of, words_of
@@ -156,7 +155,6 @@ class MappedReport:
 def report_map(
     reports: Sequence[MappedReport],
     *,
-    embedder: TextEmbedder | None = None,
     perplexity: float = 30.0,
     iterations: int = 1000,
     most: int = MAX_SENTENCES,
@@ -166,7 +164,6 @@ def report_map(
 
     Args:
         reports: Their sentences are mapped; a repeated sentence is one point with a count.
-        embedder: Turns sentences into vectors; None for tf-idf.
         perplexity: Lowered to a third of the points if there are few.
         iterations: Steps of the layout.
         most: Different sentences that are mapped; of more, so many are drawn.
@@ -186,8 +183,6 @@ def report_map(
         chosen = generator(seed, "report map").choice(len(every), size=most, replace=False)
         texts = [every[index] for index in sorted(chosen)]
     vectors = tfidf(texts)
-    if embedder and texts:
-        vectors = np.asarray(embedder.embed_texts(texts), dtype=np.float64)
     used = max(1.0, min(float(perplexity), (len(texts) - 1) / 3))
     places = tsne(vectors, perplexity=used, iterations=iterations)
     place_of = dict(zip(texts, places.tolist(), strict=True))
@@ -204,7 +199,7 @@ def report_map(
         "rows": rows,
         "sentences": len(texts),
         "left_out": len(every) - len(texts),
-        "embedding": embedder.name if embedder else "tf-idf of words",
+        "embedding": "tf-idf of words",
         "perplexity": used,
         "trustworthiness": trustworthiness(vectors, places) if len(texts) >= 2 * NEIGHBOURS else None,
     }

@@ -19,7 +19,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.detection import detect as watch
 from cxrlab.extraction.detection.base import StreamResult
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
-from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, calibrated, detect, stream_names
+from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, Verdict, calibrated, detect, stream_names
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.records import AuditScope, Picture
 from cxrlab.extraction.victim_client import VictimClient
@@ -116,6 +116,9 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     lines = [line for _, line in read_jsonl(run / "detection.jsonl") if line["stream"] == "knockoff"]
     from cxrlab.extraction.detection.features import ledger_images
 
+    def passes(verdict: Verdict) -> bool:
+        return not verdict.flagged and not verdict.alarms
+
     verdicts = [live.see(shot.load(), "attacker") for shot in ledger_images(attack)]
     for verdict, line in zip(verdicts, lines, strict=True):
         assert list(verdict.flagged) == line["flagged"]
@@ -125,13 +128,13 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     found = json.loads((run / "detection.json").read_text())["streams"]["knockoff"]["detectors"]
     first = next(place for place, verdict in enumerate(verdicts, 1) if verdict.alarms)
     assert first == min(row["queries_to_detect"] for row in found.values() if row["detected"])
-    assert not verdicts[-1].passes
+    assert not passes(verdicts[-1])
     # The first benign image was asked by somebody else: alarms belong to an account, and end when it is forgiven.
     benign = next(shot.load() for shot in ledger_images(attack))
-    assert live.see(benign, "another").passes
-    assert not live.see(benign, "attacker").passes
+    assert passes(live.see(benign, "another"))
+    assert not passes(live.see(benign, "attacker"))
     live.forgive("attacker")
-    assert live.see(benign, "attacker").passes
+    assert passes(live.see(benign, "attacker"))
 
 
 def test_a_corpus_can_be_a_stream_and_none_need_be(config: DetectConfig, corpus: Path, tmp_path: Path) -> None:

@@ -202,11 +202,6 @@ class Verdict:
     alarms: tuple[str, ...]
     scores: Mapping[str, float]
 
-    @property
-    def passes(self) -> bool:
-        """Whether the image is not flagged and there is no alarm."""
-        return not self.flagged and not self.alarms
-
 
 class LiveMonitor:
     """Watches every account as queries come in; thread-safe.
