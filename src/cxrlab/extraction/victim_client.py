@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
-_Query = tuple[PendingQuery, Picture]
+_PendingImage = tuple[PendingQuery, Picture]
 
 
 class AccountsBlocked(CxrlabError):
@@ -110,7 +110,7 @@ class VictimClient:
             AccountsBlocked: After `patience` refusals in a row, counted in the order of the batches, so that the same
                 queries sent again after a stop end at the same one.
         """
-        queries: list[_Query] = []
+        queries: list[_PendingImage] = []
         for number, picture in enumerate(pictures, first):
             pixels, account = picture.pixels, self._accounts[number % len(self._accounts)]
             if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
@@ -132,7 +132,7 @@ class VictimClient:
                         raise AccountsBlocked(len(self._refusals), self._refusals[0].number, query.report)
         return [answers[query.number] for query, _ in queries]
 
-    def _answers(self, batches: Sequence[Sequence[_Query]]) -> Iterator[list[Query]]:
+    def _answers(self, batches: Sequence[Sequence[_PendingImage]]) -> Iterator[list[Query]]:
         """The answers of each batch, in order; after the first failure no further batch is begun."""
         if self._workers == 1:
             yield from map(self._answer, batches)
@@ -151,7 +151,7 @@ class VictimClient:
                 for future in futures:
                     future.cancel()
 
-    def _answer(self, batch: Sequence[_Query]) -> list[Query]:
+    def _answer(self, batch: Sequence[_PendingImage]) -> list[Query]:
         """Reserve, save, query, settle; a batch that exceeds the budget is answered up to there, then raises."""
         found = self._ledger.reserve([query for query, _ in batch])
         reserved = [(one, picture) for one, (_, picture) in zip(found, batch, strict=False)

@@ -121,7 +121,7 @@ class Guard:
             forgiven = account in self._blocked_here
         if forgiven:  # unblocked by another process
             self._reset(account)
-        verdict = self._monitor.see(pixels, account)
+        verdict = self._monitor.update(pixels, account)
         with self._lock:
             self._pictures[account] += 1
             sent = self._pictures[account]

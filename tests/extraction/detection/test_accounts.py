@@ -73,7 +73,7 @@ def test_the_discrepancy_has_no_bias() -> None:
     ends = []
     for seed in range(200):
         window = mmd.start()
-        ends.append([window.see(query) for query in cloud(16, 100 + seed)][-1])
+        ends.append([window.update(query) for query in cloud(16, 100 + seed)][-1])
     # The benign images that are compared with are a draw too: 100 of them move the mean by about 0.002.
     assert abs(np.mean(ends)) < 3 * np.std(ends) / math.sqrt(len(ends)) + 0.006
     assert np.mean([_last_of(mmd, shift=1.0) for _ in range(3)]) > 10 * abs(np.mean(ends))
@@ -81,7 +81,7 @@ def test_the_discrepancy_has_no_bias() -> None:
 
 def _last_of(mmd: Mmd, shift: float) -> float:
     window = mmd.start()
-    return [window.see(query) for query in cloud(16, 99, shift=shift)][-1]
+    return [window.update(query) for query in cloud(16, 99, shift=shift)][-1]
 
 
 def test_an_account_that_goes_about_covers_more(detectors: dict[str, Detector]) -> None:
@@ -99,7 +99,7 @@ def test_touched_cells_are_counted_against_benign_accounts() -> None:
     coverage.expected, coverage.spread = np.full(40, 2.0), np.full(40, 0.5)
     visited = coverage.start()
     side = coverage.normals[:, 0]
-    scores = [visited.see(QueryFeatures(side * way, LOOKS[0])) for way in (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1)]
+    scores = [visited.update(QueryFeatures(side * way, LOOKS[0])) for way in (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1)]
     assert np.isnan(scores[:9]).all()
     assert scores[9:] == [-2.0, 0.0]  # one cell is one below two, in halves of a cell
 
@@ -138,7 +138,7 @@ def test_live_and_in_one_piece_are_the_same(name: str) -> None:
     detector.calibrate(images.take(range(300)), seed=3)
     stream = images.take(range(300, 400))
     watch = detector.begin()
-    seen = [watch.see(query) for query in stream]
+    seen = [watch.update(query) for query in stream]
     whole = detector.watch(stream)
     assert np.array_equal([one.score for one in seen], whole.scores, equal_nan=True)
     assert whole.alarm == next((place + 1 for place, one in enumerate(seen) if one.alarm), None)
@@ -184,7 +184,7 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
         def start(self) -> Scorer:
             return self
 
-        def see(self, query: QueryFeatures) -> float:
+        def update(self, query: QueryFeatures) -> float:
             return 0.0 if query.features.tobytes() in self.known else 1.0
 
     found = Remembers(SMALL)

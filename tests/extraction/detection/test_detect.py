@@ -119,7 +119,7 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     def passes(verdict: Verdict) -> bool:
         return not verdict.flagged and not verdict.alarms
 
-    verdicts = [live.see(shot.load(), "attacker") for shot in ledger_images(attack)]
+    verdicts = [live.update(shot.load(), "attacker") for shot in ledger_images(attack)]
     for verdict, line in zip(verdicts, lines, strict=True):
         assert list(verdict.flagged) == line["flagged"]
         assert verdict.scores == pytest.approx(
@@ -131,10 +131,10 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     assert not passes(verdicts[-1])
     # The first benign image was asked by somebody else: alarms belong to an account, and end when it is forgiven.
     benign = next(shot.load() for shot in ledger_images(attack))
-    assert passes(live.see(benign, "another"))
-    assert not passes(live.see(benign, "attacker"))
+    assert passes(live.update(benign, "another"))
+    assert not passes(live.update(benign, "attacker"))
     live.forgive("attacker")
-    assert passes(live.see(benign, "attacker"))
+    assert passes(live.update(benign, "attacker"))
 
 
 def test_a_corpus_can_be_a_stream_and_none_need_be(config: DetectConfig, corpus: Path, tmp_path: Path) -> None:

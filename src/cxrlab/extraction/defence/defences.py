@@ -67,7 +67,7 @@ class ChestImages:
     def __call__(self, pixels: Pixels) -> bool:
         """Whether an image, uint8 [H, W], passes."""
         # Every image is judged separately: a new watch for each keeps no state.
-        return not self.detector.begin().see(QueryFeatures(_NONE, image_statistics(pixels))).flagged
+        return not self.detector.begin().update(QueryFeatures(_NONE, image_statistics(pixels))).flagged
 
 
 class Quota(Defence):

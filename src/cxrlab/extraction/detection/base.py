@@ -159,7 +159,7 @@ class StreamResult:
 class Scorer(Protocol):
     """The state of a detector over the queries of one account."""
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """The score after this query; not-a-number while there are too few."""
         ...
 
@@ -171,12 +171,12 @@ class Watch:
         self._detector, self._seen = detector, 0
         self._begin()
 
-    def see(self, query: QueryFeatures) -> DetectorOutput:
+    def update(self, query: QueryFeatures) -> DetectorOutput:
         """Process the next query; the state is reset after `account_queries`."""
         if self._seen == self._detector.settings.account_queries:
             self._begin()
         self._seen += 1
-        score = self._scorer.see(query)
+        score = self._scorer.update(query)
         over = score > self._detector.threshold
         self._over += over
         return DetectorOutput(
@@ -241,14 +241,14 @@ class Detector(ABC):
         if self.per_image:
             scorer = self.start()
             rank = tolerance_rank(len(kept), settings.image_bound)
-            self._threshold = score_at_rank([scorer.see(query) for query in kept], rank)
+            self._threshold = score_at_rank([scorer.update(query) for query in kept], rank)
             self.count = alarm_count(len(kept), rank, settings.account_queries, settings.account_bound)
         else:
             rng = generator(seed, "detect", self.name, "accounts")
             highest = []  # score of each benign account; minus infinity without any
             for places in draw_accounts(len(kept), settings.account_queries, settings.accounts, rng):
                 scorer = self.start()
-                scores = [scorer.see(query) for query in kept.take(places)]
+                scores = [scorer.update(query) for query in kept.take(places)]
                 highest.append(max((score for score in scores if not np.isnan(score)), default=-np.inf))
             self._threshold = score_at_rank(highest, conformal_rank(len(highest), settings.account_bound))
         if not np.isfinite(self.threshold):
@@ -268,7 +268,7 @@ class Detector(ABC):
         for places in stream.by_account().values():
             watch = self.begin()
             for place in places:
-                found = watch.see(queries[place])
+                found = watch.update(queries[place])
                 scores[place], flagged[place], alarms[place] = found.score, bool(found.flagged), found.alarm
             for start in range(0, max(1, len(places) // step) * step, step):
                 period = alarms[places][start : start + step]

@@ -220,13 +220,13 @@ class LiveMonitor:
         self._alarms: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
-    def see(self, pixels: Pixels, account: str = "") -> Verdict:
+    def update(self, pixels: Pixels, account: str = "") -> Verdict:
         """The result for the next image (uint8 [H, W]) of an account."""
         query = measure([pixels], self._encoder)[0]
         with self._lock:  # the encoder may run in several threads; the state of an account may not
             if account not in self._watches:
                 self._watches[account] = {name: one.begin() for name, one in self._detectors.items()}
-            found = {name: watch.see(query) for name, watch in self._watches[account].items()}
+            found = {name: watch.update(query) for name, watch in self._watches[account].items()}
             alarms = self._alarms.setdefault(account, [])
             alarms += [name for name, one in found.items() if one.alarm and name not in alarms]
             flagged = tuple(name for name, one in found.items() if one.flagged)

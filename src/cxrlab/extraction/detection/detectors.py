@@ -48,7 +48,7 @@ class Distances:
         self._images: list[Vector] = []
         self._distances: list[float] = []
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """1 - W after this image; not-a-number before `least` distances, and if all are the same."""
         if self._images:
             gaps = np.asarray(self._images) - query.features
@@ -136,7 +136,7 @@ class Window:
         self._to_benign: deque[float] = deque(maxlen=size)
         self._pairs = 0.0  # sum of similarities over pairs of images in the window, each pair once
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """MMD² of the window after this image; not-a-number until the window is full."""
         image = query.features[None]
         if len(self._images) == self._size:
@@ -204,7 +204,7 @@ class Visited:
         self._detector, self._images = detector, 0
         self._cells: set[int] = set()
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """Standard deviations above benign accounts after this image; not-a-number for the first few."""
         self._cells.add(int(self._detector.cells(query.features[None])[0]))
         self._images += 1
@@ -245,7 +245,7 @@ class ChestGate(Detector):
         """Images are judged one by one, so that there is no state."""
         return self
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """The distance of this image, about 1 for a benign one."""
         scaled = (self._row(query) - self.mean) / self.spread
         return float(np.sqrt(scaled @ self.inverse @ scaled))
@@ -280,6 +280,6 @@ class Perturbation(Detector):
         """Images are judged one by one, so that there is no state."""
         return self
 
-    def see(self, query: QueryFeatures) -> float:
+    def update(self, query: QueryFeatures) -> float:
         """How far the grain of this image exceeds that of benign ones."""
         return float((_WAY * (query.looks[self._columns] - self.mean) / self.spread).max())
