@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
+from toy_objectives import CrossEntropy, Linear, Margin, Valley, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient import Apgd, Pgd, checkpoints
@@ -35,7 +35,7 @@ def test_the_best_image_is_kept_and_is_no_worse_than_the_start(norm: Norm) -> No
     plain = Apgd(AttackSettings(steps=5, random_start=False))
     top = plain(Valley(all_images), all_images, budget, keys=names(8))
     assert torch.equal(top.images, all_images) and bool((top.final_loss == 0).all())
-    found = plain(CrossEntropy(NET, right_now(NET, all_images)), all_images, budget, keys=names(8))
+    found = plain(CrossEntropy(NET, predicted_labels(NET, all_images)), all_images, budget, keys=names(8))
     assert bool((found.final_loss > found.initial_loss).all()) and found.passes.tolist() == [6] * 8
 
 
@@ -70,7 +70,7 @@ def test_each_image_has_its_own_step() -> None:
 def test_early_exit_spends_fewer_passes_and_loses_no_broken_image() -> None:
     all_images = images(12, seed=2)
     for kind, restarts in ((Margin, 1), (Margin, 3), (CrossEntropy, 3)):
-        aim, settings = kind(NET, right_now(NET, all_images)), AttackSettings(steps=6, restarts=restarts)
+        aim, settings = kind(NET, predicted_labels(NET, all_images)), AttackSettings(steps=6, restarts=restarts)
         stay = Apgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
         leave = Apgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
         assert stay.passes.tolist() == [7 * restarts] * 12
@@ -80,7 +80,7 @@ def test_early_exit_spends_fewer_passes_and_loses_no_broken_image() -> None:
 
 def test_more_restarts_are_never_worse() -> None:
     all_images = images(8)
-    aim = CrossEntropy(NET, right_now(NET, all_images))
+    aim = CrossEntropy(NET, predicted_labels(NET, all_images))
     one = Apgd(AttackSettings(steps=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
     three = Apgd(AttackSettings(steps=3, restarts=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
     assert bool((three.final_loss >= one.final_loss).all()) and bool((three.final_loss > one.final_loss).any())

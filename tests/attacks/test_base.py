@@ -9,8 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_aims import QUICK, Linear, Words, aim_for, attack, images, names, right_now, small_net
 from torch import Tensor
+from toy_objectives import (
+    QUICK,
+    Linear,
+    TextOnlyMargin,
+    attack,
+    images,
+    names,
+    objective_for,
+    predicted_labels,
+    small_net,
+)
 
 from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import ATTACKS, Budget, Norm
@@ -25,7 +35,9 @@ EPS = {"linf": 0.05, "l2": 0.4}
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_radius_of_zero_gives_the_images_back_bit_by_bit(name: str, norm: Norm) -> None:
     all_images = images(3)
-    found = attack(name)(aim_for(name, NET, right_now(NET, all_images)), all_images, Budget(0.0, norm), keys=names(3))
+    found = attack(name)(
+        objective_for(name, NET, predicted_labels(NET, all_images)), all_images, Budget(0.0, norm), keys=names(3)
+    )
     assert torch.equal(found.images, all_images) and torch.equal(found.initial_loss, found.final_loss)
     assert found.passes.tolist() == [0, 0, 0] and float(found.linf.max()) == 0.0
 
@@ -37,7 +49,7 @@ def test_images_stay_in_ball_range_and_region(name: str, norm: Norm, eps: float,
     """Random images, half of them black or white at places, random radii, with a region and without."""
     all_images = (2 * images(2, seed=seed) - 0.5).clamp(0, 1)
     region = (images(2, seed=seed + 1) > 0.5).float() if masked else None
-    aim = aim_for(name, NET, right_now(NET, all_images))
+    aim = objective_for(name, NET, predicted_labels(NET, all_images))
     found = attack(name, replace(QUICK, early_exit=bool(seed % 2)))(
         aim,
         all_images,
@@ -60,14 +72,14 @@ def test_images_stay_in_ball_range_and_region(name: str, norm: Norm, eps: float,
 def test_a_image_fares_the_same_alone_in_a_batch_and_in_another_order(name: str, norm: Norm, early_exit: bool) -> None:
     """Sixteen together, one by one, and turned round; sums of other batches differ in the last places."""
     all_images, keys = images(16, seed=3), names(16)
-    labels, budget = right_now(NET, all_images), Budget(EPS[norm], norm)
+    labels, budget = predicted_labels(NET, all_images), Budget(EPS[norm], norm)
     run = attack(name, replace(QUICK, early_exit=early_exit))
-    together = run(aim_for(name, NET, labels), all_images, budget, keys=keys, seed=5)
-    turned = run(aim_for(name, NET, labels.flip(0)), all_images.flip(0), budget, keys=keys[::-1], seed=5)
+    together = run(objective_for(name, NET, labels), all_images, budget, keys=keys, seed=5)
+    turned = run(objective_for(name, NET, labels.flip(0)), all_images.flip(0), budget, keys=keys[::-1], seed=5)
     assert torch.allclose(turned.images.flip(0), together.images, atol=1e-6)
     for row in (0, 15):
         one = slice(row, row + 1)
-        alone = run(aim_for(name, NET, labels[one]), all_images[one], budget, keys=keys[one], seed=5)
+        alone = run(objective_for(name, NET, labels[one]), all_images[one], budget, keys=keys[one], seed=5)
         assert torch.allclose(alone.images, together.images[one], atol=1e-6)
         assert alone.succeeded.tolist() == together.succeeded[one].tolist()
         assert alone.passes.tolist() == together.passes[one].tolist()
@@ -76,7 +88,7 @@ def test_a_image_fares_the_same_alone_in_a_batch_and_in_another_order(name: str,
 @pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"fgsm", "mi-fgsm", "universal", "ensemble"}))
 def test_what_is_random_follows_the_seed_and_the_name_of_the_image(name: str) -> None:
     all_images, budget = images(1).expand(2, -1, -1, -1).contiguous(), Budget(0.4, "l2")
-    run, aim = attack(name), aim_for(name, NET, right_now(NET, all_images))
+    run, aim = attack(name), objective_for(name, NET, predicted_labels(NET, all_images))
     found = run(aim, all_images, budget, keys=["a", "b"], seed=1)
     again = run(aim, all_images, budget, keys=["a", "b"], seed=1)
     other = run(aim, all_images, budget, keys=["a", "b"], seed=2)
@@ -141,7 +153,7 @@ def test_regions_and_starts_that_do_not_fit_are_refused() -> None:
 def test_an_attack_asks_only_for_what_the_model_gives() -> None:
     """Words alone: no gradients, no scores."""
     all_images = images(1)
-    aim = Words(NET, right_now(NET, all_images))
+    aim = TextOnlyMargin(NET, predicted_labels(NET, all_images))
     for name in ATTACKS:
         works = name in ("noise", "universal", "ensemble", "square-report", "random-report")
         if works:

@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import QUICK, CrossEntropy, Margin, Words, attack, images, names, right_now, small_net
+from toy_objectives import (
+    QUICK,
+    CrossEntropy,
+    Margin,
+    TextOnlyMargin,
+    attack,
+    images,
+    names,
+    predicted_labels,
+    small_net,
+)
 
 from cxrlab.attacks.attack import AttackResult
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
@@ -33,10 +43,10 @@ def test_members_are_what_the_objective_allows() -> None:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("kind", [Margin, CrossEntropy, Words])
+@pytest.mark.parametrize("kind", [Margin, CrossEntropy, TextOnlyMargin])
 def test_it_is_never_worse_than_a_member_with_the_same_seed(norm: Norm, kind: type[Margin]) -> None:
     all_images, budget = images(8), Budget(GRIDS[norm][3], norm)
-    aim = kind(NET, right_now(NET, all_images))
+    aim = kind(NET, predicted_labels(NET, all_images))
     whole = Ensemble(QUICK)(aim, all_images, budget, keys=names(8), seed=4)
     for name in default_members(aim):
         assert no_worse(whole, attack(name)(aim, all_images, budget, keys=names(8), seed=4)), name
@@ -48,7 +58,7 @@ def test_it_is_never_worse_than_a_member_with_the_same_seed(norm: Norm, kind: ty
 def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: bool, kind: type[Margin]) -> None:
     """Each radius begins at the images of the one before. Losses of other batches differ in the last places."""
     all_images = images(10, seed=1)
-    aim = kind(NET, right_now(NET, all_images))
+    aim = kind(NET, predicted_labels(NET, all_images))
     run, before = Ensemble(replace(QUICK, steps=2, early_exit=early_exit)), None
     for eps in GRIDS[norm]:
         begin = None if before is None else before.images
@@ -66,7 +76,7 @@ def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: 
 def test_a_weak_member_cannot_spoil_a_good_start() -> None:
     """One step of fgsm from the clean image is worse than twenty of apgd; the start is kept bit by bit."""
     all_images, budget = images(6), Budget(0.4, "l2")
-    aim = CrossEntropy(NET, right_now(NET, all_images))
+    aim = CrossEntropy(NET, predicted_labels(NET, all_images))
     strong = attack("apgd", AttackSettings(steps=20))(aim, all_images, budget, keys=names(6))
     found = Ensemble(QUICK, members=("fgsm",))(aim, all_images, budget, keys=names(6), initial_images=strong.images)
     assert torch.equal(found.images, strong.images) and torch.equal(found.final_loss, strong.final_loss)
@@ -75,7 +85,7 @@ def test_a_weak_member_cannot_spoil_a_good_start() -> None:
 def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
     """An image that fgsm breaks costs 1 + 1 + 1 passes: the start, the gradient, the image that it found."""
     all_images, budget = images(12, seed=2), Budget(0.03)
-    aim = Margin(NET, right_now(NET, all_images))
+    aim = Margin(NET, predicted_labels(NET, all_images))
     first = attack("fgsm")(aim, all_images, budget, keys=names(12))
     stay = Ensemble(QUICK)(aim, all_images, budget, keys=names(12))
     leave = Ensemble(replace(QUICK, early_exit=True))(aim, all_images, budget, keys=names(12))
@@ -88,8 +98,8 @@ def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
 
 def test_members_that_do_not_exist_or_cannot_work_are_refused() -> None:
     all_images = images(1)
-    labels = right_now(NET, all_images)
+    labels = predicted_labels(NET, all_images)
     with pytest.raises(UnknownName, match="fgsn"):
         Ensemble(members=("fgsn",))(Margin(NET, labels), all_images, Budget(0.1), keys=names(1))
     with pytest.raises(ConfigError, match="'pgd'"):
-        Ensemble(members=("pgd",))(Words(NET, labels), all_images, Budget(0.1), keys=names(1))
+        Ensemble(members=("pgd",))(TextOnlyMargin(NET, labels), all_images, Budget(0.1), keys=names(1))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_aims import images
+from toy_objectives import images
 
 from cxrlab.attacks.config import Norm
 from cxrlab.attacks.geometry import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
 from torch import Tensor
+from toy_objectives import CrossEntropy, Linear, Margin, Valley, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
@@ -38,7 +38,7 @@ def test_fgsm_for_l2_goes_along_the_gradient() -> None:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_pgd_of_one_whole_step_from_the_clean_image_is_fgsm_bit_by_bit(norm: Norm) -> None:
     all_images = images(8, channels=3)
-    aim = CrossEntropy(net := small_net(channels=3), right_now(net, all_images))
+    aim = CrossEntropy(net := small_net(channels=3), predicted_labels(net, all_images))
     budget = Budget(0.03 if norm == "linf" else 0.4, norm)
     one = Pgd(AttackSettings(steps=1, step_size=1.0, random_start=False))(aim, all_images, budget, keys=names(8))
     assert torch.equal(one.images, Fgsm()(aim, all_images, budget, keys=names(8)).images)
@@ -103,7 +103,7 @@ def test_leaving_early_never_loses_a_broken_image_and_spends_less(keep: str, res
     all_images = images(12, seed=2)
     settings = AttackSettings(steps=6, restarts=restarts, keep=keep)  # type: ignore[arg-type]
     for kind in (Margin, CrossEntropy):
-        aim = kind(NET, right_now(NET, all_images))
+        aim = kind(NET, predicted_labels(NET, all_images))
         stay = Pgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
         leave = Pgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
         assert 0 < int(stay.succeeded.sum()) < 12

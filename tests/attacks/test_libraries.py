@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, images, names, right_now, small_net
 from torch import Tensor
+from toy_objectives import CrossEntropy, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.attack import Attack
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
@@ -20,7 +20,7 @@ from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd
 NET = small_net(channels=3)
 # Pixels at the ends of the range among them, where clipping matters.
 IMAGES = (1.2 * images(12, channels=3, seed=1) - 0.1).clamp(0, 1)
-LABELS = right_now(NET, IMAGES)
+LABELS = predicted_labels(NET, IMAGES)
 PLAIN = AttackSettings(steps=10, step_size=0.25, random_start=False)
 EPS: dict[Norm, float] = {"linf": 8 / 255, "l2": 0.5}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from planted_aims import images, names
 from torch import Tensor
+from toy_objectives import images, names
 
 from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import AttackSettings, Budget, Norm

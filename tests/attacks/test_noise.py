@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import torch
-from planted_aims import Linear, images, names
+from toy_objectives import Linear, images, names
 
 from cxrlab.attacks.config import Budget
 from cxrlab.attacks.gradient_free import Noise

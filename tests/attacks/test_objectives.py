@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import images
 from tiny_models import save_tiny_llava
 from torch import Tensor
+from toy_objectives import images
 
 import cxrlab
 from cxrlab.attacks.objectives import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 from torch import Tensor
+from toy_objectives import Linear, Margin, TextOnlyMargin, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient_free import RandomSearch, RandomSearchByReport, Square, SquareByReport
@@ -19,7 +19,7 @@ SEARCHES = (RandomSearch, Square, RandomSearchByReport, SquareByReport)
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_a_search_spends_its_queries_and_raises_the_loss(kind: type[RandomSearch], norm: Norm) -> None:
     all_images, budget = images(6), Budget(0.1 if norm == "linf" else 1.0, norm)
-    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, all_images))
+    aim = (Margin if kind.needs_scores else TextOnlyMargin)(NET, predicted_labels(NET, all_images))
     found = kind(AttackSettings(queries=60))(aim, all_images, budget, keys=names(6))
     assert found.passes.tolist() == [60] * 6
     # Words have few values: not every image comes to the next of them.
@@ -36,7 +36,7 @@ def test_a_search_spends_its_queries_and_raises_the_loss(kind: type[RandomSearch
 def test_early_exit_spends_fewer_queries_and_loses_no_broken_image(kind: type[RandomSearch], queries: int) -> None:
     """By report an answer is asked for besides; it is a query as well, and never one too many."""
     all_images, budget = images(8, seed=2), Budget(0.12)
-    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, all_images))
+    aim = (Margin if kind.needs_scores else TextOnlyMargin)(NET, predicted_labels(NET, all_images))
     settings = AttackSettings(queries=queries)
     stay = kind(settings)(aim, all_images, budget, keys=names(8))
     leave = kind(replace(settings, early_exit=True))(aim, all_images, budget, keys=names(8))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from planted_aims import Linear, images, names
 from torch import Tensor
+from toy_objectives import Linear, images, names
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient_free import Square, _bump, _hill, _move_window, square_area

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import torch
-from planted_aims import Linear, Valley, images, names
+from toy_objectives import Linear, Valley, images, names
 
 from cxrlab.attacks.attack import AttackTask, BestSoFar
 from cxrlab.attacks.config import Budget

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
+from toy_objectives import Linear, Margin, TextOnlyMargin, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.geometry import change_norms
@@ -34,7 +34,7 @@ def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_images_too(norm
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_images(norm: Norm) -> None:
     all_images, keys = images(24), names(24)
-    labels, budget = right_now(NET, all_images), Budget(0.05 if norm == "linf" else 0.5, norm)
+    labels, budget = predicted_labels(NET, all_images), Budget(0.05 if norm == "linf" else 0.5, norm)
     change = make_universal(Margin(NET, labels), all_images, budget, AttackSettings(), keys=keys, seed=3)
     turned = make_universal(
         Margin(NET, labels.flip(0)), all_images.flip(0), budget, AttackSettings(), keys=keys[::-1], seed=3
@@ -46,7 +46,7 @@ def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_images(nor
 
 def test_it_raises_the_mean_loss_of_a_net_and_keeps_to_its_region() -> None:
     all_images = images(24)
-    aim = Margin(NET, right_now(NET, all_images))
+    aim = Margin(NET, predicted_labels(NET, all_images))
     region = torch.zeros(1, 1, 8, 8)
     region[..., 2:6] = 1
     change = make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), region=region)
@@ -57,20 +57,20 @@ def test_it_raises_the_mean_loss_of_a_net_and_keeps_to_its_region() -> None:
 
 def test_what_it_needs_is_said() -> None:
     all_images = images(2)
-    labels = right_now(NET, all_images)
+    labels = predicted_labels(NET, all_images)
     with pytest.raises(ConfigError, match="make_universal"):
         Universal()(Margin(NET, labels), all_images, Budget(0.1), keys=names(2))
     with pytest.raises(DataError, match="does not fit"):
         Universal(change=torch.zeros(1, 1, 4, 4))(Margin(NET, labels), all_images, Budget(0.1), keys=names(2))
     with pytest.raises(ConfigError, match="gradients"):
-        make_universal(Words(NET, labels), all_images, Budget(0.1), AttackSettings(), keys=names(2))
+        make_universal(TextOnlyMargin(NET, labels), all_images, Budget(0.1), AttackSettings(), keys=names(2))
     with pytest.raises(DataError, match="float32"):
         make_universal(Margin(NET, labels), all_images.half(), Budget(0.1), AttackSettings(), keys=names(2))
 
 
 def test_images_that_do_not_fit_at_once_give_the_same_change() -> None:
     """A step follows the mean over sixteen images, however many of them are looked at together."""
-    all_images, labels = images(24), right_now(NET, images(24))
+    all_images, labels = images(24), predicted_labels(NET, images(24))
 
     class Small(Margin):
         def losses(self, all_images: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-import members
+import composition_members as members
 import numpy as np
 import pytest
 from burned_text import burn

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from members import corpus, study
+from composition_members import corpus, study
 
 from cxrlab.cli.main import main
 

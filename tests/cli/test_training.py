@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lessons import phantoms
+from training_fixtures import phantoms
 
 from cxrlab.cli.main import main
 from cxrlab.cli.output import unused_data

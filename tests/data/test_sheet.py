@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from composition_members import corpus, study
 from corpora import toy_corpus
-from members import corpus, study
 from PIL import Image, ImageFont
 
 from cxrlab.core.errors import ConfigError, DataError, RunError

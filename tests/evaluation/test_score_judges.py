@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import ChatServer, asked_text
+from chat_server import ChatServer, last_message_text
 from corpora import toy_corpus
 from simulated_judges import UNREADABLE, answer
 
@@ -182,8 +182,8 @@ class Stopping:
         if self.left <= 0:
             return 500, {"error": {"message": "gone", "type": "error", "code": None, "param": None}}
         self.left -= 1
-        self.answered.append(asked_text(body))
-        return said(asked_text(body))
+        self.answered.append(last_message_text(body))
+        return said(last_message_text(body))
 
 
 def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
@@ -236,7 +236,7 @@ def test_two_judges_share_the_limit(files: Path) -> None:
 
 def test_answers_are_shared_by_runs_that_name_a_file(files: Path) -> None:
     """The second run needs no model any more: here its file is gone but for the name."""
-    with ChatServer(lambda body: said(asked_text(body))) as server:
+    with ChatServer(lambda body: said(last_message_text(body))) as server:
         name = f"chexprompt:{server.address()}"
         llm = LLMConfig(files / "shared.sqlite", connection=HASTY.connection)
         first = run_score(config(files, name, llm=llm), files / "one")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import ChatServer, asked_text
+from chat_server import ChatServer, last_message_text
 from numpy.typing import NDArray
 from scipy.stats import kendalltau, ttest_rel
 from simulated_judges import Counts, Planted, answer, candidate, plant, script
@@ -234,7 +234,7 @@ def test_a_validation_that_was_stopped_asks_nothing_twice(tmp_path: Path) -> Non
         if left <= 0:
             return 500, {"error": {"message": "gone"}}
         left -= 1
-        answered.append(asked_text(body))
+        answered.append(last_message_text(body))
         pair = next(pair for pair in range(len(planted.truth)) if candidate(pair) in answered[-1])
         return answer(planted.truth[pair])
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attackers import Line
+from extraction_attacks import LinearSurrogate
 from tiny_models import save_tiny_llava
 
 from cxrlab.extraction.config import Alignment
@@ -25,7 +25,7 @@ GREY = np.array([[100, 100], [20, 100]], np.uint8)
 
 def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[Picture], list[dict[str, float]]]:
     pictures = [Picture(f"p{k}", pixels, in_domain=False) for k, _ in enumerate(reports)]
-    return align_images(Line(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
+    return align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
 
 
 def test_one_step_goes_the_whole_radius_towards_the_report() -> None:
@@ -62,7 +62,7 @@ def test_batches_change_nothing() -> None:
     rng = np.random.default_rng(4)
     pictures = [Picture(str(k), rng.integers(0, 256, (2, 2), dtype=np.uint8)) for k in range(5)]
     reports = ["a", "", "b", "c", "d"]
-    ways = [align_images(Line(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
+    ways = [align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
             for size in (1, 2, 32)]  # fmt: skip
     for found, told in ways[1:]:
         assert [one.pixels.tolist() for one in found] == [one.pixels.tolist() for one in ways[0][0]]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from corpora import content, toy_corpus
-from lessons import saved_llava
-from written_reports import effusions
+from prediction_runs import effusions
+from training_fixtures import saved_llava
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json

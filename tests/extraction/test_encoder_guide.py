@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import attackers as helper
+import extraction_attacks as helper
 import numpy as np
 import pytest
 import torch
-from attackers import Line
+from extraction_attacks import LinearSurrogate
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
@@ -80,7 +80,7 @@ def test_a_guide_moves_the_first_round_too_and_needs_no_surrogate(tmp_path: Path
     config = helper.settings(budget=6, alignment=Alignment(picture=picture, guide="builtin:encoder"))
     attack, asked = helper.attack_on(tmp_path, config)
     weights = np.ones((config.size, config.size))
-    queries = run_attack(replace(attack, guide=Line(weights)))
+    queries = run_attack(replace(attack, guide=LinearSurrogate(weights)))
     assert attack.learner.learnt == []  # type: ignore[attr-defined]
     assert [one.key.rpartition("@")[2] for one in asked] == ["0", "0", "1", "1", "2", "2"]
     assert len({one.key.partition("@")[0] for one in asked}) == (6 if picture == "fresh" else 2)
@@ -95,7 +95,7 @@ def test_without_a_surrogate_its_own_words_stay_unsaid(tmp_path: Path) -> None:
     shares = Shares(abnormal=0.1, normal=0.05, own=0.85)
     config = helper.settings(budget=60, rounds=2, shares=shares, alignment=Alignment(guide="builtin:encoder"))
     attack, _ = helper.attack_on(tmp_path, config)
-    run_attack(replace(attack, guide=Line(np.ones((config.size, config.size)))))
+    run_attack(replace(attack, guide=LinearSurrogate(np.ones((config.size, config.size)))))
     told = read_json(tmp_path / "rounds" / "1" / "enrichment.json")
     assert told["unsaid"] == told["sources"]["own"] > 0
     plan = [row for _, row in read_jsonl(tmp_path / "rounds" / "1" / "plan.jsonl")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
+from prediction_runs import CHANGED, CLEAR, EFFUSION, effusions, prediction_run
 
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.evaluation.config import MetricResources
@@ -25,8 +25,8 @@ def corpus(tmp_path: Path) -> Path:
 
 def test_values_ratio_and_fidelity_worked_out_by_hand(corpus: Path, tmp_path: Path) -> None:
     """The victim names 6 of 8 effusions: F1 = 12/14. The copy names 3 of them: 6/11, and against the victim 6/9."""
-    victim = written(tmp_path / "victim", [EFFUSION] * 6 + [CLEAR] * 2)
-    copy = written(tmp_path / "copy", [EFFUSION] * 3 + [CLEAR] * 5)
+    victim = prediction_run(tmp_path / "victim", [EFFUSION] * 6 + [CLEAR] * 2)
+    copy = prediction_run(tmp_path / "copy", [EFFUSION] * 3 + [CLEAR] * 5)
     found = measure_fidelity(victim, copy, corpus, tmp_path / "out", FEW, victim_in=tmp_path / "shared")
     assert (found["n"], found["patients"]) == (8, 4)
     assert found["victim"]["findings.f1"]["value"] == pytest.approx(12 / 14)
@@ -57,7 +57,7 @@ def test_values_ratio_and_fidelity_worked_out_by_hand(corpus: Path, tmp_path: Pa
 def test_the_ratio_is_drawn_in_pairs(corpus: Path, tmp_path: Path) -> None:
     """A copy that writes the victim's own words is its equal in every resample, though both vary much."""
     said = [EFFUSION, CLEAR] * 4
-    runs = [written(tmp_path / name, said) for name in ("victim", "copy")]
+    runs = [prediction_run(tmp_path / name, said) for name in ("victim", "copy")]
     found = measure_fidelity(*runs, corpus, tmp_path / "out", FEW)
     one = found["ratio"]["findings.f1"]
     share = 1 - 0.025 ** (1 / 4)  # nothing varies: the exact bound of four patients
@@ -66,14 +66,14 @@ def test_the_ratio_is_drawn_in_pairs(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_no_ratio_to_a_victim_at_zero(corpus: Path, tmp_path: Path) -> None:
-    victim = written(tmp_path / "victim", [CHANGED] * 8)
-    copy = written(tmp_path / "copy", [EFFUSION] * 8)
+    victim = prediction_run(tmp_path / "victim", [CHANGED] * 8)
+    copy = prediction_run(tmp_path / "copy", [EFFUSION] * 8)
     one = measure_fidelity(victim, copy, corpus, tmp_path / "out", FEW)["ratio"]["findings.f1"]
     assert one["value"] is None and one["low"] is None and one["left_out"] == 1000
 
 
 def test_a_finished_measurement_is_kept_and_other_reports_are_refused(corpus: Path, tmp_path: Path) -> None:
-    victim, copy = (written(tmp_path / name, [EFFUSION] * 8) for name in ("victim", "copy"))
+    victim, copy = (prediction_run(tmp_path / name, [EFFUSION] * 8) for name in ("victim", "copy"))
     first = measure_fidelity(victim, copy, corpus, tmp_path / "out", FEW)
     before = (tmp_path / "out" / "fidelity.json").stat().st_mtime_ns
     assert measure_fidelity(victim, copy, corpus, tmp_path / "out", FEW) == first
@@ -86,8 +86,8 @@ def test_a_finished_measurement_is_kept_and_other_reports_are_refused(corpus: Pa
 
 def test_surrogates_side_by_side_the_first_is_the_baseline(corpus: Path, tmp_path: Path) -> None:
     """Knockoff finds 1 of 8 (F1 2/9), ADA-Steal 7 of 8 (14/15); scores that are there already are used."""
-    knockoff = written(tmp_path / "k", [EFFUSION] + [CLEAR] * 7)
-    ada = written(tmp_path / "a", [EFFUSION] * 7 + [CLEAR])
+    knockoff = prediction_run(tmp_path / "k", [EFFUSION] + [CLEAR] * 7)
+    ada = prediction_run(tmp_path / "a", [EFFUSION] * 7 + [CLEAR])
     runs = {"knockoff": knockoff, "ada-steal": ada}
     found = compare_surrogates(runs, corpus, tmp_path / "out", FEW)
     gap = found["difference"]["ada-steal"]["findings.f1"]
@@ -117,8 +117,8 @@ def test_measuring_needs_no_deep_learning() -> None:
 
 
 def test_empty_reports_of_the_victim_are_no_reference(corpus: Path, tmp_path: Path) -> None:
-    victim = written(tmp_path / "victim", [EFFUSION] * 6 + [""] * 2)
-    copy = written(tmp_path / "copy", [EFFUSION] * 8)
+    victim = prediction_run(tmp_path / "victim", [EFFUSION] * 6 + [""] * 2)
+    copy = prediction_run(tmp_path / "copy", [EFFUSION] * 8)
     one = measure_fidelity(victim, copy, corpus, tmp_path / "out", FEW)["fidelity"]["findings.f1"]
     assert (one["value"], one["n"], one["undefined"]) == (1, 6, 2)
     assert np.isfinite([one["low"], one["high"]]).all()

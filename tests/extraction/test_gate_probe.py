@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import attackers as helper
+import extraction_attacks as helper
 import numpy as np
 import pytest
 
@@ -65,17 +65,17 @@ def spend(attack: Attack) -> None:
 def test_probes_stand_in_the_ledger_and_a_stopped_audit_asks_none_twice(config: ExtractConfig, tmp_path: Path) -> None:
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     seen: list[str] = []
-    with helper.booked(straight, config, helper.Tiring(gate, [])) as attack:
+    with helper.attack_with_ledger(straight, config, helper.FailingVictim(gate, [])) as attack:
         spend(attack)
     for most in (5, 10, 1 << 30):  # among the probes, then among the pictures of the attack
-        with helper.booked(broken, config, helper.Tiring(gate, seen, most)) as attack:
+        with helper.attack_with_ledger(broken, config, helper.FailingVictim(gate, seen, most)) as attack:
             if most < BUDGET:
                 with pytest.raises(ConnectionRefusedError):
                     spend(attack)
             else:
                 spend(attack)
     queries = read_ledger(broken / "ledger.sqlite")
-    assert helper.told(queries) == helper.told(read_ledger(straight / "ledger.sqlite"))
+    assert helper.query_rows(queries) == helper.query_rows(read_ledger(straight / "ledger.sqlite"))
     assert [one.number for one in queries] == list(range(BUDGET)) and len(seen) == len(set(seen)) == BUDGET
     assert read_summary(broken / "ledger.sqlite").spent == BUDGET
     assert helper.plans(broken) == helper.plans(straight)

@@ -10,8 +10,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-import asked_victims as helper
 import pytest
+import recording_victims as helper
 
 from cxrlab.extraction.ledger import read_ledger, read_summary
 from cxrlab.extraction.records import Query, fingerprint
@@ -23,7 +23,7 @@ def killed(folder: Path, budget: int, kind: str, workers: int) -> list[set[str]]
     """Hashes in flight at each kill."""
     line = [sys.executable, helper.__file__, "kills", str(folder), *map(str, (COUNT, budget, kind, workers, KILLS))]
     subprocess.run(line, check=True, timeout=120, env={**os.environ, "CXRLAB_QUIET": "1"})
-    return [set(text.split()) for text in helper.noted(folder / "killed.txt")]
+    return [set(text.split()) for text in helper.read_lines(folder / "killed.txt")]
 
 
 def content(queries: list[Query]) -> list[tuple[int, int, str, str, str]]:
@@ -45,8 +45,8 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path: Path, workers: int) -> N
     assert read_summary(broken / "ledger.sqlite").spent == COUNT
 
     assert len(in_flight) == KILLS
-    puts = Counter(helper.noted(broken / helper.ASKED))
-    expected = Counter(fingerprint(picture.pixels) for picture in helper.pictures(COUNT))
+    puts = Counter(helper.read_lines(broken / helper.QUERY_LOG))
+    expected = Counter(fingerprint(picture.pixels) for picture in helper.small_images(COUNT))
     for hashes in in_flight:
         expected.update(hashes)
     assert puts == expected  # once, and once more for each kill that met it in flight
@@ -63,7 +63,7 @@ def test_a_remote_victim_is_never_asked_beyond_the_budget(tmp_path: Path) -> Non
     in_flight = killed(tmp_path, budget, "remote", workers)
     queries, state = read_ledger(tmp_path / "ledger.sqlite"), read_summary(tmp_path / "ledger.sqlite")
     assert [one.number for one in queries] == list(range(COUNT))
-    puts = len(helper.noted(tmp_path / helper.ASKED))
+    puts = len(helper.read_lines(tmp_path / helper.QUERY_LOG))
     assert puts == COUNT + sum(map(len, in_flight))
     assert state.answered == COUNT
     assert state.spent == COUNT + state.lost

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attackers as helper
+import extraction_attacks as helper
 import numpy as np
 import pytest
 from tables import every_row
@@ -170,7 +170,7 @@ def test_where_all_is_alike_no_group_gains(tmp_path: Path) -> None:
 
 def test_a_surrogate_is_trained_at_each_quarter(tmp_path: Path) -> None:
     """12 questions in batches of 2: the batches behind 4, 6 and 10 answers are foreseen by a new one."""
-    learner = helper.LineLearner()
+    learner = helper.LinearTrainer()
     attack, asked = helper.attack_on(tmp_path, adaptive(), learner=learner)
     run_attack(attack)
     assert [len(one) for one in learner.learnt] == [4, 6, 10] and all(learner.between)
@@ -183,7 +183,7 @@ def test_a_surrogate_is_trained_at_each_quarter(tmp_path: Path) -> None:
 
 
 def test_a_silent_victim_leaves_no_surrogate_and_no_harm(tmp_path: Path) -> None:
-    learner = helper.LineLearner()
+    learner = helper.LinearTrainer()
     attack, asked = helper.attack_on(tmp_path, adaptive(), lambda _: SILENT, learner)
     assert len(run_attack(attack)) == len(asked) == 12 and learner.learnt == []
 
@@ -196,8 +196,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Query], list[s
     """An attack that nothing stopped: its queries, the pictures that reached the victim, its plans."""
     folder = tmp_path_factory.mktemp("whole")
     seen: list[str] = []
-    learner = helper.LineLearner(turns=True)
-    with helper.booked(folder, UNSTEADY, helper.Tiring(helper.heart, seen), learner) as attack:
+    learner = helper.LinearTrainer(turns=True)
+    with helper.attack_with_ledger(folder, UNSTEADY, helper.FailingVictim(helper.heart, seen), learner) as attack:
         return run_attack(attack), seen, helper.plans(folder)
 
 
@@ -207,14 +207,19 @@ def test_a_stopped_attack_goes_on_with_the_same_questions(
 ) -> None:
     expected, seen, plans = whole
     again: list[str] = []
-    victim, learner = helper.Tiring(helper.heart, again, breaks_after), helper.LineLearner(turns=True)
-    with helper.booked(tmp_path, UNSTEADY, victim, learner) as attack, pytest.raises(ConnectionRefusedError):
+    victim, learner = helper.FailingVictim(helper.heart, again, breaks_after), helper.LinearTrainer(turns=True)
+    with (
+        helper.attack_with_ledger(tmp_path, UNSTEADY, victim, learner) as attack,
+        pytest.raises(ConnectionRefusedError),
+    ):
         run_attack(attack)
     assert again == seen[:breaks_after] and len(helper.plans(tmp_path)) == breaks_after // 2 + 1
     learner.learnt.clear()
-    with helper.booked(tmp_path, UNSTEADY, helper.Tiring(helper.heart, again), learner) as attack:
+    with helper.attack_with_ledger(tmp_path, UNSTEADY, helper.FailingVictim(helper.heart, again), learner) as attack:
         found = run_attack(attack)
-    assert helper.told(found) == helper.told(expected) and again == seen  # no picture reached the victim twice
+    assert (
+        helper.query_rows(found) == helper.query_rows(expected) and again == seen
+    )  # no picture reached the victim twice
     assert helper.plans(tmp_path) == plans
     assert len(learner.learnt) == fits  # what was foreseen before is on file
 

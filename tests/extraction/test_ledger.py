@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import asked_victims as helper
 import pytest
+import recording_victims as helper
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
@@ -213,7 +213,7 @@ def test_a_price_is_a_number_from_zero(values: dict[str, float]) -> None:
 
 def check_crowd(folder: Path) -> None:
     """Fifty calls reached the victim, no more; each is answered once."""
-    asked = sorted(map(int, helper.noted(folder / helper.ASKED)))
+    asked = sorted(map(int, helper.read_lines(folder / helper.QUERY_LOG)))
     assert len(asked) == len(set(asked)) == 50
     state = read_summary(folder / "ledger.sqlite")
     assert (state.spent, state.left, state.answered) == (50, 0, 50)
@@ -223,7 +223,7 @@ def check_crowd(folder: Path) -> None:
 def test_eight_threads_never_exceed_the_budget(tmp_path: Path) -> None:
     """Each has an opening of its own; 8 × 25 questions meet a budget of 50."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda place: helper.greedy(tmp_path, place, 50), range(8)))
+        list(pool.map(lambda place: helper.query_until_exceeded(tmp_path, place, 50), range(8)))
     check_crowd(tmp_path)
 
 
@@ -234,7 +234,7 @@ def test_eight_threads_on_one_opening_never_exceed_the_budget(tmp_path: Path) ->
                 held = ticket(ledger, number, f"{number:064x}")
             except BudgetExceeded:
                 return
-            helper.note(tmp_path / helper.ASKED, str(number))
+            helper.append_lines(tmp_path / helper.QUERY_LOG, str(number))
             held.settle("x")
 
     with opened(tmp_path, budget=50) as ledger, ThreadPoolExecutor(8) as pool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import attackers
+import extraction_attacks as attackers
 import pytest
 from chat_server import ChatServer
 from scripted_model import FakeModel

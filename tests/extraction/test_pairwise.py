@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
+from prediction_runs import CHANGED, CLEAR, EFFUSION, effusions, prediction_run
 
 from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.extraction import fidelity as pairwise
@@ -15,8 +15,8 @@ from cxrlab.metrics.pairs import Batch
 def test_wins_counted_by_hand_and_turned_about(tmp_path: Path) -> None:
     """Right beats missed, missed beats missed and invented, speech beats silence; the same words are equal."""
     corpus = effusions(tmp_path / "corpus", 6)
-    a = written(tmp_path / "a", [EFFUSION, CLEAR, CLEAR, EFFUSION, CLEAR, CHANGED])
-    b = written(tmp_path / "b", [CLEAR, CHANGED, "", EFFUSION, EFFUSION, CHANGED])
+    a = prediction_run(tmp_path / "a", [EFFUSION, CLEAR, CLEAR, EFFUSION, CLEAR, CHANGED])
+    b = prediction_run(tmp_path / "b", [CLEAR, CHANGED, "", EFFUSION, EFFUSION, CHANGED])
     found = pairwise_wins(a, b, corpus)
     assert [found[name]["count"] for name in ("a_better", "equal", "b_better")] == [3, 2, 1]
     assert [found[name]["value"] for name in ("a_better", "equal", "b_better")] == pytest.approx([1 / 2, 1 / 3, 1 / 6])
@@ -33,8 +33,8 @@ def test_wins_counted_by_hand_and_turned_about(tmp_path: Path) -> None:
 def test_findings_decide_between_equal_errors(tmp_path: Path) -> None:
     """Neither report has a significant error, as nothing significant is there; one names the thing."""
     corpus = effusions(tmp_path / "corpus", 2, normal=(0, 1))
-    a = written(tmp_path / "a", [CLEAR, CLEAR])
-    b = written(tmp_path / "b", ["The lungs are clear. There is mild scoliosis.", CLEAR])
+    a = prediction_run(tmp_path / "a", [CLEAR, CLEAR])
+    b = prediction_run(tmp_path / "b", ["The lungs are clear. There is mild scoliosis.", CLEAR])
     found = pairwise_wins(a, b, corpus)
     assert (found["a_better"]["count"], found["equal"]["count"]) == (1, 1)
 
@@ -53,7 +53,7 @@ def test_a_judge_that_heeds_the_place_is_found_out(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(type(pairwise.JUDGES), "load", lambda self, name: First)
     corpus = effusions(tmp_path / "corpus", 3)
-    runs = [written(tmp_path / name, [CLEAR] * 3) for name in "ab"]
+    runs = [prediction_run(tmp_path / name, [CLEAR] * 3) for name in "ab"]
     found = pairwise_wins(*runs, corpus, judge="first")
     assert (found["equal"]["value"], found["contradicted"], found["n"], found["undefined"]) == (1, 2, 2, 1)
 
@@ -70,7 +70,7 @@ def test_intervals_are_by_patient() -> None:
 
 def test_other_studies_and_other_judges_are_refused(tmp_path: Path) -> None:
     corpus = effusions(tmp_path / "corpus", 3)
-    a, b = written(tmp_path / "a", [CLEAR] * 3), written(tmp_path / "b", [CLEAR] * 2)
+    a, b = prediction_run(tmp_path / "a", [CLEAR] * 3), prediction_run(tmp_path / "b", [CLEAR] * 2)
     with pytest.raises(DataError, match="different studies"):
         pairwise_wins(a, b, corpus)
     with pytest.raises(UnknownName, match="no pairwise judge 'rule'"):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asked_victims import pictures
 from corpora import toy_corpus
 from PIL import Image
-from written_reports import effusions
+from prediction_runs import effusions
+from recording_victims import small_images
 
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
@@ -150,7 +150,7 @@ def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path
     config = settings(
         tmp_path, defence="quota", defence_settings=DefenceSettings(benign.path, split or "train", quota=3), budget=9
     )
-    a, b, c, d = pictures(4)
+    a, b, c, d = small_images(4)
     asked = [a, a, b, c, d]
 
     def refusals(folder: Path, stops: tuple[int, ...]) -> list[bool]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import attackers as helper
+import extraction_attacks as helper
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -193,7 +193,7 @@ def test_names_with_a_mark_of_their_own_stay_apart(tmp_path: Path) -> None:
 
 def test_without_an_oracle_and_without_words_pictures_stay(tmp_path: Path) -> None:
     """Nothing is wanted of a picture for which the surrogate writes nothing; the same pixels are then asked again."""
-    learner = helper.LineLearner(writes="")
+    learner = helper.LinearTrainer(writes="")
     attack, asked = helper.attack_on(tmp_path, helper.settings(budget=4, rounds=2, oracle="none"), learner=learner)
     run_attack(attack)
     assert [one.key for one in asked[2:]] == ["noise000000", "noise000001"]
@@ -217,21 +217,25 @@ def test_a_victim_that_says_nothing_is_asked_about_fresh_pictures(tmp_path: Path
 def test_a_stopped_attack_goes_on_with_the_same_questions(tmp_path: Path, kind: Any, breaks_after: int) -> None:
     config = helper.settings(budget=6, alignment=Alignment(picture=kind))
     seen: list[str] = []
-    learner = helper.LineLearner(turns=True)
-    with helper.booked(tmp_path / "whole", config, helper.Tiring(helper.heart, seen), learner) as attack:
+    learner = helper.LinearTrainer(turns=True)
+    with helper.attack_with_ledger(
+        tmp_path / "whole", config, helper.FailingVictim(helper.heart, seen), learner
+    ) as attack:
         expected = run_attack(attack)
     assert len(set(seen)) == 6
     again: list[str] = []
-    victim = helper.Tiring(helper.heart, again, breaks_after)
+    victim = helper.FailingVictim(helper.heart, again, breaks_after)
     folder = tmp_path / "stopped"
-    with helper.booked(folder, config, victim, learner) as attack, pytest.raises(ConnectionRefusedError):
+    with helper.attack_with_ledger(folder, config, victim, learner) as attack, pytest.raises(ConnectionRefusedError):
         run_attack(attack)
     planned = helper.plans(folder)
     assert again == seen[:breaks_after] and len(planned) == breaks_after // 2 + 1
     learner.learnt.clear()
-    with helper.booked(folder, config, helper.Tiring(helper.heart, again), learner) as attack:
+    with helper.attack_with_ledger(folder, config, helper.FailingVictim(helper.heart, again), learner) as attack:
         found = run_attack(attack)
-    assert helper.told(found) == helper.told(expected) and again == seen  # no picture reached the victim twice
+    assert (
+        helper.query_rows(found) == helper.query_rows(expected) and again == seen
+    )  # no picture reached the victim twice
     assert planned.items() <= helper.plans(folder).items()
     assert helper.plans(folder) == helper.plans(tmp_path / "whole")
     assert len(learner.learnt) == 3 - len(planned)  # a planned round needs no surrogate

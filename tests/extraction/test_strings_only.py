@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import asked_victims as helper
 import pytest
+import recording_victims as helper
 from tables import every_row
 
 from cxrlab import extraction
@@ -91,16 +91,16 @@ def reachable(start: object) -> Iterator[object]:
 
 def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> None:
     client = VictimClient(Secretive(), ledger, tmp_path)
-    answers = client.ask(helper.pictures(3), 0, 0)
+    answers = client.ask(helper.small_images(3), 0, 0)
     assert answers == ["Report 0.", "Report 1.", "Report 2."]
     assert [type(answer) for answer in answers] == [str] * 3
     assert [(one.tokens, type(one.report)) for one in ledger.queries()] == [(7, str)] * 3
-    assert [type(answer) for answer in client.ask(helper.pictures(3), 0, 0)] == [str] * 3  # from the ledger too
+    assert [type(answer) for answer in client.ask(helper.small_images(3), 0, 0)] == [str] * 3  # from the ledger too
 
 
 def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
     client = VictimClient(Secretive(), ledger, tmp_path)
-    client.ask(helper.pictures(3), 0, 0)
+    client.ask(helper.small_images(3), 0, 0)
     assert [name for name in dir(client) if not name.startswith("_")] == ["ask", "left"]
     assert not hasattr(client, "__dict__")
     with pytest.raises(AttributeError):

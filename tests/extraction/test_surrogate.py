@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lessons import saved_llava
-from written_reports import EFFUSION
+from prediction_runs import EFFUSION
+from training_fixtures import saved_llava
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Report

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
+from prediction_runs import CHANGED, CLEAR, EFFUSION, effusions, prediction_run
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
@@ -23,8 +23,8 @@ def texts(folder: Path) -> list[str]:
 def test_controls_beside_the_models_worked_out_by_hand(tmp_path: Path) -> None:
     """Six studies, four with an effusion and two normal; of six texts "the …" the reader says No Finding of each."""
     corpus = effusions(tmp_path / "corpus", 6, normal=(4, 5))
-    victim = written(tmp_path / "victim", [EFFUSION] * 4 + [CLEAR] * 2)
-    poor = written(tmp_path / "poor", [CHANGED] * 6)
+    victim = prediction_run(tmp_path / "victim", [EFFUSION] * 4 + [CLEAR] * 2)
+    poor = prediction_run(tmp_path / "poor", [CHANGED] * 6)
     found = measure_controls({"victim": victim, "poor": poor}, corpus, tmp_path / "out", FEW)
     assert texts(tmp_path / "out" / "the") == ["the the the the the the the"] * 4 + ["the the the the"] * 2
     assert texts(tmp_path / "out" / "empty") == [""] * 6
@@ -70,7 +70,7 @@ def test_a_run_must_not_be_called_like_a_control(tmp_path: Path) -> None:
 
 def test_a_file_of_graphs_is_left_out_and_said_so(tmp_path: Path) -> None:
     """It holds graphs of the texts that somebody had, and no control is among them."""
-    corpus, victim = effusions(tmp_path / "corpus", 2), written(tmp_path / "victim", [EFFUSION, CLEAR])
+    corpus, victim = effusions(tmp_path / "corpus", 2), prediction_run(tmp_path / "victim", [EFFUSION, CLEAR])
     settings = FidelityConfig(metrics=("findings.f1",), extras=MetricResources(graphs=tmp_path / "graphs.json"))
     found = measure_controls({"victim": victim}, corpus, tmp_path / "out", settings)
     assert "control" in found["left_out"]["radgraph.simple"]

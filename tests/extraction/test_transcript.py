@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asked_victims import pictures
 from corpora import content
+from recording_victims import small_images
 
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
@@ -25,7 +25,7 @@ def asked(run: Path, reports: Sequence[str]) -> list[Query]:
     """Queries on small pictures that lie in the run folder."""
     (run / "pictures").mkdir(parents=True)
     found = []
-    for number, (one, report) in enumerate(zip(pictures(len(reports)), reports, strict=True)):
+    for number, (one, report) in enumerate(zip(small_images(len(reports)), reports, strict=True)):
         name = fingerprint(one.pixels)
         (run / "pictures" / f"{name}.png").write_bytes(encode_png(one.pixels))
         found.append(Query(number, 0, one.key, name, report))
@@ -38,7 +38,7 @@ def test_a_picture_stands_for_a_image_and_the_answer_for_its_report(tmp_path: Pa
     studies = list(corpus.studies("train"))
     assert [study.id for study in studies] == ["q000000", "q000001"]
     assert [study.sections and study.sections.findings for study in studies] == [LARGE, CLEAR]
-    for study, one in zip(studies, pictures(2), strict=True):
+    for study, one in zip(studies, small_images(2), strict=True):
         assert np.array_equal(np.rint(corpus.image(study) * 255), one.pixels)
     assert "the victim" in corpus.card.source and corpus.card.settings["queries"] == 2
     assert not any(study.labels or study.findings for study in studies)  # the attacker has words alone
@@ -99,7 +99,7 @@ def test_it_moves_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     before.rename(after)
     for name in ("whole", "half"):
         corpus = write_transcript(queries, after, after / name, victim="v")
-        for study, one in zip(corpus.studies(), pictures(2), strict=True):
+        for study, one in zip(corpus.studies(), small_images(2), strict=True):
             assert np.array_equal(np.rint(corpus.image(study) * 255), one.pixels)
 
 

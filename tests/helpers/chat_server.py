@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 Answer = str | dict[str, Any] | tuple[int, Any] | tuple[int, Any, Mapping[str, str]] | bytes | None
 
 
-class Asked(NamedTuple):
+class ChatRequest(NamedTuple):
     """One request: its headers (names in lower case), its JSON, and the path with the query."""
 
     headers: dict[str, str]
@@ -32,8 +32,8 @@ class ChatServer:
     """
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer] | None = None) -> None:
-        self.answer = answer or asked_text
-        self.requests: list[Asked] = []
+        self.answer = answer or last_message_text
+        self.requests: list[ChatRequest] = []
         self.most_in_flight = self._in_flight = self._port = 0
         self._lock = threading.Lock()
         self._server: _Server | None = None
@@ -50,7 +50,7 @@ class ChatServer:
     @property
     def prompts(self) -> list[str]:
         """The text of each request's last message, in the order of their coming."""
-        return [asked_text(asked.body) for asked in list(self.requests)]
+        return [last_message_text(asked.body) for asked in list(self.requests)]
 
     def start(self) -> None:
         """Listen, on the port of the last time where there was one."""
@@ -74,7 +74,7 @@ class ChatServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def reply_to(self, asked: Asked) -> Answer:
+    def reply_to(self, asked: ChatRequest) -> Answer:
         """Note a request and find its answer."""
         with self._lock:
             self.requests.append(asked)
@@ -87,7 +87,7 @@ class ChatServer:
                 self._in_flight -= 1
 
 
-def asked_text(body: Mapping[str, Any]) -> str:
+def last_message_text(body: Mapping[str, Any]) -> str:
     """The text of the last message of a request."""
     content = body["messages"][-1]["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.chat.reply_to(Asked(headers, json.loads(body) if body else None, self.path))
+        answer = self.server.chat.reply_to(ChatRequest(headers, json.loads(body) if body else None, self.path))
         if answer is None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)

@@ -11,7 +11,7 @@ from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import IMPORTERS, ImportPlan
 
 
-def told(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
+def study_lines(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
     """Every study with its remarks, or why it was left out, in the form of `expected.jsonl`."""
     plan: ImportPlan[object] = IMPORTERS.load(name)(ImportConfig(root, **settings))
     items = list(plan.items)

@@ -23,13 +23,13 @@ from cxrlab.robustness.targets import Target, truth_table, wrong_answers
 
 SIDE = 16
 NAME = "pleural effusion"
-THERE, ABSENT = "There is a small left pleural effusion.", "No pleural effusion."
+PRESENT, ABSENT = "There is a small left pleural effusion.", "No pleural effusion."
 SIGN = np.where(np.random.default_rng(5).random((SIDE, SIDE)) > 0.5, 1.0, -1.0)
 MARK = 10 / 255  # how far an image with the finding leans along the pattern, and one without it against it
 GAIN = 200.0
 
 
-def leaning_corpus(path: Path, count: int = 40) -> Corpus:
+def pattern_corpus(path: Path, count: int = 40) -> Corpus:
     """Images of which every other one has an effusion: grey noise that leans along a pattern, or against it."""
     with CorpusWriter(path, CARD) as writer:
         for number in range(count):
@@ -43,7 +43,7 @@ def leaning_corpus(path: Path, count: int = 40) -> Corpus:
                 id=f"s{number:03d}",
                 patient=f"p{number:03d}",
                 images=(ImageFile(f"images/s{number:03d}.png", View.PA),),
-                sections=Report(findings=THERE if there else ABSENT),
+                sections=Report(findings=PRESENT if there else ABSENT),
                 split="test",
                 labels={"Pleural Effusion": int(there)},
                 findings=found,
@@ -52,7 +52,7 @@ def leaning_corpus(path: Path, count: int = 40) -> Corpus:
     return writer.finish()
 
 
-class Leaning(Target):
+class PatternTarget(Target):
     """Sees the lean and nothing else, so that a change of `MARK` along the pattern turns it round."""
 
     aims = ("report", "answers")
@@ -69,7 +69,7 @@ class Leaning(Target):
         return GAIN * (self.seen(images)[:, 0] * torch.tensor(SIGN, dtype=images.dtype)).mean(dim=(1, 2))
 
     def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
-        signs = torch.tensor([1.0 if text == THERE else -1.0 for text in reports])
+        signs = torch.tensor([1.0 if text == PRESENT else -1.0 for text in reports])
         return torch.nn.functional.softplus(-signs * self.margin(images))
 
     def write(self, images: Tensor) -> list[Generated]:
@@ -77,7 +77,7 @@ class Leaning(Target):
             margins = self.margin(images)
         chosen = torch.nn.functional.logsigmoid(margins.abs()).tolist()
         return [
-            Generated(THERE if margin > 0 else ABSENT, mean_logprob=sure, tokens=8)
+            Generated(PRESENT if margin > 0 else ABSENT, mean_logprob=sure, tokens=8)
             for margin, sure in zip(margins.tolist(), chosen, strict=True)
         ]
 
@@ -116,21 +116,21 @@ class Leaning(Target):
         return ReportHarm(truths, [answer.report or "" for answer in clean], writes)
 
 
-class Blind(Leaning):
+class BlindTarget(PatternTarget):
     """Does not look: everything it sees is mid grey."""
 
     def seen(self, images: Tensor) -> Tensor:
         return torch.zeros_like(images) + torch.tensor(0.5 + 0.02 * SIGN, dtype=images.dtype)
 
 
-class Masked(Leaning):
+class MaskedTarget(PatternTarget):
     """As weak as the first, behind a rounding to 64 grey levels that lets no gradient through."""
 
     def seen(self, images: Tensor) -> Tensor:
         return torch.round(images * 64) / 64
 
 
-class WordsAlone(Leaning):
+class TextOnlyTarget(PatternTarget):
     """The first without gradients and scores."""
 
     gradients = False
@@ -138,7 +138,7 @@ class WordsAlone(Leaning):
     aims = ("report",)
 
 
-class Random(Leaning):
+class RandomTarget(PatternTarget):
     """The first with other noise at every look."""
 
     def __init__(self, key: str = "a", name: str = "planted:random", labels: Sequence[Label] = ()) -> None:

@@ -52,7 +52,7 @@ class Echo:
         ]
 
 
-class Parrot:
+class EchoTextModel:
     """A text model that says what it was asked."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def url_of(image: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode()
 
 
-def asking(
+def chat_request(
     image: Any = None, text: str | None = None, *, url: str | None = None, model: str = NAME, **more: Any
 ) -> Any:
     """A request with a picture."""
@@ -102,7 +102,7 @@ def post(server: Server, request: Any, **more: Any) -> httpx.Response:
     return httpx.post(f"{server.url}/chat/completions", json=request, timeout=30, **more)
 
 
-def said(answer: httpx.Response) -> str:
+def answer_text(answer: httpx.Response) -> str:
     """The words of an answer."""
     assert answer.status_code == 200, answer.text
     text: str = answer.json()["choices"][0]["message"]["content"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_model import Answering
-from chat_server import Answer, ChatServer, asked_text, refusal
+from chat_server import Answer, ChatServer, last_message_text, refusal
+from function_model import FunctionModel
 
 from cxrlab.core.endpoints import Connection, EgressData
 from cxrlab.core.errors import ConfigError, RunError
@@ -43,7 +43,7 @@ def over(server: ChatServer, **settings: Any) -> HttpTextModel:
 
 
 def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Path) -> None:
-    model = Answering(str.upper)
+    model = FunctionModel(str.upper)
     with CachedTextModel(model, folder=tmp_path / "run") as asked:
         assert isinstance(asked, TextModel) and asked.name == "answering"
         assert asked.complete([]) == [] and not (tmp_path / "run").exists()
@@ -51,7 +51,7 @@ def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Pat
         assert texts(asked.complete(["b", "c"])) == ["B", "C"]
         assert (asked.paid, asked.found) == (3, 0)
     assert model.prompts == ["a", "b", "c"]
-    silent = Answering(lambda prompt: pytest.fail("asked again"))
+    silent = FunctionModel(lambda prompt: pytest.fail("asked again"))
     with CachedTextModel(silent, folder=tmp_path / "run") as asked:
         assert texts(asked.complete(["c", "b", "a"])) == ["C", "B", "A"]
         assert (asked.paid, asked.found) == (3, 0)  # of this run, which was only interrupted
@@ -59,7 +59,7 @@ def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Pat
 
 @pytest.mark.parametrize("change", [{"max_tokens": 9}, {"seed": 1}])
 def test_other_settings_are_another_question(change: dict[str, int]) -> None:
-    model = Answering(str.upper)
+    model = FunctionModel(str.upper)
     asked = CachedTextModel(model)
     asked.complete(["a"])
     asked.complete(["a"], **change)
@@ -67,7 +67,7 @@ def test_other_settings_are_another_question(change: dict[str, int]) -> None:
     assert model.prompts == ["a", "a"]
 
 
-class Weighed(Answering):
+class Weighed(FunctionModel):
     """A model whose name stays while its weights change."""
 
     fingerprint = "first"
@@ -83,7 +83,7 @@ def test_other_weights_or_another_model_are_asked_again(tmp_path: Path) -> None:
 
 
 def test_every_request_of_a_run_is_written_down_with_its_answer(tmp_path: Path) -> None:
-    model = Answering(lambda prompt: Generated("x" * 8, tokens=2, extra={"prompt_tokens": 7}))
+    model = FunctionModel(lambda prompt: Generated("x" * 8, tokens=2, extra={"prompt_tokens": 7}))
     with CachedTextModel(model, folder=tmp_path) as asked:
         asked.complete(["half \ud83d"], max_tokens=5, seed=3)
     (line,) = requests(tmp_path)
@@ -116,7 +116,7 @@ def test_a_run_whose_server_was_killed_goes_on_with_the_same_answers_and_asks_no
     times: dict[str, int] = {}
 
     def answer(body: dict[str, Any]) -> str:
-        prompt = asked_text(body)
+        prompt = last_message_text(body)
         times[prompt] = times.get(prompt, 0) + 1
         if len(times) == 15 and times[prompt] == 1:
             threading.Thread(target=server.stop).start()
@@ -146,7 +146,7 @@ def test_what_was_under_way_when_one_failed_is_kept(tmp_path: Path) -> None:
 
     def answer(body: dict[str, Any]) -> Answer:
         four.wait(10)
-        if asked_text(body) == "prompt 2":
+        if last_message_text(body) == "prompt 2":
             return 400, refusal("no")
         threading.Event().wait(0.1)  # the failure is there first
         return "kept"
@@ -158,7 +158,7 @@ def test_what_was_under_way_when_one_failed_is_kept(tmp_path: Path) -> None:
     assert len(server.requests) == 4
 
 
-class Interrupted(Answering):
+class Interrupted(FunctionModel):
     """Hands out one answer after the other; the fourth is Ctrl-C."""
 
     def completions(
@@ -183,7 +183,7 @@ def test_ctrl_c_keeps_every_answer_that_came(tmp_path: Path) -> None:
 def test_a_limit_of_cost_stops_before_more_is_spent_and_the_run_goes_on_when_it_is_raised(tmp_path: Path) -> None:
     """An answer has 500 tokens at 1 a thousand and costs 0.5, and may have 1,000. Of 3 the first three may surely be
     paid (3 · 1); then 1.5 are left for one more, and for another after it; then 0.5, which is too little."""
-    model = Answering(lambda prompt: Generated(prompt, tokens=500, extra={"prompt_tokens": 0}))
+    model = FunctionModel(lambda prompt: Generated(prompt, tokens=500, extra={"prompt_tokens": 0}))
     limited = LLMConfig(max_cost=3.0, price_answer=1.0)
     with CachedTextModel(model, limited, tmp_path) as asked:
         with pytest.raises(BudgetSpent, match="2.5000 of .*max-cost 3 are spent"):
@@ -205,7 +205,7 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
     The guess alone would have let all of the first 64 go. A run that goes on knows what its first start has seen.
     """
     prompts = [f"{number:040}" for number in range(64)]
-    model = Answering(lambda prompt: Generated(prompt, tokens=0, extra={"prompt_tokens": 100}))
+    model = FunctionModel(lambda prompt: Generated(prompt, tokens=0, extra={"prompt_tokens": 100}))
     for most, paid in ((1000.0, 10), (1550.0, 15)):
         with CachedTextModel(model, LLMConfig(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
             with pytest.raises(BudgetSpent):
@@ -216,13 +216,13 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:
     """Four characters a token: 8 asked are 2, 12 answered are 3."""
     with CachedTextModel(
-        Answering(lambda p: "x" * 12), LLMConfig(price_prompt=1.0, price_answer=10.0), tmp_path
+        FunctionModel(lambda p: "x" * 12), LLMConfig(price_prompt=1.0, price_answer=10.0), tmp_path
     ) as asked:
         asked.complete(["p" * 8])
         assert asked.budget.spent == (2 * 1 + 3 * 10) / 1000
 
 
-class Short(Answering):
+class Short(FunctionModel):
     """Gives fewer answers than it was asked for."""
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:

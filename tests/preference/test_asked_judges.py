@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answering_model import Answering
-from chat_server import ChatServer, asked_text
+from chat_server import ChatServer, last_message_text
+from function_model import FunctionModel
 from simulated_judges import UNREADABLE, answer
 
 from cxrlab.cli.main import main
@@ -62,9 +62,9 @@ def mark(prompt: str) -> str:
     return found[-1] if found else ""
 
 
-def opinion(said: Callable[[str], str], *words: str) -> tuple[Any, Answering]:
+def opinion(said: Callable[[str], str], *words: str) -> tuple[Any, FunctionModel]:
     """What a model says of these candidates of one study, and the model."""
-    model = Answering(said, "hf:model")
+    model = FunctionModel(said, "hf:model")
     pairs = [Pair(f"s#{number}", TOLD, REPORTS.get(word, word)) for number, word in enumerate(words)]
     (found,) = PairwiseModelJudge(model).opinions(Batch(pairs), [range(len(pairs))])
     return found, model
@@ -192,7 +192,7 @@ def test_a_study_of_which_nothing_is_read_has_no_rewards(toy: Corpus, tmp_path: 
     file = candidates(
         tmp_path / "c.jsonl", s0=[REPORTS["quartz"], REPORTS["basalt"]], s1=[REPORTS["quartz"], REPORTS["pumice"]]
     )
-    with ChatServer(lambda body: said(asked_text(body))) as server:
+    with ChatServer(lambda body: said(last_message_text(body))) as server:
         done = judge(config(toy, file, f"pairwise:{server.address()}", llm=HASTY), tmp_path / "run")
     found = rewards(tmp_path / "run")
     assert found["s0"] == [1.0, -1.0] and all(map(math.isnan, found["s1"]))
@@ -220,7 +220,7 @@ def test_a_stopped_run_asks_nothing_twice(
         if left <= 0:
             return 500, {"error": {"message": "gone"}}
         left -= 1
-        answered.append(asked_text(body))
+        answered.append(last_message_text(body))
         return choose(answered[-1]) if kind == "pairwise" else count
 
     with ChatServer(said) as server:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lessons import phantoms
+from training_fixtures import phantoms
 
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl

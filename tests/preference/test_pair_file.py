@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aligning import alone, pair_lines, refused, tiny_alignment, with_, write_lines
+from preference_runs import assert_rejected, changed, pair_lines, single_thread, tiny_preference_config, write_lines
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.corpus import load_corpus
@@ -19,13 +19,13 @@ from cxrlab.preference.train import prefer
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    with alone():
+    with single_thread():
         yield
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
-    return tiny_alignment(tmp_path_factory.mktemp("prefer"))
+    return tiny_preference_config(tmp_path_factory.mktemp("prefer"))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_row_that_cannot_teach_is_refused_by_its_line(
         rows[2]["id"] = load_corpus(config.data).ids("test")[0]
     rows[2] = {name: value for name, value in rows[2].items() if value is not None}
     file = write_lines(tmp_path / "pairs.jsonl", rows)
-    refused(config, tmp_path, rf"pairs\.jsonl:3.*{said}", pairs=file)
+    assert_rejected(config, tmp_path, rf"pairs\.jsonl:3.*{said}", pairs=file)
 
 
 @pytest.mark.parametrize(
@@ -71,29 +71,29 @@ def test_a_single_report_that_cannot_teach_is_refused_by_its_line(
 ) -> None:
     fine = [{"id": key, "report": "Clear.", "desirable": True} for key in ("p000002s1", "p000004s1")]
     file = write_lines(tmp_path / "single.jsonl", [*fine, row])
-    refused(config, tmp_path, rf"single\.jsonl:3.*{said}", pairs=file, loss=LossSettings("kto"))
+    assert_rejected(config, tmp_path, rf"single\.jsonl:3.*{said}", pairs=file, loss=LossSettings("kto"))
 
 
 def test_a_torn_line_is_named(config: PreferConfig, tmp_path: Path) -> None:
     file = Path(shutil.copy(config.pairs, tmp_path / "pairs.jsonl"))
     file.write_text(file.read_text() + '{"id": "p0000')
     number = len(pair_lines(config.data)) + 1
-    refused(config, tmp_path, rf"pairs\.jsonl:{number} is not valid JSON .* ends in the middle", pairs=file)
+    assert_rejected(config, tmp_path, rf"pairs\.jsonl:{number} is not valid JSON .* ends in the middle", pairs=file)
 
 
 def test_a_missing_image_is_told_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
     data = shutil.copytree(config.data, tmp_path / "corpus")
     lost = pair_lines(config.data)[4]["id"]
     (data / "images" / f"{lost}.png").unlink()
-    refused(config, tmp_path, rf"pairs\.jsonl:5: the image of study '{lost}' is missing", data=data)
+    assert_rejected(config, tmp_path, rf"pairs\.jsonl:5: the image of study '{lost}' is missing", data=data)
 
 
 def test_files_without_a_row_or_that_are_not_there(config: PreferConfig, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
-    refused(config, tmp_path, r"empty\.jsonl holds no row", pairs=tmp_path / "empty.jsonl")
-    refused(config, tmp_path, r"nowhere\.jsonl", pairs=tmp_path / "nowhere.jsonl")
+    assert_rejected(config, tmp_path, r"empty\.jsonl holds no row", pairs=tmp_path / "empty.jsonl")
+    assert_rejected(config, tmp_path, r"nowhere\.jsonl", pairs=tmp_path / "nowhere.jsonl")
     (tmp_path / "folder").mkdir()
-    refused(config, tmp_path, "has no pairs.jsonl", pairs=tmp_path / "folder")
+    assert_rejected(config, tmp_path, "has no pairs.jsonl", pairs=tmp_path / "folder")
 
 
 def test_studies_that_are_looked_at_are_not_learnt_from(config: PreferConfig, tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_studies_that_are_looked_at_are_not_learnt_from(config: PreferConfig, tm
     rows = [*pair_lines(config.data), {"id": watched, "chosen": "Clear.", "rejected": "No edema.", "judge": "hand"}]
     file = write_lines(tmp_path / "pairs.jsonl", rows)
     said = rf"pairs\.jsonl:{len(rows)}: study '{watched}' is of the val split"
-    refused(config, tmp_path, said, pairs=file, validation=Validation(n=2))
-    refused(config, tmp_path, said, pairs=file, measure=Measure(n=2, split="val"))
-    prefer(with_(config, pairs=file, steps=1), tmp_path / "run")
+    assert_rejected(config, tmp_path, said, pairs=file, validation=Validation(n=2))
+    assert_rejected(config, tmp_path, said, pairs=file, measure=Measure(n=2, split="val"))
+    prefer(changed(config, pairs=file, steps=1), tmp_path / "run")
 
 
 def test_too_few_pairs_for_a_step_are_refused(config: PreferConfig, tmp_path: Path) -> None:
-    refused(config, tmp_path, "a step takes 4 samples .* and the data have 3", n=3)
+    assert_rejected(config, tmp_path, "a step takes 4 samples .* and the data have 3", n=3)
 
 
 def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> None:
@@ -151,6 +151,6 @@ def test_a_draw_of_pairs_is_decided_by_the_seed(config: PreferConfig) -> None:
 def test_kto_alone_needs_company(config: PreferConfig, tmp_path: Path) -> None:
     rows = [{"id": "p000001s1", "report": text, "desirable": True} for text in ("Clear.", "No edema.")]
     file = write_lines(tmp_path / "single.jsonl", rows)
-    refused(config, tmp_path, "single reports of one study alone", pairs=file, loss=LossSettings("kto"))
+    assert_rejected(config, tmp_path, "single reports of one study alone", pairs=file, loss=LossSettings("kto"))
     with pytest.raises(ConfigError, match="optimisation.batch_size=1 is not usable; give at least 2"):
-        with_(config, loss=LossSettings("kto"), batch_size=1)
+        changed(config, loss=LossSettings("kto"), batch_size=1)

@@ -17,8 +17,17 @@ from typing import Any
 
 import pytest
 import torch
-from aligning import ADAPTER, alone, lines, losses, pair_lines, same_weights, tiny_alignment, with_
-from lessons import FAST, saved_llava
+from preference_runs import (
+    ADAPTER,
+    changed,
+    history,
+    losses,
+    pair_lines,
+    same_weights,
+    single_thread,
+    tiny_preference_config,
+)
+from training_fixtures import FAST, saved_llava
 from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
 from cxrlab.core.errors import ConfigError, CxrlabError
@@ -43,13 +52,13 @@ PROCESS = Path(__file__).parent / "align_process.py"
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    with alone():
+    with single_thread():
         yield
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
-    return tiny_alignment(tmp_path_factory.mktemp("prefer"))
+    return tiny_preference_config(tmp_path_factory.mktemp("prefer"))
 
 
 @pytest.fixture(scope="module")
@@ -75,27 +84,27 @@ def test_the_first_loss_is_that_of_a_model_that_has_not_moved(
     config: PreferConfig, tmp_path: Path, settings: LossSettings, expected: float
 ) -> None:
     """Every ratio is 0: -log(1/2), (1/2β)², and of KTO half the mean weight where good and bad are even."""
-    lonely = with_(config, loss=settings, steps=1, batch_size=4 if settings.paired else 50)
+    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.paired else 50)
     prefer(lonely, tmp_path / "run")
     assert losses(tmp_path / "run") == pytest.approx([expected], rel=1e-5)
-    (line,) = lines(tmp_path / "run")
+    (line,) = history(tmp_path / "run")
     assert all(abs(line[name]) < 1e-4 for name in line if name.endswith("_ratio") or name == "drift")
 
 
 def test_a_language_model_that_is_trained_whole_has_not_moved_either(config: PreferConfig, tmp_path: Path) -> None:
     """In bfloat16 its weights are float32 while it is trained, and so they are for the reference."""
-    whole = with_(config, lora_rank=0, precision="bfloat16", steps=1, batch_size=4, n=4)
+    whole = changed(config, lora_rank=0, precision="bfloat16", steps=1, batch_size=4, n=4)
     prefer(whole, tmp_path / "run")
-    (line,) = lines(tmp_path / "run")
+    (line,) = history(tmp_path / "run")
     assert abs(line["chosen_ratio"]) < 2e-5 and abs(line["rejected_ratio"]) < 2e-5
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_every_loss_learns(config: PreferConfig, tmp_path: Path, loss: Any) -> None:
     """The same four pairs, again and again: the loss falls, and the chosen reports gain on the rejected ones."""
-    few = with_(config, loss=LossSettings(loss), n=4, steps=12, learning_rate=1e-2)
+    few = changed(config, loss=LossSettings(loss), n=4, steps=12, learning_rate=1e-2)
     done, measured = prefer(few, tmp_path / "run")
-    found = lines(tmp_path / "run")
+    found = history(tmp_path / "run")
     assert measured is None and done.rows == 4 and done.steps == 12 and done.samples == 48
     assert found[-1]["loss"] < found[0]["loss"] - 0.02
     if loss != "kto":
@@ -116,7 +125,7 @@ def test_accumulating_equals_a_big_batch(
     config: PreferConfig, tmp_path: Path, loss: Any, batch: int, accumulate: int
 ) -> None:
     for name, changes in {"big": {}, "small": {"batch_size": batch, "accumulate": accumulate}}.items():
-        prefer(with_(config, loss=LossSettings(loss), **changes), tmp_path / name)
+        prefer(changed(config, loss=LossSettings(loss), **changes), tmp_path / name)
     assert losses(tmp_path / "small") == pytest.approx(losses(tmp_path / "big"), rel=1e-5)
     # Six steps of at most 0.003; Adam makes rounding larger where a gradient is almost 0.
     assert same_weights(tmp_path / "small", tmp_path / "big", 5e-5)
@@ -152,7 +161,7 @@ def test_what_parts_of_a_batch_add_up_to(
 ) -> None:
     """KTO measures how far the model has moved by the reports of one forward pass: two halves measure it twice, each
     with half of the reports, so that accumulating is not the same as a big batch. A pair of DPO stands alone."""
-    mine = with_(config, loss=LossSettings(loss, beta=1.0), learning_rate=3e-2, steps=12)
+    mine = changed(config, loss=LossSettings(loss, beta=1.0), learning_rate=3e-2, steps=12)
     job = trained_job(mine, tmp_path / "run", monkeypatch)
     items = list(range(8))
     whole, halves = loss_of(job, items), loss_of(job, items[:4]) + loss_of(job, items[4:])
@@ -162,7 +171,7 @@ def test_what_parts_of_a_batch_add_up_to(
 def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_path: Path) -> None:
     """Also for KTO: how far the model has moved is measured over both."""
     mostly_good = LossSettings("kto", undesirable_weight=0.1)  # all reports become likelier: it moves
-    mine = with_(
+    mine = changed(
         config,
         loss=mostly_good,
         learning_rate=1e-2,
@@ -172,7 +181,7 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
         ),  # one process writes and judges while the other waits
         measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)),
     )
-    prefer(with_(mine, batch_size=8), tmp_path / "one")
+    prefer(changed(mine, batch_size=8), tmp_path / "one")
     (tmp_path / "config").write_bytes(pickle.dumps(mine))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -190,14 +199,14 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
     assert [process.wait(100) for process in started] == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     assert same_weights(tmp_path / "two", tmp_path / "one", 5e-5)
-    told = [[line["drift"] for line in lines(tmp_path / name) if "drift" in line] for name in ("one", "two")]
+    told = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
     assert told[0] == pytest.approx(told[1], abs=1e-4) and max(told[0]) > 0.1
     found = read_json(tmp_path / "two" / "preference.json")
     assert found["n"] == 3 and [line["step"] for line in found["watched"]][0] == 0
 
 
 def test_a_finished_run_is_shown_again_wherever_its_folder_is(config: PreferConfig, tmp_path: Path) -> None:
-    mine = with_(config, measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)))
+    mine = changed(config, measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)))
     first = prefer(mine, tmp_path / "run")
     shutil.move(tmp_path / "run", tmp_path / "moved")
     assert prefer(mine, tmp_path / "moved") == first
@@ -208,14 +217,14 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match="cannot be watched.*--validation.n 0"):
-        prefer(with_(config, validation=Validation(n=2)), tmp_path / "run")
+        prefer(changed(config, validation=Validation(n=2)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_kept_features_equal_images_through_the_vision_encoder(
     config: PreferConfig, aligned: Path, tmp_path: Path
 ) -> None:
-    prefer(with_(config, cache_features="off", cache=tmp_path / "cache"), tmp_path / "run")
+    prefer(changed(config, cache_features="off", cache=tmp_path / "cache"), tmp_path / "run")
     assert not list((tmp_path / "cache").glob("features-*")) and list(config.cache.glob("features-*"))  # type: ignore[union-attr]
     assert losses(tmp_path / "run") == pytest.approx(losses(aligned), rel=1e-5)
     assert same_weights(tmp_path / "run", aligned, 1e-5)
@@ -241,7 +250,7 @@ def test_a_image_is_looked_at_once_for_both_reports(
 
     monkeypatch.setattr(llava, "vision_encoder_features", counted)
     monkeypatch.setattr(LlavaMultiModalProjector, "forward", noted)
-    prefer(with_(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
+    prefer(changed(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
     pairs = len(pair_lines(config.data))
     assert sum(projected) == pairs + 6 * 4 and projected[-6:] == [4] * 6
     assert seen == ([] if kept else projected)
@@ -255,16 +264,16 @@ def test_a_second_run_takes_the_reference_from_the_cache(
         patch.setattr(dataset, "log_probabilities", lambda *_, **__: pytest.fail("computed again"))
         prefer(config, tmp_path / "again")
         with pytest.raises(pytest.fail.Exception):
-            prefer(with_(config, start=f"hf:{saved_llava(tmp_path / 'other', seed=1)}"), tmp_path / "other-run")
+            prefer(changed(config, start=f"hf:{saved_llava(tmp_path / 'other', seed=1)}"), tmp_path / "other-run")
     assert (tmp_path / "again" / ADAPTER).read_bytes() == (aligned / ADAPTER).read_bytes()
 
 
 def test_same_seed_same_bytes_also_with_dropout(config: PreferConfig, tmp_path: Path) -> None:
     """Dropout is for the training alone: the reference is computed without it."""
     for name in "ab":
-        prefer(with_(config, lora_dropout=0.2), tmp_path / name)
+        prefer(changed(config, lora_dropout=0.2), tmp_path / name)
     assert (tmp_path / "a" / ADAPTER).read_bytes() == (tmp_path / "b" / ADAPTER).read_bytes()
-    prefer(with_(config, lora_dropout=0.2, seed=6), tmp_path / "c")
+    prefer(changed(config, lora_dropout=0.2, seed=6), tmp_path / "c")
     assert (tmp_path / "a" / ADAPTER).read_bytes() != (tmp_path / "c" / ADAPTER).read_bytes()
 
 
@@ -291,7 +300,7 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
         "on an adapter": {"start": str(tuned)},
         "kto": {"loss": LossSettings("kto")},
     }[kind]
-    job = trained_job(with_(config, learning_rate=1e-2, **changes), tmp_path / "run", monkeypatch)
+    job = trained_job(changed(config, learning_rate=1e-2, **changes), tmp_path / "run", monkeypatch)
     items, per = list(range(6)), 2 if kind != "kto" else 1
     batch = job.rows.__getitems__(items)
     with torch.no_grad():
@@ -320,12 +329,12 @@ def test_what_the_figures_of_the_history_say(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the last line are of the last batch before its step: a rate of almost 0 leaves them where they were."""
-    job = trained_job(with_(config, learning_rate=1e-12, steps=3), tmp_path / "run", monkeypatch)
+    job = trained_job(changed(config, learning_rate=1e-12, steps=3), tmp_path / "run", monkeypatch)
     last = list(job.order)[-4:]
     batch = job.rows.__getitems__(last)
     batch.pop("items")
     job.module(**batch)
-    line = lines(tmp_path / "run")[-1]
+    line = history(tmp_path / "run")[-1]
     assert {name: line[name] for name in job.module.figures()} == pytest.approx(job.module.figures(), abs=1e-4)
     assert set(job.module.figures()) == {"chosen_ratio", "rejected_ratio", "accuracy"}
 
@@ -359,7 +368,7 @@ def test_a_run_that_was_cut_off_ends_with_the_bytes_of_a_straight_one(
 ) -> None:
     """While the reference is computed, before the first checkpoint, after one, and before the last step; dropout,
     order and the half-filled line of the history go on."""
-    mine = with_(config, loss=LossSettings(loss), lora_dropout=0.1, log_every=4, cache=None)
+    mine = changed(config, loss=LossSettings(loss), lora_dropout=0.1, log_every=4, cache=None)
     prefer(mine, tmp_path / "straight")
     with monkeypatch.context() as patch:
         cut_at(patch, batch, training)

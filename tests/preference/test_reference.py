@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from aligning import alone
+from preference_runs import single_thread
 from tiny_models import tiny_llava
 
 from cxrlab.core.image_codec import encode_png
@@ -26,7 +26,7 @@ N = 7
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    with alone():
+    with single_thread():
         yield
 
 

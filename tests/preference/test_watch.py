@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from aligning import ADAPTER, alone, lines, losses, refused, stored, tiny_alignment, with_
-from lessons import phantoms
+from preference_runs import (
+    ADAPTER,
+    assert_rejected,
+    changed,
+    history,
+    losses,
+    saved_adapter,
+    single_thread,
+    tiny_preference_config,
+)
+from training_fixtures import phantoms
 
 from cxrlab.core.errors import RunError
 from cxrlab.preference.checkpoint_selection import BEST, CheckpointSelector
@@ -24,13 +33,13 @@ WATCH = Validation(n=3, max_new_tokens=6)
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    with alone():
+    with single_thread():
         yield
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
-    return tiny_alignment(tmp_path_factory.mktemp("prefer"))
+    return tiny_preference_config(tmp_path_factory.mktemp("prefer"))
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, float]]) -> dict[int, Any]:
@@ -52,9 +61,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, flo
 def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: Path) -> None:
     """Before the first step, every four, and after the last; looking changes nothing of what is learnt."""
     prefer(config, tmp_path / "unseen")
-    mine = with_(config, validation=replace(WATCH, select="last"), evaluate_every=4)
+    mine = changed(config, validation=replace(WATCH, select="last"), evaluate_every=4)
     prefer(mine, tmp_path / "run")
-    told = {line["step"]: line["evaluation"] for line in lines(tmp_path / "run") if "evaluation" in line}
+    told = {line["step"]: line["evaluation"] for line in history(tmp_path / "run") if "evaluation" in line}
     assert list(told) == [0, 4, 6]
     for figures in told.values():
         assert figures.keys() == {"reward", "reward_length_controlled", "words", "length_ratio"}
@@ -70,7 +79,7 @@ def test_a_corpus_with_nothing_to_measure_on_is_told_before_the_first_step(
     other = phantoms(tmp_path / "train_only")
     kept = [line for line in (other / "studies.jsonl").read_text().splitlines() if '"test"' not in line]
     (other / "studies.jsonl").write_text("\n".join(kept) + "\n")
-    refused(config, tmp_path, "has no study in its test split to measure on", measure=Measure(data=other, n=2))
+    assert_rejected(config, tmp_path, "has no study in its test split to measure on", measure=Measure(data=other, n=2))
 
 
 SCORES = {0: (0.9, 0.9), 2: (0.5, 0.2), 4: (0.3, 0.6), 6: (0.4, 0.1)}
@@ -82,12 +91,12 @@ def test_the_best_step_is_kept(
 ) -> None:
     """The start has the best figures of all and is not what an aligned model is."""
     kept = scripted(monkeypatch, SCORES)
-    prefer(with_(config, validation=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
+    prefer(changed(config, validation=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection["step"] == best and selection["of"] == 6
     assert selection.get("score") == {"length-controlled": 0.6, "reward": 0.5}.get(select)
     assert selection.get("start_score") == (None if select == "last" else 0.9)
-    found = stored(tmp_path / "run")
+    found = saved_adapter(tmp_path / "run")
     assert len(found) == len(kept[best])
     for name, value in kept[best].items():
         plain = name.removeprefix("reporter.model.").replace(".default", "")
@@ -100,7 +109,7 @@ def test_a_kill_while_it_is_looked_at_changes_nothing(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """Checkpoints come every three steps: step 4 is taken again after a kill in its evaluation or in that of step 6."""
-    mine = with_(config, validation=WATCH, evaluate_every=2)
+    mine = changed(config, validation=WATCH, evaluate_every=2)
     with monkeypatch.context() as patch:
         scripted(patch, SCORES)
         prefer(mine, tmp_path / "straight")
@@ -120,7 +129,7 @@ def test_weights_of_the_best_step_that_were_altered_are_not_taken(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: bytes | None
 ) -> None:
     """Its score, by which later steps are held against it; or a number of the weights."""
-    mine = with_(config, validation=WATCH, evaluate_every=2)
+    mine = changed(config, validation=WATCH, evaluate_every=2)
     with monkeypatch.context() as patch:
         scripted(patch, {0: (0.9, 0.9), 2: (0.5, 0.7), 4: (0.3, 0.6)})
         with pytest.raises(KeyError):
@@ -139,17 +148,20 @@ def test_a_step_without_a_score_is_never_the_best(
 ) -> None:
     """A judge may have nothing to say of any report at one step."""
     scripted(monkeypatch, {**SCORES, 2: (math.nan, math.nan)})
-    prefer(with_(config, validation=WATCH, evaluate_every=2), tmp_path / "run")
+    prefer(changed(config, validation=WATCH, evaluate_every=2), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "selection.json").read_text())["step"] == 4
 
 
 def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferConfig, tmp_path: Path) -> None:
     """Adapters are float32 on weights of bfloat16; the model writes under the same casts as it learns."""
-    half = with_(config, validation=WATCH, precision="bfloat16", gradient_checkpointing=True, cache=tmp_path / "cache")
+    half = changed(
+        config, validation=WATCH, precision="bfloat16", gradient_checkpointing=True, cache=tmp_path / "cache"
+    )
     prefer(half, tmp_path / "run")
     assert losses(tmp_path / "run")[0] == pytest.approx(math.log(2), rel=0.01)
     assert all(
-        torch.isfinite(value).all() and value.dtype == torch.float32 for value in stored(tmp_path / "run").values()
+        torch.isfinite(value).all() and value.dtype == torch.float32
+        for value in saved_adapter(tmp_path / "run").values()
     )
 
 
@@ -163,4 +175,4 @@ def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferCon
 def test_a_wrong_judge_is_told_before_the_run_is_made(
     config: PreferConfig, tmp_path: Path, watch: Validation, said: str
 ) -> None:
-    refused(config, tmp_path, said, validation=watch)
+    assert_rejected(config, tmp_path, said, validation=watch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extractions import attack, defence, defended
+from extraction_results import attack, defence, defended
 from pages import page_of
 
 from cxrlab.core.runs import Run

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from extractions import detection, share, watched
+from extraction_results import detected, detection, share
 from pages import page_of
 
 from cxrlab.core.runs import Run
@@ -68,14 +68,14 @@ def test_the_first_alarm_comes_with_what_is_known_of_the_detector() -> None:
     found = detection()
     assert first_alarm(found, "knockoff").bound == "whose bound on false alarms holds"
     queries = found["streams"]["knockoff"]["detectors"]
-    queries["mmd"] = watched(2)
+    queries["mmd"] = detected(2)
     alarm = first_alarm(found, "knockoff")
     assert (alarm.detector, alarm.bound) == ("mmd", "whose bound on false alarms is unproven")
-    queries |= {"prada": watched(1)}
+    queries |= {"prada": detected(1)}
     assert first_alarm(found, "knockoff").bound == "whose bound on false alarms is broken"
     found["detectors"]["prada"]["false_positives"]["account"] = share(None, None, None, 0)
     assert first_alarm(found, "knockoff").bound == "whose false alarms were not measured"
-    found["streams"]["knockoff"]["detectors"] = {"prada": watched(None)}
+    found["streams"]["knockoff"]["detectors"] = {"prada": detected(None)}
     assert first_alarm(found, "knockoff") == FirstAlarm("knockoff", 900)
 
 

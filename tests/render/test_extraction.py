@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extractions import AFTER, FINDINGS, extracted, extraction, mapped, measure, pair
+from extraction_results import AFTER, FINDINGS, extraction, extraction_run, map_json, measure, pair
 from pages import page_of
 
 from cxrlab.core.errors import DataError
@@ -27,7 +27,7 @@ def page(*runs: Path) -> str:
 
 
 def one(folder: Path, pairs: tuple[dict[str, Any], ...] = (), **changed: Any) -> str:
-    return page(extracted(folder / "run", extraction(**changed), pairs))
+    return page(extraction_run(folder / "run", extraction(**changed), pairs))
 
 
 def in_order(shown: str, *words: str) -> None:
@@ -65,9 +65,11 @@ def test_the_headline_is_the_ratio_with_its_interval_and_says_that_a_floor_is_mi
 def test_a_price_is_told_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
     paid = {"amount": 30.5, "currency": "EUR", "unknown": 0}
     price = {"per_query": 0.02, "per_1k_tokens": 0.0, "currency": "EUR"}
-    shown = page(extracted(tmp_path / "a", extraction(cost=paid), price=price))
+    shown = page(extraction_run(tmp_path / "a", extraction(cost=paid), price=price))
     assert "Price: 30.50 EUR." in shown and ("No price was set" in shown) is False
-    assert "at least 30.50 EUR" in page(extracted(tmp_path / "b", extraction(cost={**paid, "unknown": 2}), price=price))
+    assert "at least 30.50 EUR" in page(
+        extraction_run(tmp_path / "b", extraction(cost={**paid, "unknown": 2}), price=price)
+    )
 
 
 def test_victim_copy_ratio_and_fidelity_stand_in_one_row(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_pairs_show_both_pictures_new_findings_and_what_was_wanted(tmp_path: Pat
 
 
 def test_a_lost_picture_and_a_pair_without_marks_are_shown_as_what_is_there(tmp_path: Path) -> None:
-    folder = extracted(tmp_path / "run", extraction(), (pair(spans=None),))
+    folder = extraction_run(tmp_path / "run", extraction(), (pair(spans=None),))
     (folder / "pictures" / f"{AFTER}.png").unlink()
     shown = page(folder)
     assert shown.count("data:image/png;base64,") == 1 and ("Marks:" in shown) is False
@@ -126,14 +128,14 @@ def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -
 
 
 def test_a_picture_outside_the_run_folder_is_refused(tmp_path: Path) -> None:
-    folder = extracted(tmp_path / "run", extraction(), (pair(before={"sha256": "../../x", "report": "Clear."}),))
+    folder = extraction_run(tmp_path / "run", extraction(), (pair(before={"sha256": "../../x", "report": "Clear."}),))
     (tmp_path / "x.png").write_bytes(b"secret")
     with pytest.raises(DataError, match="outside the run folder"):
         page(folder)
 
 
 def test_the_map_tells_each_sentence_and_what_it_is_worth(tmp_path: Path) -> None:
-    found = sentence_map(mapped())
+    found = sentence_map(map_json())
     assert found is not None and sentence_map({"rows": []}) is None
     drawn = svg_file(found.drawing)
     assert "<title>clean, round 0: No &lt;b&gt;edema&lt;/b&gt;. (× 4)</title>" in drawn
@@ -180,10 +182,10 @@ def svg(drawing: Drawing | None) -> str:
 
 def _several(folder: Path) -> list[Path]:
     return [
-        extracted(folder / "none", extraction("none", 0.05, 0)),
-        extracted(folder / "kn", extraction("knockoff", 0.09)),
-        extracted(folder / "weak", extraction(copy=0.31, options={**OPTIONS, "eps": "0.05"})),
-        extracted(folder / "strong", extraction()),
+        extraction_run(folder / "none", extraction("none", 0.05, 0)),
+        extraction_run(folder / "kn", extraction("knockoff", 0.09)),
+        extraction_run(folder / "weak", extraction(copy=0.31, options={**OPTIONS, "eps": "0.05"})),
+        extraction_run(folder / "strong", extraction()),
     ]
 
 
@@ -211,17 +213,17 @@ def test_the_curve_begins_with_the_untouched_surrogate_and_shows_the_victim(tmp_
 
 
 def test_other_victims_and_other_surrogates_are_kept_apart(tmp_path: Path) -> None:
-    other = extracted(tmp_path / "other", extraction(), victim="hf:/a/long/way/to/models/mine")
-    shown = page(extracted(tmp_path / "first", extraction()), other)
+    other = extraction_run(tmp_path / "other", extraction(), victim="hf:/a/long/way/to/models/mine")
+    shown = page(extraction_run(tmp_path / "first", extraction()), other)
     assert "Victim: builtin:reporter" in shown and "Victim: hf:…/mine" in shown
-    floor = extracted(tmp_path / "none", extraction("none", 0.05, 0, options={**OPTIONS, "surrogate": "hf:b"}))
+    floor = extraction_run(tmp_path / "none", extraction("none", 0.05, 0, options={**OPTIONS, "surrogate": "hf:b"}))
     copies = copies_by_victim(read_runs([tmp_path / "first", floor]))[0]
     assert [one.floor for one in copies] == [None, None]
 
 
 def test_runs_that_differ_in_the_seed_alone_are_told_apart(tmp_path: Path) -> None:
-    runs = [extracted(tmp_path / f"s{seed}", extraction(), seed=seed) for seed in (1, 2)]
-    same = extracted(tmp_path / "again", extraction(), seed=2)
+    runs = [extraction_run(tmp_path / f"s{seed}", extraction(), seed=seed) for seed in (1, 2)]
+    same = extraction_run(tmp_path / "again", extraction(), seed=2)
     names = [one.name for one in copies_by_victim(read_runs([*runs, same]))[0]]
     assert names == ["ada-steal, scenes, seed 1", "ada-steal, scenes, seed 2 (s2)", "ada-steal, scenes, seed 2 (again)"]
 
@@ -229,8 +231,8 @@ def test_runs_that_differ_in_the_seed_alone_are_told_apart(tmp_path: Path) -> No
 def test_a_word_for_a_number_is_refused_with_file_and_key(tmp_path: Path) -> None:
     broken = extraction(surrogate={FINDINGS: {**measure(0.5), "value": "much"}})
     with pytest.raises(DataError, match=r"extraction.json: 'surrogate.findings.f1.value'"):
-        page(extracted(tmp_path / "run", broken))
-    folder = extracted(tmp_path / "pairs", extraction(), (pair(),))
+        page(extraction_run(tmp_path / "run", broken))
+    folder = extraction_run(tmp_path / "pairs", extraction(), (pair(),))
     (folder / "examples.json").write_text("{}")
     with pytest.raises(DataError, match=r"examples.json: it holds .* must be a list"):
         page(folder)

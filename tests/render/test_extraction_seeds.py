@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from extractions import extraction_seeds
+from extraction_results import extraction_seeds
 from pages import page_of
 
 from cxrlab.core.runs import Run

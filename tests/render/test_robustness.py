@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from audits import against, audit, condition, label_row, measure, model
 from pages import page_of
+from robustness_results import audit, comparison, condition, label_row, measure, model
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import encode_png
@@ -104,7 +104,7 @@ def test_a_corruption_is_the_darker_the_more_is_lost(tmp_path: Path) -> None:
 
 def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path) -> None:
     two = {"builtin:reporter": model(), "builtin:tuned": model("b")}
-    shown = page(tmp_path, audit(models=two, comparison={"a:b": against()}))
+    shown = page(tmp_path, audit(models=two, comparison={"a:b": comparison()}))
     part = shown[shown.index("Comparison of models") :]
     for wanted in ("✓ On clean images the two are equal.", "40 studies of 31 patients", "0.250", "0.094", "&lt; 0.001"):
         assert wanted in part
@@ -131,7 +131,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
         models={NASTY: bad},
         threat=NASTY,
         warnings=[NASTY],
-        comparison={f"{NASTY}:b": {**against(), "sentence": NASTY}},
+        comparison={f"{NASTY}:b": {**comparison(), "sentence": NASTY}},
         controls={"image_dependence": {NASTY: {"verdict": "blind", "sentence": NASTY}}},
         protocol={NASTY: NASTY},
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extractions import share
+from extraction_results import share
 from pages import page_of
 
 from cxrlab.core.errors import DataError

@@ -18,7 +18,7 @@ from cxrlab.robustness.settings import RobustnessConfig
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus")
+    return planted.pattern_corpus(tmp_path_factory.mktemp("leaning") / "corpus")
 
 
 def settings(corpus: Corpus, **changes: Any) -> RobustnessConfig:
@@ -41,7 +41,7 @@ def settings(corpus: Corpus, **changes: Any) -> RobustnessConfig:
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the audit open these classes, in order, in place of named models."""
 
-    def put(*kinds: type[planted.Leaning]) -> None:
+    def put(*kinds: type[planted.PatternTarget]) -> None:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(
             audits, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
@@ -53,7 +53,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     found = audits.audit(settings(corpus), tmp_path / "run")
     model = found["models"]["planted:a"]
     assert model["clean"]["asked.accuracy"]["value"] == 1
@@ -71,7 +71,7 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
 def test_a_planted_blind_model_is_flagged_by_the_control(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.Blind)
+    use(planted.BlindTarget)
     found = audits.audit(settings(corpus), tmp_path / "run")
     assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0  # looks robust
     assert found["controls"]["image_dependence"]["a"]["verdict"] == "blind"
@@ -81,7 +81,7 @@ def test_a_planted_blind_model_is_flagged_by_the_control(
 def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.Masked)
+    use(planted.MaskedTarget)
     config = settings(corpus, attacks=("fgsm", "square"), eps=("16/255",), aims=("report",))
     found = audits.audit(config, tmp_path / "run")
     model = found["models"]["planted:a"]
@@ -92,7 +92,7 @@ def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
 
 
 def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
-    use(planted.Random)
+    use(planted.RandomTarget)
     found = audits.audit(settings(corpus, n=6, attacks=("noise",), control_studies=0), tmp_path / "run")
     assert any("the same image gets different answers" in line for line in found["warnings"])
 
@@ -100,7 +100,7 @@ def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp
 def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.WordsAlone)
+    use(planted.TextOnlyTarget)
     config = settings(corpus, n=8, attacks=("pgd", "square", "random-report", "noise"), control_studies=0)
     found = audits.audit(config, tmp_path / "run")
     tried = {name.partition("@")[0] for name in found["models"]["planted:a"]["attacks"]}
@@ -113,7 +113,7 @@ def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
 def test_nothing_to_try_is_refused_before_a_folder_is_made(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.WordsAlone)
+    use(planted.TextOnlyTarget)
     with pytest.raises(ConfigError, match="random-report or noise"):
         audits.audit(settings(corpus, attacks=("pgd",)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -124,9 +124,9 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     config = settings(corpus, n=20, batch_size=8, corruptions=("gamma",), versus=("planted:b",))
-    use(planted.Leaning, planted.Masked)
+    use(planted.PatternTarget, planted.MaskedTarget)
     whole = audits.audit(config, tmp_path / "whole")
-    examine = planted.Leaning.examine
+    examine = planted.PatternTarget.examine
     left = calls
 
     def stopping(self: Any, images: Any, cases: Any) -> Any:
@@ -136,10 +136,10 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return examine(self, images, cases)
 
-    monkeypatch.setattr(planted.Leaning, "examine", stopping)
+    monkeypatch.setattr(planted.PatternTarget, "examine", stopping)
     with pytest.raises(KeyboardInterrupt):
         audits.audit(config, tmp_path / "stopped")
-    monkeypatch.setattr(planted.Leaning, "examine", examine)
+    monkeypatch.setattr(planted.PatternTarget, "examine", examine)
     assert audits.audit(config, tmp_path / "stopped") == whole
     for name in ("truth.jsonl", "answers.jsonl", "controls.jsonl", "robustness.json", "triptychs.jsonl"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
@@ -148,7 +148,7 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
 
 
 def test_batches_do_not_change_what_is_found(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     lines = []
     for size in (1, 16):
         folder = tmp_path / str(size)
@@ -163,7 +163,7 @@ def test_batches_do_not_change_what_is_found(corpus: Corpus, use: Callable[..., 
 def test_images_made_for_one_model_are_shown_to_the_other(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.Leaning, planted.Masked)
+    use(planted.PatternTarget, planted.MaskedTarget)
     found = audits.audit(settings(corpus, versus=("planted:b",), attacks=("pgd",), eps=("16/255",)), tmp_path / "run")
     pair = found["comparison"]["a:b"]
     # The masked model hides its own gradients, and falls to those of its neighbour.
@@ -174,7 +174,7 @@ def test_images_made_for_one_model_are_shown_to_the_other(
 def test_a_region_keeps_pixels_outside_of_it_as_they_were(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     config = settings(corpus, n=8, region="patch:0,0,0.5,1", attacks=("pgd",), eps=("16/255",), aims=("report",))
     found = audits.audit(config, tmp_path / "run")
     # Half of the pixels can turn half of the lean: 16/2 < 10.
@@ -205,7 +205,7 @@ def test_the_worst_case_is_never_better_than_the_clean_image(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     """Noise can mend by chance; an attacker who finds nothing worse leaves the image as it is."""
-    use(planted.Random)
+    use(planted.RandomTarget)
     found = audits.audit(
         settings(corpus, n=20, attacks=("noise",), eps=("1/255",), control_studies=0), tmp_path / "run"
     )
@@ -215,7 +215,7 @@ def test_the_worst_case_is_never_better_than_the_clean_image(
 
 def test_every_radius_begins_anew(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
     """`passes` is then all that an image has cost: the same alone and behind a smaller radius."""
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     lines = []
     for name, eps in (("alone", ("16/255",)), ("behind", ("4/255", "16/255"))):
         config = settings(corpus, n=6, eps=eps, attacks=("pgd",), aims=("report",), control_studies=0)
@@ -230,7 +230,7 @@ def test_attacks_by_words_do_not_make_gradients_look_masked(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     """They count findings, and gradients raise nats: no comparison."""
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     config = settings(corpus, n=8, attacks=("fgsm", "random-report"), eps=("4/255",), aims=("report",))
     found = audits.audit(config, tmp_path / "run")
     assert not any("masked" in line for line in found["warnings"])
@@ -239,10 +239,10 @@ def test_attacks_by_words_do_not_make_gradients_look_masked(
 def test_a_condition_means_the_same_aim_for_every_model(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    class AnswersAlone(planted.Leaning):
+    class AnswersAlone(planted.PatternTarget):
         aims = ("answers",)
 
-    use(planted.Leaning, AnswersAlone)
+    use(planted.PatternTarget, AnswersAlone)
     config = settings(corpus, n=6, versus=("planted:b",), attacks=("pgd",), eps=("4/255",), control_studies=0)
     found = audits.audit(config, tmp_path / "run")
     assert list(found["models"]["planted:b"]["attacks"]) == ["pgd:answers@4/255"]
@@ -250,9 +250,9 @@ def test_a_condition_means_the_same_aim_for_every_model(
 
 
 def test_a_image_that_cannot_be_read_is_told_before_the_first_attack(use: Callable[..., None], tmp_path: Path) -> None:
-    spoilt = planted.leaning_corpus(tmp_path / "corpus", 6)
+    spoilt = planted.pattern_corpus(tmp_path / "corpus", 6)
     (spoilt.path / "images" / "s004.png").write_bytes(b"junk")
-    use(planted.Leaning)
+    use(planted.PatternTarget)
     with pytest.raises(DataError, match="1 of 6 studies cannot be attacked"):
         audits.audit(settings(spoilt), tmp_path / "run")
     assert not (tmp_path / "run").exists()

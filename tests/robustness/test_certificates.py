@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hand_evidence as hand
 import pytest
+import small_evidence as hand
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run

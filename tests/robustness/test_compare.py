@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
+from small_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.statistics.intervals import ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm

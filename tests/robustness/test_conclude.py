@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
+from small_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
 from cxrlab.robustness.audit import conclude

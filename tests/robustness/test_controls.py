@@ -19,7 +19,7 @@ from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.settings import RobustnessConfig
 
 
-class Answers(planted.Leaning):
+class Answers(planted.PatternTarget):
     """Writes no reports: an encoder."""
 
     writes_reports = False
@@ -28,16 +28,16 @@ class Answers(planted.Leaning):
         return [ImageAnswer(label_probs=one.label_probs) for one in super().examine(images, cases)]
 
 
-class BlindAnswers(Answers, planted.Blind):
+class BlindAnswers(Answers, planted.BlindTarget):
     """Does not look either."""
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 40)
+    return planted.pattern_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 40)
 
 
-def verdict(corpus: Corpus, out: Path, kind: type[planted.Leaning], **changes: Any) -> tuple[dict[str, Any], Run]:
+def verdict(corpus: Corpus, out: Path, kind: type[planted.PatternTarget], **changes: Any) -> tuple[dict[str, Any], Run]:
     settings: dict[str, Any] = {"only_labels": (planted.NAME,), "trials": 50, **changes}
     config = RobustnessConfig(model="planted", data=corpus.path, **settings)
     cases = Cases(corpus, list(corpus.ids("test")), config)
@@ -75,7 +75,7 @@ def test_answers_that_ignore_the_image_are_blind(corpus: Corpus, tmp_path: Path)
 
 
 def test_blind_reports_beside_blind_answers_make_one_verdict(corpus: Corpus, tmp_path: Path) -> None:
-    found, _ = verdict(corpus, tmp_path / "run", planted.Blind)
+    found, _ = verdict(corpus, tmp_path / "run", planted.BlindTarget)
     assert found["verdict"] == "blind" and found["reports"]["verdict"] == "blind"
     assert found["sentence"].startswith("Reports: ") and "Closed answers: " in found["sentence"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_evidence import audit, image, lines, truth
+from small_evidence import audit, image, lines, truth
 
 from cxrlab.robustness.outcomes import curves
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted_aims import images
+from toy_objectives import images
 
 from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand_evidence import image, lines, trace
+from small_evidence import image, lines, trace
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import JsonlAppender

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, audit, image, lines, truth
+from small_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, audit, image, lines, truth
 
 from cxrlab.robustness.measurements import Quantity
 

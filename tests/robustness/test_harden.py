@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from aligning import alone
-from lessons import phantoms, saved_llava
+from preference_runs import single_thread
 from safetensors.torch import load_file
 from tiny_families import save_tiny
 from tiny_models import tiny_dual_encoder
+from training_fixtures import phantoms, saved_llava
 
 import cxrlab
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
@@ -34,7 +34,7 @@ CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    with alone():
+    with single_thread():
         yield
 
 
@@ -52,7 +52,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> HardenConfig:
 
 @pytest.fixture(scope="module")
 def done(config: HardenConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with alone():
+    with single_thread():
         harden(config, out := tmp_path_factory.mktemp("done") / "run")
     return out
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hand_evidence import NORMAL, audit, image, lines, truth
+from small_evidence import NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.classification import auroc
 from cxrlab.robustness.measurements import change, direction_of, mean_auroc

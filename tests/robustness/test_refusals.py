@@ -40,14 +40,14 @@ class Served:
         return [
             Generated(SAID, extra={REFUSED: True})
             if self.guard(image)
-            else Generated(planted.THERE if (image * planted.SIGN).mean() > 0 else planted.ABSENT)
+            else Generated(planted.PRESENT if (image * planted.SIGN).mean() > 0 else planted.ABSENT)
             for image in images
         ]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 24)
+    return planted.pattern_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 24)
 
 
 def audited(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lines, truth
+from small_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lines, truth
 
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import families

@@ -11,8 +11,8 @@ from typing import Any
 import planted_targets as planted
 import pytest
 import torch
-from planted_aims import images
-from voting import LeaningModel
+from pattern_model import PatternModel
+from toy_objectives import images
 
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.gradient import Pgd
@@ -38,7 +38,9 @@ def smoothed(model: Any, labels: Sequence[Label] = (EFFUSION,), sigma: float = 0
 
 
 def case(name: str, there: int = 1) -> Case:
-    return Case(name, f"p-{name}", None, planted.THERE if there else planted.ABSENT, None, {"pleural effusion": there})
+    return Case(
+        name, f"p-{name}", None, planted.PRESENT if there else planted.ABSENT, None, {"pleural effusion": there}
+    )
 
 
 def leaning(*leans: float) -> torch.Tensor:
@@ -48,7 +50,7 @@ def leaning(*leans: float) -> torch.Tensor:
 
 
 def test_probabilities_are_the_votes_of_the_smoothed_model_and_reports_are_its_own() -> None:
-    model = LeaningModel()
+    model = PatternModel()
     target = smoothed(model)
     shown, cases = leaning(0.02, 0.001, -0.02), [case("s1"), case("s2"), case("s3", 0)]
     said = target.examine(shown, cases)
@@ -56,14 +58,14 @@ def test_probabilities_are_the_votes_of_the_smoothed_model_and_reports_are_its_o
     votes = (margins > 0).double().mean(dim=1)
     assert [one.label_probs["pleural effusion"] for one in said] == pytest.approx(votes.tolist())
     assert 0 < said[1].label_probs["pleural effusion"] < 1  # a lean of 0.001 is less than what the noise leaves
-    assert [one.report for one in said] == [planted.THERE, planted.THERE, planted.ABSENT]
+    assert [one.report for one in said] == [planted.PRESENT, planted.PRESENT, planted.ABSENT]
     assert [one.loss for one in said] == pytest.approx(
         model.losses(shown, [one.reference or "" for one in cases]).tolist()
     )
 
 
 def test_a_image_alone_and_in_company_gets_the_same_votes_in_batches_of_eight() -> None:
-    model = LeaningModel()
+    model = PatternModel()
     target = smoothed(model)
     shown, names = leaning(*(0.001 * number for number in range(-4, 5))), [f"s{number}" for number in range(9)]
     together = target.shares(shown, names)
@@ -72,7 +74,7 @@ def test_a_image_alone_and_in_company_gets_the_same_votes_in_batches_of_eight() 
 
 
 def test_a_label_with_two_questions_votes_by_the_likelier_one_of_each_copy() -> None:
-    class Two(LeaningModel):
+    class Two(PatternModel):
         def yes_margins(self, images: Any, questions: Sequence[str] | str) -> torch.Tensor:
             return self.margin(images) * (1 if questions == "left?" else -1)
 
@@ -82,7 +84,7 @@ def test_a_label_with_two_questions_votes_by_the_likelier_one_of_each_copy() -> 
 
 
 def test_the_attacker_follows_the_mean_probability_of_the_first_copies() -> None:
-    model = LeaningModel()
+    model = PatternModel()
     target = smoothed(model)
     shown = leaning(0.004, -0.002).requires_grad_()
     found = target.expected_margins(shown, ["s1", "s2"])
@@ -112,7 +114,7 @@ def test_gradients_through_many_copies_of_a_real_model_take_a_batch_at_a_time(ll
 
 
 def test_pgd_goes_through_the_defence_and_the_votes_decide_what_is_broken() -> None:
-    target = smoothed(LeaningModel(), sigma=0.02)
+    target = smoothed(PatternModel(), sigma=0.02)
     shown, cases = leaning(0.02, 0.02), [case("s1"), case("s2")]
     clean = target.examine(shown, cases)
     assert [one.label_probs["pleural effusion"] for one in clean] == [1.0, 1.0]
@@ -127,7 +129,7 @@ def test_pgd_goes_through_the_defence_and_the_votes_decide_what_is_broken() -> N
 
 
 def test_a_tie_of_votes_is_no_yes() -> None:
-    class Torn(LeaningModel):
+    class Torn(PatternModel):
         def yes_margins(self, images: Any, questions: Sequence[str] | str) -> torch.Tensor:
             self.sizes.append(len(images))
             before = sum(self.sizes[:-1])
@@ -143,7 +145,7 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Certificates follow from the clean votes; no attack inside a certified radius turns an answer."""
-    corpus = planted.leaning_corpus(tmp_path / "corpus", 12)
+    corpus = planted.pattern_corpus(tmp_path / "corpus", 12)
     config = settings(
         corpus.path, model="plain", versus=("smoothed:0.05:plain",), attacks=("pgd",), eps=("0.2",), norm="l2",
         aims=("answers",), only_labels=(planted.NAME,), trials=20, triptychs=0, control_studies=0, uint8=False,
@@ -152,8 +154,8 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
 
     def opened(key: str, name: str, labels: Sequence[Label], config: RobustnessConfig, **_: Any) -> Any:
         if key == "a":
-            return planted.Leaning(key, name, labels)
-        return SmoothedTarget(key, name, labels, LeaningModel(), config, 0.05)  # type: ignore[arg-type]
+            return planted.PatternTarget(key, name, labels)
+        return SmoothedTarget(key, name, labels, PatternModel(), config, 0.05)  # type: ignore[arg-type]
 
     monkeypatch.setattr(audits, "load_target", opened)
     found = audits.audit(config, tmp_path / "run")

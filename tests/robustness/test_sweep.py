@@ -27,7 +27,7 @@ from cxrlab.robustness.settings import RobustnessConfig
 from cxrlab.robustness.sweep import aimed_attacks
 
 
-class Vectors(planted.Leaning):
+class Vectors(planted.PatternTarget):
     """Has none of the first model's aims."""
 
     aims = ("answers",)
@@ -35,7 +35,7 @@ class Vectors(planted.Leaning):
 
 def test_an_attack_by_words_has_one_aim_and_needs_reports() -> None:
     config = RobustnessConfig(model="m", data=Path("c"), attacks=("pgd", "random-report"), aims=("answers", "report"))
-    chosen, left = aimed_attacks(planted.Leaning("a", "m"), config)
+    chosen, left = aimed_attacks(planted.PatternTarget("a", "m"), config)
     wanted = [("pgd", "answers"), ("pgd", "report"), ("random-report", "report")]
     assert [(one.attack, one.aim) for one in chosen] == wanted and not left
     assert chosen[-1].condition(config.budgets[0]) == "random-report:report@1/255"
@@ -46,14 +46,14 @@ def test_an_attack_by_words_has_one_aim_and_needs_reports() -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 12)
+    return planted.pattern_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 12)
 
 
 @pytest.fixture
 def audited(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]:
-    def run(*kinds: type[planted.Leaning], **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def run(*kinds: type[planted.PatternTarget], **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(audits, "load_target", lambda key, name, labels, config, **_: order[key](key, name, labels))
         plain: dict[str, Any] = {
@@ -68,7 +68,7 @@ def audited(
 
 
 def test_noise_is_the_same_for_all_and_each_has_its_own_trace(audited: Any, tmp_path: Path) -> None:
-    found, lines = audited(planted.Leaning, planted.Blind)
+    found, lines = audited(planted.PatternTarget, planted.BlindTarget)
     traces = {line["id"]: line["attack"] for line in lines if line["condition"] != "clean"}
     for study in {line["study"] for line in lines}:
         one, other = traces[f"a|noise@16/255|{study}"], traces[f"b|noise@16/255|{study}"]
@@ -81,7 +81,7 @@ def test_noise_is_the_same_for_all_and_each_has_its_own_trace(audited: Any, tmp_
 
 def test_a_first_model_without_the_aim_does_not_stop_the_others(audited: Any) -> None:
     """It is shown the noise that the second is measured with, and a sentence says that it is not attacked."""
-    found, lines = audited(Vectors, planted.Leaning, aims=("report",), attacks=("pgd", "noise"))
+    found, lines = audited(Vectors, planted.PatternTarget, aims=("report",), attacks=("pgd", "noise"))
     conditions = {(line["model"], line["condition"]) for line in lines}
     assert ("a", "noise@16/255") in conditions and ("b", "pgd@16/255") in conditions
     assert any("none of the aims report " in line for line in found["warnings"])
@@ -104,7 +104,7 @@ def test_one_change_for_all_images_is_made_of_another_split(audited: Any, corpus
                 writer.add(copy, {image.path: encode_png(radiograph)})
     both = writer.finish()
     found, lines = audited(
-        planted.Leaning, data=both.path, attacks=("universal",), aims=("answers",), control_studies=0,
+        planted.PatternTarget, data=both.path, attacks=("universal",), aims=("answers",), control_studies=0,
         attack=AttackSettings(universal_epochs=4),
     )  # fmt: skip
     row = found["models"]["planted:a"]["attacks"]["universal@16/255"]
@@ -117,10 +117,10 @@ def test_one_change_for_all_images_is_made_of_another_split(audited: Any, corpus
 
 def test_a_split_without_images_for_it_is_told(audited: Any) -> None:
     with pytest.raises(DataError, match="train split has no image of 16 × 16 pixels"):
-        audited(planted.Leaning, attacks=("universal",), aims=("answers",))
+        audited(planted.PatternTarget, attacks=("universal",), aims=("answers",))
 
 
-class Small(planted.Leaning):
+class Small(planted.PatternTarget):
     """A machine whose memory holds two images at once, one where gradients are wanted."""
 
     def margin(self, images: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def test_a_batch_that_does_not_fit_is_attacked_in_halves_with_the_same_result(
     assert "Batch of 8 does not fit in GPU memory; continuing with 4." in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / BATCH_FILE).read_text())["batch_size"]["used"] == 1
     shutil.rmtree(tmp_path / "run")
-    alone, ones = audited(planted.Leaning, batch_size=1, **settings)
+    alone, ones = audited(planted.PatternTarget, batch_size=1, **settings)
     by_id = {line["id"]: line for line in ones}
     assert len(lines) == len(ones) and all(line == by_id[line["id"]] for line in lines)
     assert whole["models"] == alone["models"] and whole["controls"] == alone["controls"]
@@ -161,7 +161,7 @@ def test_a_stopped_sweep_remembers_the_batch_that_fits(
 
 
 def test_an_image_that_does_not_fit_alone_ends_the_sweep_with_what_is_done_kept(audited: Any, tmp_path: Path) -> None:
-    class Tiny(planted.Leaning):
+    class Tiny(planted.PatternTarget):
         def margin(self, images: Tensor) -> Tensor:
             if images.requires_grad:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -176,7 +176,7 @@ def test_an_image_that_does_not_fit_alone_ends_the_sweep_with_what_is_done_kept(
 def test_a_batch_of_one_needs_the_memory_of_one_image(audited: Any) -> None:
     """Also where every image is shown a second time in 8 bits."""
 
-    class One(planted.Leaning):
+    class One(planted.PatternTarget):
         def margin(self, images: Tensor) -> Tensor:
             if len(images) > 1:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")

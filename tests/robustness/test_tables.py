@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand_evidence import NORMAL, evidence, image, lines, trace, truth
+from small_evidence import NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import JsonlAppender

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import images
 from torch import Tensor
+from toy_objectives import images
 
 from cxrlab.attacks.ensemble import default_members
 from cxrlab.core.protocols import Capabilities, Generated

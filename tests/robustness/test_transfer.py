@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hand_evidence import audit, image, lines, truth
+from small_evidence import audit, image, lines, truth
 
 from cxrlab.robustness.comparison import transfer
 

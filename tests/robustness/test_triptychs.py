@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hand_evidence as hand
 import numpy as np
 import pytest
+import small_evidence as hand
 import torch
 
 from cxrlab.core.image_codec import decode

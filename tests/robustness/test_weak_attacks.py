@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hand_evidence as hand
 import planted_targets as planted
 import pytest
+import small_evidence as hand
 import torch
 
 from cxrlab.robustness.cases import Case
@@ -79,11 +79,11 @@ def test_images_that_were_made_for_another_model_count_for_that_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "random"), [(planted.Leaning, False), (planted.Random, True), (planted.WordsAlone, False)]
+    ("kind", "random"), [(planted.PatternTarget, False), (planted.RandomTarget, True), (planted.TextOnlyTarget, False)]
 )
-def test_a_model_that_answers_differently_each_time_is_told(kind: type[planted.Leaning], random: bool) -> None:
+def test_a_model_that_answers_differently_each_time_is_told(kind: type[planted.PatternTarget], random: bool) -> None:
     images = torch.full((2, 1, planted.SIDE, planted.SIDE), 0.5)
-    cases = [Case(name, name, None, planted.THERE, None, {planted.NAME: 1}) for name in ("s1", "s2")]
+    cases = [Case(name, name, None, planted.PRESENT, None, {planted.NAME: 1}) for name in ("s1", "s2")]
     told = randomness_warning(kind("a", "planted"), cases, images)
     assert (told is not None) == random
     assert told is None or "losses differ by up to" in told

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
+from small_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
 from cxrlab.robustness.outcomes import Outcomes, smallest_harmful, wrong_answers
 

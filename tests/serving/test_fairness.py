@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving_models import NAME, Echo, asking, code_of, image_of, post, said, served
+from serving_models import NAME, Echo, answer_text, chat_request, code_of, image_of, post, served
 
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
@@ -196,11 +196,11 @@ def test_one_account_does_not_starve_another(tmp_path: Path, keys: dict[str, dic
         model.held.clear()
         drawn = {"n": 8, "temperature": 1.0}
         many = [
-            pool.submit(post, server, asking(image_of(number), seed=number, **drawn), headers=keys["greedy"])
+            pool.submit(post, server, chat_request(image_of(number), seed=number, **drawn), headers=keys["greedy"])
             for number in range(12)
         ]
         wait_for(lambda: server.service.batcher.waiting == 11 * 8)
-        alone = pool.submit(post, server, asking(image_of(99)), headers=keys["modest"])
+        alone = pool.submit(post, server, chat_request(image_of(99)), headers=keys["modest"])
         wait_for(lambda: server.service.batcher.waiting == 11 * 8 + 1)
         lines = httpx.get(f"{server.address}/metrics", headers=keys["modest"]).text.splitlines()
         assert 'cxrlab_account_queue_length{account="greedy"} 88.0' in lines
@@ -209,7 +209,7 @@ def test_one_account_does_not_starve_another(tmp_path: Path, keys: dict[str, dic
         for header in keys.values():
             assert not [line for line in lines if header["Authorization"].removeprefix("Bearer ") in line]
         model.held.set()
-        said(alone.result())
+        answer_text(alone.result())
         order = [image for call in model.calls for image in call]
         assert order.index(code_of(image_of(99))) == 8
         for number, future in enumerate(many):
@@ -222,15 +222,17 @@ def test_answers_drawn_in_parts_are_those_drawn_at_once(tmp_path: Path, keys: di
     config = keyed(tmp_path, max_batch=4)
     with served(tmp_path / "out", config, model=model) as server, ThreadPoolExecutor(3) as pool:
         model.held.clear()
-        first = pool.submit(post, server, asking(image_of(0)), headers=keys["modest"])
+        first = pool.submit(post, server, chat_request(image_of(0)), headers=keys["modest"])
         wait_for(lambda: model.calls)
-        request = asking(image_of(1), n=6, temperature=1.0, seed=3)
+        request = chat_request(image_of(1), n=6, temperature=1.0, seed=3)
         many = pool.submit(post, server, request, headers=keys["greedy"])
         wait_for(lambda: server.service.batcher.waiting == 6)
-        other = pool.submit(post, server, asking(image_of(2), n=2, temperature=1.0, seed=4), headers=keys["modest"])
+        other = pool.submit(
+            post, server, chat_request(image_of(2), n=2, temperature=1.0, seed=4), headers=keys["modest"]
+        )
         wait_for(lambda: server.service.batcher.waiting == 8)
         model.held.set()
-        assert said(first.result()) and len(texts(other.result())) == 2
+        assert answer_text(first.result()) and len(texts(other.result())) == 2
         image, between = code_of(image_of(1)), code_of(image_of(2))
         assert texts(many.result()) == [f"{image} 3 {number}" for number in range(6)]
         assert model.calls[1:] == [(image,) * 2, (between,) * 2, (image,) * 4]
@@ -241,16 +243,16 @@ def test_an_account_has_so_many_requests_under_way(tmp_path: Path, keys: dict[st
     config = keyed(tmp_path, allowance=Allowance(requests_in_flight=2))
     with served(tmp_path / "out", config, model=model) as server, ThreadPoolExecutor(4) as pool:
         model.held.clear()
-        many = [pool.submit(post, server, asking(image_of(k)), headers=keys["greedy"]) for k in range(2)]
+        many = [pool.submit(post, server, chat_request(image_of(k)), headers=keys["greedy"]) for k in range(2)]
         wait_for(lambda: server.service.under_way == 2)
-        third = post(server, asking(image_of(3)), headers=keys["greedy"])
+        third = post(server, chat_request(image_of(3)), headers=keys["greedy"])
         assert third.status_code == 429 and third.json()["error"]["code"] == "too_many_in_flight"
         assert int(third.headers["retry-after"]) >= 1
-        other = pool.submit(post, server, asking(image_of(4)), headers=keys["modest"])
+        other = pool.submit(post, server, chat_request(image_of(4)), headers=keys["modest"])
         wait_for(lambda: server.service.under_way == 3)
         model.held.set()
         assert [future.result().status_code for future in (*many, other)] == [200] * 3
-        assert post(server, asking(image_of(3)), headers=keys["greedy"]).status_code == 200
+        assert post(server, chat_request(image_of(3)), headers=keys["greedy"]).status_code == 200
         assert not server.service.in_flight
 
 
@@ -272,10 +274,10 @@ def test_without_keys_addresses_are_the_clients(tmp_path: Path) -> None:
         httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=30) as elsewhere,
     ):
         model.held.clear()
-        first = pool.submit(post, server, asking(image_of(1)))
+        first = pool.submit(post, server, chat_request(image_of(1)))
         wait_for(lambda: server.service.under_way == 1)
-        assert post(server, asking(image_of(2))).status_code == 429
-        other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=asking(image_of(2)))
+        assert post(server, chat_request(image_of(2))).status_code == 429
+        other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=chat_request(image_of(2)))
         wait_for(lambda: server.service.under_way == 2)
         text = httpx.get(f"{server.address}/metrics").text
         assert 'cxrlab_account_in_flight{account="anybody"} 2.0' in text and "127.0.0" not in text
@@ -308,7 +310,7 @@ def test_slow_bodies_take_no_place_of_other_accounts(tmp_path: Path, keys: dict[
             assert status(wires.enter_context(slow_body(server, {"Authorization": "Bearer no"}))) == 401
         assert server.service.receiving == 3, "no byte of a stranger's body is read"
         for number in range(3):
-            assert said(post(server, asking(image_of(number)), headers=keys["modest"]))
+            assert answer_text(post(server, chat_request(image_of(number)), headers=keys["modest"]))
         assert server.service.receiving == 3 and all(wire.fileno() >= 0 for wire in slow)
 
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from hostile_pictures import IMAGE, PLANTED, odd_pictures
+from hostile_images import IMAGE, PLANTED, odd_images
 from hostile_requests import KEY_HERE, MODEL, Hostile, hostile_requests, unusual_requests
 from serve_process import Serving, serve
-from serving_models import asking, image_of, said, url_of
+from serving_models import answer_text, chat_request, image_of, url_of
 from tables import every_row
 
 from cxrlab.core.image_codec import decode
@@ -28,7 +28,7 @@ from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits
 from cxrlab.serving.images import check_picture, decode_picture
 
-CASES, ODD, ODD_PICTURES = hostile_requests(), unusual_requests(), odd_pictures()
+CASES, ODD, ODD_PICTURES = hostile_requests(), unusual_requests(), odd_images()
 LEAST = 200
 # Enough for allocators that keep what was freed: it ends 3 to 6 MB higher, and stays there for as long as one sends.
 # One image of the largest size would be 25 MB, one body of the largest size 32 MB.
@@ -62,8 +62,8 @@ class Target(NamedTuple):
 
     def report(self) -> str:
         """The report for a good image."""
-        request = asking(IMAGE, f"{PLANTED} and cough", model=MODEL)
-        return said(self.client.post("/v1/chat/completions", json=request, headers=self.headers))
+        request = chat_request(IMAGE, f"{PLANTED} and cough", model=MODEL)
+        return answer_text(self.client.post("/v1/chat/completions", json=request, headers=self.headers))
 
     def send(self, case: Hostile) -> Answer:
         """Send a hostile request and hear the answer."""
@@ -166,7 +166,7 @@ def longest_echo(message: str, case: Hostile) -> int:
 def test_what_only_looks_like_an_attack_is_answered(target: Target, name: str) -> None:
     """Else a test above might pass for another reason than the one in its name."""
     answer = target.client.post("/v1/chat/completions", json=ODD[name], headers=target.headers)
-    assert said(answer) == target.report() and PLANTED not in answer.text
+    assert answer_text(answer) == target.report() and PLANTED not in answer.text
 
 
 @every_row("name", ODD_PICTURES)
@@ -243,7 +243,7 @@ def test_clients_that_read_nothing_make_way_and_are_dropped(tmp_path: Path) -> N
             return False
 
         settled(answers)
-        assert said(serving.post(asking(image_of(1), model=MODEL)))
+        assert answer_text(serving.post(chat_request(image_of(1), model=MODEL)))
         settled(lambda: connections(serving) <= 2)
 
 
@@ -265,7 +265,11 @@ def test_requests_in_one_packet_are_answered_in_their_order(target: Target) -> N
         return f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}{close}\r\n".encode() + body
 
     broken = "data:;base64," + base64.b64encode(b"no image").decode()
-    requests = [asking(IMAGE, model=MODEL), asking(url=broken, model=MODEL), asking(IMAGE, model=MODEL, n=2)]
+    requests = [
+        chat_request(IMAGE, model=MODEL),
+        chat_request(url=broken, model=MODEL),
+        chat_request(IMAGE, model=MODEL, n=2),
+    ]
     with socket.create_connection(("127.0.0.1", target.serving.port), timeout=20) as wire:
         wire.sendall(b"".join(posted(one, one is requests[-1]) for one in requests))
         got = b""

@@ -11,7 +11,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
-from serving_models import NAME, Echo, Parrot, asking, served
+from serving_models import NAME, Echo, EchoTextModel, chat_request, served
 
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.server import Server
@@ -34,7 +34,7 @@ OPERATIONS = (
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = ServeConfig(NAME, port=0, text="planted:parrot")
-    with served(tmp_path_factory.mktemp("server"), config, model=Echo(), text=Parrot()) as running:
+    with served(tmp_path_factory.mktemp("server"), config, model=Echo(), text=EchoTextModel()) as running:
         yield running
 
 
@@ -74,7 +74,7 @@ def test_no_request_of_the_description_makes_the_server_fail(
         if isinstance(case.body, dict) and number % 4:
             case.body["model"] = NAME
             if number % 2:
-                case.body["messages"] = asking()["messages"]
+                case.body["messages"] = chat_request()["messages"]
         answer = case.call()
         seen[answer.status_code] += 1
         assert answer.status_code < 500, answer.text

@@ -22,7 +22,7 @@ import pytest
 from chat_server import Answer, ChatServer
 from chest_images import frontal_images
 from serve_process import PATIENCE_S, Serving, command, serve
-from serving_models import asking, image_of, said, url_of
+from serving_models import answer_text, chat_request, image_of, url_of
 
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.records import ImageFile, Report, Study
@@ -71,7 +71,7 @@ class Slow:
             serve(out, "--name", "slow", *words, model=self.server.address()) as serving,
             ThreadPoolExecutor(1) as pool,
         ):
-            answer = pool.submit(serving.post, asking(image_of(1), model="slow"))
+            answer = pool.submit(serving.post, chat_request(image_of(1), model="slow"))
             assert self.asked.wait(PATIENCE_S)
             try:
                 yield serving, answer
@@ -82,7 +82,7 @@ class Slow:
 def test_it_is_there_when_it_says_where(tmp_path: Path) -> None:
     """The very next thing after the line is a request, and then the signal: neither may come too early."""
     with serve(tmp_path / "out") as serving:
-        assert said(serving.post(asking(image_of(1), model=NAME)))
+        assert answer_text(serving.post(chat_request(image_of(1), model=NAME)))
         assert httpx.get(f"{serving.address}/healthz").json() == {"status": "ok"}
     with serve(tmp_path / "out") as serving:
         serving.tell(signal.SIGTERM)
@@ -93,10 +93,10 @@ def test_told_to_stop_it_lets_the_request_under_way_end(tmp_path: Path) -> None:
     with Slow() as slow, slow.under_way(tmp_path / "out") as (serving, answer):
         serving.tell(signal.SIGTERM)
         wait_for(lambda: httpx.get(f"{serving.address}/healthz").json() == {"status": "stopping"})
-        late = serving.post(asking(image_of(2), model="slow"))
+        late = serving.post(chat_request(image_of(2), model="slow"))
         assert late.status_code == 503 and late.json()["error"]["code"] == "overloaded" and late.headers["retry-after"]
         slow.go.set()
-        assert said(answer.result()) == f"No {PLANTED} is seen."
+        assert answer_text(answer.result()) == f"No {PLANTED} is seen."
         assert serving.wait() == 0
         assert [json.loads(line)["event"] for line in serving.log.splitlines()][-1] == "stopped"
 
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals)
         assert serving.wait() == -number and time.monotonic() - begun < 2
         assert isinstance(answer.exception(), httpx.TransportError)
         with serve(tmp_path / "out") as again:
-            assert said(again.post(asking(image_of(1), model=NAME)))
+            assert answer_text(again.post(chat_request(image_of(1), model=NAME)))
 
 
 @pytest.mark.slow
@@ -137,17 +137,17 @@ def test_a_killed_server_leaves_its_quotas_behind(tmp_path: Path) -> None:
         quota = ("--allowance.answers_total", "3")
         with slow.under_way(tmp_path / "out", *quota) as (serving, first):
             slow.go.set()
-            said(first.result())
+            answer_text(first.result())
             slow.go.clear()
             slow.asked.clear()
             with ThreadPoolExecutor(1) as pool:
-                second = pool.submit(serving.post, asking(image_of(2), model="slow"))
+                second = pool.submit(serving.post, chat_request(image_of(2), model="slow"))
                 assert slow.asked.wait(PATIENCE_S)
                 serving.tell(signal.SIGKILL)
                 assert serving.wait() == -signal.SIGKILL and isinstance(second.exception(), httpx.TransportError)
         with serve(tmp_path / "out", *quota) as again:
-            assert again.post(asking(image_of(3), model=NAME)).status_code == 200
-            refused = again.post(asking(image_of(4), model=NAME))
+            assert again.post(chat_request(image_of(3), model=NAME)).status_code == 200
+            refused = again.post(chat_request(image_of(4), model=NAME))
             assert refused.status_code == 429 and refused.json()["error"]["code"] == "quota_exhausted"
 
 
@@ -175,7 +175,7 @@ def test_a_killed_server_leaves_its_stopped_accounts_behind(tmp_path: Path, beni
 
     def codes(serving: Serving, images: Any, key: str) -> list[str | None]:
         headers = {"Authorization": f"Bearer {key}"}
-        found = [serving.post(asking(image, model=NAME), headers=headers).json() for image in images]
+        found = [serving.post(chat_request(image, model=NAME), headers=headers).json() for image in images]
         return [one["error"]["code"] if "error" in one else None for one in found]
 
     with serve(tmp_path / "out", *words) as serving:
@@ -202,7 +202,7 @@ def test_two_servers_do_not_write_the_same_books(tmp_path: Path) -> None:
     with serve(tmp_path / "out") as serving:
         said_why = refused("--model", NAME, "--out", str(tmp_path / "out"))
         assert "is being written by another process" in said_why and str(tmp_path / "out") in said_why
-        assert said(serving.post(asking(image_of(1), model=NAME))), "the first is not disturbed"
+        assert answer_text(serving.post(chat_request(image_of(1), model=NAME))), "the first is not disturbed"
 
 
 def test_a_port_in_use_is_said_in_a_sentence(tmp_path: Path) -> None:
@@ -242,9 +242,10 @@ def test_the_log_is_json_line_by_line_and_tells_nothing(tmp_path: Path) -> None:
     log_file, image = tmp_path / "log.jsonl", image_of(1)
     with serve(tmp_path / "out", "--keys", str(tmp_path / "keys.yaml"), "--log-file", str(log_file)) as serving:
         headers = {"Authorization": f"Bearer {key}", "X-Patient": PLANTED}
-        report = said(serving.post(asking(image, f"{PLANTED} bite", model=NAME), headers=headers))
+        report = answer_text(serving.post(chat_request(image, f"{PLANTED} bite", model=NAME), headers=headers))
         assert (
-            serving.post(asking(image, model=NAME), headers={"Authorization": f"Bearer {PLANTED}"}).status_code == 401
+            serving.post(chat_request(image, model=NAME), headers={"Authorization": f"Bearer {PLANTED}"}).status_code
+            == 401
         )
         assert httpx.get(f"{serving.address}/{PLANTED}?{PLANTED}", headers=headers).status_code == 404
         serving.tell(signal.SIGTERM)
@@ -300,7 +301,7 @@ def test_openais_own_client_gets_a_report_for_a_phantom(tmp_path: Path) -> None:
     image = to_uint8(frontal_images(1, 256)[0])
     with serve(tmp_path / "out", model="builtin:reporter") as serving:
         client = openai.OpenAI(base_url=serving.url, api_key="none", max_retries=0)
-        request = asking(image, "Cough.", model="builtin:reporter")
+        request = chat_request(image, "Cough.", model="builtin:reporter")
         report = client.chat.completions.create(**request).choices[0].message.content
         chunks = client.chat.completions.create(**request, stream=True)
         streamed = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import content, toy_corpus
-from lessons import saved_llava
+from prediction_runs import effusions
+from restartable_server import RestartableServer, started, wait_for
 from scripted_model import answer as sections
 from simulated_judges import answer as counts
-from text_server import TextServer, started, wait_for
-from written_reports import effusions
+from training_fixtures import saved_llava
 
 from cxrlab.cli.main import main
 from cxrlab.core.files import read_json
@@ -149,7 +149,7 @@ class World:
     """A server, the roles that ask it, and runs of theirs that nobody disturbed."""
 
     folder: Path
-    server: TextServer
+    server: RestartableServer
     roles: dict[str, Role]
     _whole: dict[str, Path] = field(default_factory=dict)
 
@@ -215,7 +215,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             results=("oracle.json", "rounds/1/plan.jsonl", "extraction.json"),
         ),
     }  # fmt: skip
-    with TextServer(here) as server:
+    with RestartableServer(here) as server:
         yield World(here, server, roles)
 
 

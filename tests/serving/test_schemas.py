@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from serving_models import asking, image_of, url_of
+from serving_models import chat_request, image_of, url_of
 from tables import every_row
 
 from cxrlab.models.decoding import Decoding
@@ -27,7 +27,7 @@ def texts(*contents: tuple[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_a_image_with_its_indication() -> None:
-    found = understood(asking(IMAGE, "Cough  for a week."))
+    found = understood(chat_request(IMAGE, "Cough  for a week."))
     assert found.picture == url_of(IMAGE) and found.text == "Cough for a week."
     assert found.decoding is None and (found.choices, found.streamed) == (1, False)
 
@@ -36,17 +36,17 @@ def test_a_image_with_its_indication() -> None:
 def test_the_indication_is_found_in_the_words_of_every_prompt(row: str) -> None:
     """Our own client asks in the words of a row; the model here puts the indication into its own."""
     prompts = load_prompts(row)
-    assert understood(asking(IMAGE, prompts.ask(None) or None)).text is None
+    assert understood(chat_request(IMAGE, prompts.ask(None) or None)).text is None
     if "{indication}" in prompts.findings:
-        assert understood(asking(IMAGE, prompts.ask("Fever."))).text == "Fever."
+        assert understood(chat_request(IMAGE, prompts.ask("Fever."))).text == "Fever."
 
 
 def test_a_image_without_a_word_has_no_indication() -> None:
-    assert understood(asking(IMAGE)).text is None and understood(asking(IMAGE, "  ")).text is None
+    assert understood(chat_request(IMAGE)).text is None and understood(chat_request(IMAGE, "  ")).text is None
 
 
 def test_beside_a_image_only_the_last_user_message_counts() -> None:
-    request = asking(IMAGE, "Now.")
+    request = chat_request(IMAGE, "Now.")
     earlier = [
         {"role": "system", "content": "You are a pirate."},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url_of(image_of(2))}}]},
@@ -58,7 +58,7 @@ def test_beside_a_image_only_the_last_user_message_counts() -> None:
 
 
 def test_a_picture_may_stand_as_text_in_its_part() -> None:
-    request = asking(IMAGE)
+    request = chat_request(IMAGE)
     request["messages"][0]["content"][0]["image_url"] = url_of(IMAGE)
     assert understood(request).picture == url_of(IMAGE)
 
@@ -87,16 +87,16 @@ def test_text_alone_is_one_prompt() -> None:
     ],
 )
 def test_how_words_are_chosen(settings: dict[str, Any], decoding: Decoding | None) -> None:
-    assert understood(asking(IMAGE, **settings)).decoding == decoding
+    assert understood(chat_request(IMAGE, **settings)).decoding == decoding
 
 
 def test_without_a_seed_each_request_draws_its_own() -> None:
-    drawn = [understood(asking(IMAGE, temperature=1.0)).decoding for _ in range(2)]
+    drawn = [understood(chat_request(IMAGE, temperature=1.0)).decoding for _ in range(2)]
     assert drawn[0] is not None and drawn[0] != drawn[1]
 
 
 def test_streaming_and_its_usage() -> None:
-    found = understood(asking(IMAGE, stream=True, stream_options={"include_usage": True}))
+    found = understood(chat_request(IMAGE, stream=True, stream_options={"include_usage": True}))
     assert found.streamed and found.usage_streamed
 
 
@@ -121,21 +121,21 @@ WRONG: list[tuple[Any, int, str]] = [
     (texts(("system", "x")), 400, "role 'user'"),
     (texts(("user", None)), 400, "neither a picture nor a word"),
     (texts(("user", " ")), 400, "neither a picture nor a word"),
-    (asking(IMAGE, temperature="hot"), 400, "'temperature' is text"),
-    (asking(IMAGE, temperature=2.5), 400, "'temperature' is 2.5"),
-    (asking(IMAGE, temperature=-0.1), 400, "'temperature' is -0.1"),
-    (asking(IMAGE, temperature=True), 400, "'temperature' is True"),
-    (asking(IMAGE, top_p=0), 400, "'top_p' is 0"),
-    (asking(IMAGE, n=0), 400, "'n' is 0"),
-    (asking(IMAGE, n=1.5), 400, "'n' is 1.5"),
-    (asking(IMAGE, n="2"), 400, "'n' is text"),
-    (asking(IMAGE, n=9), 400, "n=9 is more than the 8"),
-    (asking(IMAGE, max_tokens=0), 400, "'max_tokens' is 0"),
-    (asking(IMAGE, max_tokens=10**9), 400, "1,000,000,000 tokens"),
-    (asking(IMAGE, seed=2**63), 400, "'seed' is 9223372036854775808"),
-    (asking(IMAGE, stream="yes"), 400, "'stream' is text"),
-    (asking(IMAGE, stream_options=[]), 400, "'stream_options' is a list"),
-    (asking(IMAGE, "half \ud800"), 400, "lone surrogate"),
+    (chat_request(IMAGE, temperature="hot"), 400, "'temperature' is text"),
+    (chat_request(IMAGE, temperature=2.5), 400, "'temperature' is 2.5"),
+    (chat_request(IMAGE, temperature=-0.1), 400, "'temperature' is -0.1"),
+    (chat_request(IMAGE, temperature=True), 400, "'temperature' is True"),
+    (chat_request(IMAGE, top_p=0), 400, "'top_p' is 0"),
+    (chat_request(IMAGE, n=0), 400, "'n' is 0"),
+    (chat_request(IMAGE, n=1.5), 400, "'n' is 1.5"),
+    (chat_request(IMAGE, n="2"), 400, "'n' is text"),
+    (chat_request(IMAGE, n=9), 400, "n=9 is more than the 8"),
+    (chat_request(IMAGE, max_tokens=0), 400, "'max_tokens' is 0"),
+    (chat_request(IMAGE, max_tokens=10**9), 400, "1,000,000,000 tokens"),
+    (chat_request(IMAGE, seed=2**63), 400, "'seed' is 9223372036854775808"),
+    (chat_request(IMAGE, stream="yes"), 400, "'stream' is text"),
+    (chat_request(IMAGE, stream_options=[]), 400, "'stream_options' is a list"),
+    (chat_request(IMAGE, "half \ud800"), 400, "lone surrogate"),
     (texts(("user", "x" * 200_001)), 413, "200,001 characters"),
     (texts(*[("user", "x")] * 65), 413, "65 messages"),
 ]
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: 
 
 
 def test_two_images_in_one_question() -> None:
-    request = asking(IMAGE)
+    request = chat_request(IMAGE)
     request["messages"][0]["content"] *= 2
     with pytest.raises(ApiError, match="invalid") as told:
         understood(request)
@@ -172,7 +172,7 @@ def test_two_images_in_one_question() -> None:
         (b'{"a":' * 20_000, 400, "nested too deeply"),
         (b"[[],[],[]]" + b"," * 100_000, 413, "100,000 commas"),
         (b'{"n": ' + b"9" * 5000 + b"}", 400, "not valid JSON"),
-        (json.dumps(asking(IMAGE)).encode()[:-1] + b', "n": 1e999}', 400, "'n' is inf"),
+        (json.dumps(chat_request(IMAGE)).encode()[:-1] + b', "n": 1e999}', 400, "'n' is inf"),
     ],
 )
 def test_bytes_that_are_no_request(body: bytes, status: int, words: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from serving_models import NAME, Echo, Parrot, asking, code_of, image_of, post, said, served, url_of
+from serving_models import NAME, Echo, EchoTextModel, answer_text, chat_request, code_of, image_of, post, served, url_of
 from tiny_models import save_causal, save_tiny_llava
 
 from cxrlab.core.endpoints import Connection, EgressData
@@ -41,7 +41,7 @@ def model() -> Echo:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, model: Echo) -> Iterator[Server]:
     config = ServeConfig(NAME, port=0, text=TEXT)
-    with served(tmp_path_factory.mktemp("server"), config, model=model, text=Parrot()) as running:
+    with served(tmp_path_factory.mktemp("server"), config, model=model, text=EchoTextModel()) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def expected(number: int, indication: str | None = None) -> str:
 
 
 def test_openais_client_gets_a_report(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(**asking(image_of(1), "Cough."))
+    answer = client.chat.completions.create(**chat_request(image_of(1), "Cough."))
     choice = answer.choices[0]
     assert choice.message.content == expected(1, "Cough.") and choice.finish_reason == "stop"
     assert answer.model == NAME and answer.usage is not None
@@ -72,9 +72,9 @@ def test_special_tokens_in_a_request_reach_no_model(tmp_path: Path) -> None:
         model.get_input_embeddings().register_forward_hook(lambda _, ids, __: given.append(ids[0][0].tolist()))
     with served(tmp_path / "run", ServeConfig(NAME, port=0, text=TEXT), model=report, text=text) as running:
         for marks in ("", " <image> </s> <|im_end|> [INST] <|image_pad|>"):
-            said(post(running, asking(image_of(1), f"cough{marks}", max_tokens=2)))
+            answer_text(post(running, chat_request(image_of(1), f"cough{marks}", max_tokens=2)))
             message = {"role": "user", "content": f"cough{marks}"}
-            said(post(running, {"model": TEXT, "messages": [message], "max_tokens": 2}))
+            answer_text(post(running, {"model": TEXT, "messages": [message], "max_tokens": 2}))
     special = {*report.tokenizer.all_special_ids}
     prompts = [[one for one in ids if one in special] for ids in given if len(ids) > 1]
     image, begin = report.model.config.image_token_id, report.tokenizer.bos_token_id
@@ -92,14 +92,14 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
     domain = caution_domain(Phantoms(), synthetic=False, name="clinic")
     small = caution_image_size(1, 1, 32)
     config = ServeConfig(NAME, port=0, name="clinic", text=TEXT)
-    with served(tmp_path, config, model=Phantoms(), text=Parrot()) as running:
+    with served(tmp_path, config, model=Phantoms(), text=EchoTextModel()) as running:
         with openai.OpenAI(base_url=running.url, api_key="none", max_retries=0) as client:
-            answer = client.chat.completions.create(**asking(image_of(1, 16), model="clinic"))
-            chunks = list(client.chat.completions.create(**asking(image_of(1, 64), model="clinic"), stream=True))
+            answer = client.chat.completions.create(**chat_request(image_of(1, 16), model="clinic"))
+            chunks = list(client.chat.completions.create(**chat_request(image_of(1, 64), model="clinic"), stream=True))
         assert answer.model_extra is not None and answer.model_extra["cautions"] == [domain, small]
         assert all(chunk.model_extra is not None and chunk.model_extra["cautions"] == [domain] for chunk in chunks)
         for streamed in (False, True):
-            sent = post(running, asking(image_of(1, 16), model="clinic", stream=streamed))
+            sent = post(running, chat_request(image_of(1, 16), model="clinic", stream=streamed))
             assert sent.headers["X-Cxrlab-Caution"] == f"{domain} {small}"
         words = {"model": TEXT, "messages": [{"role": "user", "content": "x"}]}
         assert post(running, words).json()["cautions"] == []
@@ -113,13 +113,15 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
 def test_a_model_without_a_reason_for_caution_gives_none(tmp_path: Path) -> None:
     synthetic = EgressData("a corpus", synthetic=True)
     with served(tmp_path, model=Phantoms(), images=synthetic) as running:
-        sent = post(running, asking(image_of(1, 32)))
+        sent = post(running, chat_request(image_of(1, 32)))
         assert sent.json()["cautions"] == [] and "X-Cxrlab-Caution" not in sent.headers
 
 
 def test_openais_client_gets_it_streamed(client: openai.OpenAI) -> None:
     chunks = list(
-        client.chat.completions.create(**asking(image_of(2)), stream=True, n=2, stream_options={"include_usage": True})
+        client.chat.completions.create(
+            **chat_request(image_of(2)), stream=True, n=2, stream_options={"include_usage": True}
+        )
     )
     for place in (0, 1):
         pieces = [choice for chunk in chunks for choice in chunk.choices if choice.index == place]
@@ -130,7 +132,7 @@ def test_openais_client_gets_it_streamed(client: openai.OpenAI) -> None:
 
 
 def test_a_stream_ends_with_done_and_without_usage_unless_it_is_wanted(server: Server) -> None:
-    answer = post(server, asking(image_of(3), stream=True))
+    answer = post(server, chat_request(image_of(3), stream=True))
     assert answer.headers["content-type"].startswith("text/event-stream")
     lines = [line for line in answer.text.split("\n\n") if line]
     assert lines[-1] == "data: [DONE]" and "usage" not in answer.text
@@ -146,10 +148,10 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 
 def test_openais_client_understands_our_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as told:
-        client.chat.completions.create(**asking(image_of(1), model="gpt-9"))
+        client.chat.completions.create(**chat_request(image_of(1), model="gpt-9"))
     assert told.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as wrong:
-        client.chat.completions.create(**asking(url="https://example.org/image.png"))
+        client.chat.completions.create(**chat_request(url="https://example.org/image.png"))
     assert wrong.value.code == "invalid_request" and "never fetches" in str(wrong.value)
 
 
@@ -163,7 +165,7 @@ def test_text_goes_to_the_text_model(client: openai.OpenAI) -> None:
     several = client.chat.completions.create(model=TEXT, messages=[{"role": "user", "content": "Why?"}], n=2, seed=5)
     assert [choice.message.content for choice in several.choices] == ["Why? (512, 5)", "Why? (512, 6)"]
     with pytest.raises(openai.BadRequestError, match="reads text only"):
-        client.chat.completions.create(**asking(image_of(1), model=TEXT))
+        client.chat.completions.create(**chat_request(image_of(1), model=TEXT))
 
 
 def test_our_own_client_reads_the_same_words(server: Server) -> None:
@@ -181,8 +183,8 @@ def test_many_clients_each_get_their_own_report(server: Server, model: Echo) -> 
     with ThreadPoolExecutor(32) as pool, httpx.Client(limits=httpx.Limits(max_connections=32), timeout=30) as shared:
 
         def ask(number: int) -> bool:
-            answer = shared.post(f"{server.url}/chat/completions", json=asking(image_of(number), f"n {number}"))
-            return said(answer) == expected(number, f"n {number}")
+            answer = shared.post(f"{server.url}/chat/completions", json=chat_request(image_of(number), f"n {number}"))
+            return answer_text(answer) == expected(number, f"n {number}")
 
         assert all(pool.map(ask, range(128)))
     sizes = model.batches[before:]
@@ -207,8 +209,8 @@ def test_the_page_of_the_description_loads_nothing(server: Server) -> None:
 
 
 def test_metrics_are_in_the_format_of_prometheus(server: Server) -> None:
-    post(server, asking(image_of(1)))
-    post(server, asking(image_of(1), model="unknown"))
+    post(server, chat_request(image_of(1)))
+    post(server, chat_request(image_of(1), model="unknown"))
     answer = httpx.get(f"{server.address}/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     line = re.compile(r'cxrlab_\w+(\{\w+="[^"\\\n]*"(,\w+="[^"\\\n]*")*\})? (\+Inf|[0-9.e+-]+)')
@@ -249,7 +251,7 @@ def test_a_page_of_another_site_cannot_ask(server: Server) -> None:
         answer = httpx.get(f"{server.url}/models", headers={"Host": host})
         assert answer.status_code == 421, host
     assert httpx.get(f"{server.url}/models", headers={"Host": "localhost:1"}).status_code == 200
-    body = json.dumps(asking(image_of(1)))
+    body = json.dumps(chat_request(image_of(1)))
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         answer = httpx.post(f"{server.url}/chat/completions", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 415, kind
@@ -260,12 +262,12 @@ def test_a_image_that_fails_fails_alone_and_tells_nothing(server: Server) -> Non
     bad[0, 0] = 255
     with ThreadPoolExecutor(8) as pool:
         images = [image_of(1), bad, image_of(2), image_of(3)]
-        answers = list(pool.map(lambda image: post(server, asking(image)), images))
+        answers = list(pool.map(lambda image: post(server, chat_request(image)), images))
     assert [answer.status_code for answer in answers] == [200, 500, 200, 200]
     error = answers[1].json()["error"]
     assert error["code"] == "internal_error" and "SECRET" not in answers[1].text
     assert answers[1].headers["x-request-id"] in error["message"]
-    assert [said(answer) for answer in (answers[0], answers[2])] == [expected(1), expected(2)]
+    assert [answer_text(answer) for answer in (answers[0], answers[2])] == [expected(1), expected(2)]
 
 
 def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> None:
@@ -273,14 +275,14 @@ def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> N
     bad = image_of(7)
     bad[0, 0] = 255
     with served(tmp_path, config) as server:
-        assert post(server, asking(image_of(1), n=2)).status_code == 200
-        assert post(server, asking(bad)).status_code == 500
-        assert post(server, asking(url="data:image/png;base64,AAAA")).status_code == 400
+        assert post(server, chat_request(image_of(1), n=2)).status_code == 200
+        assert post(server, chat_request(bad)).status_code == 500
+        assert post(server, chat_request(url="data:image/png;base64,AAAA")).status_code == 400
         assert server.service.quotas.used("anybody") == (2, 2)
     with served(tmp_path, config) as server:
-        assert post(server, asking(image_of(1), n=2)).json()["error"]["code"] == "quota_exhausted"
-        assert post(server, asking(image_of(1))).status_code == 200
-        last = post(server, asking(image_of(1)))
+        assert post(server, chat_request(image_of(1), n=2)).json()["error"]["code"] == "quota_exhausted"
+        assert post(server, chat_request(image_of(1))).status_code == 200
+        last = post(server, chat_request(image_of(1)))
         assert last.status_code == 429 and last.json()["error"]["code"] == "quota_exhausted"
         reporter = HttpReportModel.load(f"{server.url}#{NAME}", None, LoadSettings(connection=Connection(tries=3)))
         assert reporter.generate([to_unit(image_of(1))])[0].extra[REFUSED] is True
@@ -294,12 +296,12 @@ def test_keys_and_rates(tmp_path: Path) -> None:
         for path in ("/v1/models", "/v1/models/x", "/metrics"):
             assert httpx.get(server.address + path).status_code == 401, path
         assert httpx.get(f"{server.address}/healthz").status_code == 200
-        assert post(server, asking(image_of(1))).json()["error"]["code"] == "invalid_api_key"
+        assert post(server, chat_request(image_of(1))).json()["error"]["code"] == "invalid_api_key"
         mine, theirs = {"Authorization": f"Bearer {key}"}, {"api-key": other}
-        answers = [post(server, asking(image_of(1)), headers=mine) for _ in range(3)]
+        answers = [post(server, chat_request(image_of(1)), headers=mine) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert answers[2].json()["error"]["code"] == "rate_limited" and int(answers[2].headers["retry-after"]) > 0
-        assert post(server, asking(image_of(1)), headers=theirs).status_code == 200
+        assert post(server, chat_request(image_of(1)), headers=theirs).status_code == 200
         assert httpx.get(f"{server.url}/models", headers={**theirs, "Host": "proxy.example"}).status_code == 200
         with pytest.raises(openai.AuthenticationError):
             openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
@@ -331,14 +333,14 @@ def test_a_client_that_leaves_is_taken_out_of_the_queue_and_gets_its_quota_back(
     with served(tmp_path, ServeConfig(NAME, port=0, max_wait_ms=0), model=model) as server:
         model.held.clear()
         with ThreadPoolExecutor(2) as pool:
-            first = pool.submit(post, server, asking(image_of(1)))
+            first = pool.submit(post, server, chat_request(image_of(1)))
             wait_for(lambda: model.batches)
             with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{server.url}/chat/completions", json=asking(image_of(2)), timeout=0.3)
+                httpx.post(f"{server.url}/chat/completions", json=chat_request(image_of(2)), timeout=0.3)
             wait_for(lambda: server.service.batcher.waiting == 0 and server.service.under_way == 1)
             wait_for(lambda: server.service.quotas.used("anybody") == (1, 1))
             model.held.set()
-            assert said(first.result()) == expected(1)
+            assert answer_text(first.result()) == expected(1)
         assert model.batches == [1] and server.service.pixels.taken == 0 and server.service.bodies.taken == 0
 
 
@@ -347,9 +349,9 @@ def test_more_requests_than_the_queue_takes_are_sent_away(tmp_path: Path) -> Non
     with served(tmp_path, ServeConfig(NAME, port=0, limits=Limits(queue=2)), model=model) as server:
         model.held.clear()
         with ThreadPoolExecutor(2) as pool:
-            under_way = [pool.submit(post, server, asking(image_of(number))) for number in range(2)]
+            under_way = [pool.submit(post, server, chat_request(image_of(number))) for number in range(2)]
             wait_for(lambda: server.service.under_way == 2)
-            third = post(server, asking(image_of(3)))
+            third = post(server, chat_request(image_of(3)))
             assert third.status_code == 503 and third.json()["error"]["code"] == "overloaded"
             assert int(third.headers["retry-after"]) >= 1
             model.held.set()
@@ -361,15 +363,15 @@ def test_images_wait_for_room_when_others_hold_the_pixels(tmp_path: Path) -> Non
     model = Echo()
     limits = Limits(pixels=256, held_pixels=300)
     with served(tmp_path, ServeConfig(NAME, port=0, limits=limits), model=model) as server:
-        assert post(server, asking(image_of(1, 17))).status_code == 413
+        assert post(server, chat_request(image_of(1, 17))).status_code == 413
         model.held.clear()
         with ThreadPoolExecutor(2) as pool:
-            under_way = [pool.submit(post, server, asking(image_of(number))) for number in range(2)]
+            under_way = [pool.submit(post, server, chat_request(image_of(number))) for number in range(2)]
             wait_for(lambda: server.service.under_way == 2 and server.service.pixels.taken == 256)
             time.sleep(0.05)
             assert server.service.pixels.taken == 256
             model.held.set()
-            assert [said(future.result()) for future in under_way] == [expected(0), expected(1)]
+            assert [answer_text(future.result()) for future in under_way] == [expected(0), expected(1)]
 
 
 def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
@@ -379,7 +381,7 @@ def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
         health = f"{server.address}/healthz"
         assert httpx.get(health).json() == {"status": "ok"}
         model.held.clear()
-        late = post(server, asking(image_of(1)))
+        late = post(server, chat_request(image_of(1)))
         assert late.status_code == 504 and late.json()["error"]["code"] == "timeout"
         answer = httpx.get(health)
         assert (answer.status_code, answer.json()) == (503, {"status": "hung"})
@@ -388,7 +390,7 @@ def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
         assert server.service.quotas.used("anybody") == (1, 1), "the model had begun"
         server.service.batcher.stop()
         assert httpx.get(health).json() == {"status": "dead"}
-        assert post(server, asking(image_of(1))).status_code == 503
+        assert post(server, chat_request(image_of(1))).status_code == 503
 
 
 class Declining:
@@ -406,10 +408,10 @@ def test_what_a_model_elsewhere_declines_is_declined(tmp_path: Path) -> None:
     bad = image_of(1)
     bad[0, 0] = 255
     with served(tmp_path, model=Declining()) as server:
-        answer = post(server, asking(image_of(1)))
+        answer = post(server, chat_request(image_of(1)))
         assert answer.status_code == 403 and answer.json()["error"]["code"] == "refused_by_guard"
         assert answer.json()["error"]["message"] == "not this one."
-        assert post(server, asking(bad)).status_code == 500
+        assert post(server, chat_request(bad)).status_code == 500
         assert server.service.quotas.used("anybody") == (0, 0)
 
 
@@ -419,16 +421,16 @@ def test_an_orderly_end_lets_requests_finish_and_sends_others_away(tmp_path: Pat
         assert open_before.get(f"{server.address}/healthz").status_code == 200
         model.held.clear()
         with ThreadPoolExecutor(1) as pool:
-            under_way = pool.submit(post, server, asking(image_of(1)))
+            under_way = pool.submit(post, server, chat_request(image_of(1)))
             wait_for(lambda: model.batches)
             stopping = threading.Thread(target=server.stop)
             stopping.start()
             wait_for(lambda: server.service.stopping)
-            late = open_before.post(f"{server.url}/chat/completions", json=asking(image_of(2)))
+            late = open_before.post(f"{server.url}/chat/completions", json=chat_request(image_of(2)))
             assert late.status_code == 503 and late.headers["retry-after"]
             assert open_before.get(f"{server.address}/healthz").json() == {"status": "stopping"}
             model.held.set()
-            assert said(under_way.result()) == expected(1)
+            assert answer_text(under_way.result()) == expected(1)
             stopping.join(10)
             assert not stopping.is_alive()
         with pytest.raises(httpx.ConnectError):
@@ -445,7 +447,7 @@ def test_a_port_in_use_is_said(server: Server, tmp_path: Path) -> None:
 
 def test_plain_base64_is_a_picture_too(server: Server) -> None:
     plain = url_of(image_of(4)).partition(",")[2]
-    assert said(post(server, asking(url=plain))) == expected(4)
+    assert answer_text(post(server, chat_request(url=plain))) == expected(4)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lessons import FAST, losses, phantoms, saved_llava
 from safetensors.torch import load_file
+from training_fixtures import FAST, losses, phantoms, saved_llava
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composition_members import config, corpus, study
 from corpora import content
-from members import config, corpus, study
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study

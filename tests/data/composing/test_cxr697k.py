@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from members import corpus, study
+from composition_members import corpus, study
 
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import DataError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from members import corpus, study
+from composition_members import corpus, study
 from tables import every_row
 
 from cxrlab.core.records import Box, Finding, Report, Study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from members import corpus, study
+from composition_members import corpus, study
 
 from cxrlab.core.records import Box, ImageFile
 from cxrlab.core.vocabulary import View

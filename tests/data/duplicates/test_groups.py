@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from composition_members import study
 from corpora import CARD
-from members import study
 from PIL import Image
 
 from cxrlab.core.image_codec import encode_png

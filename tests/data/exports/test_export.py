@@ -6,7 +6,7 @@ import csv
 import dataclasses
 from pathlib import Path
 
-import members
+import composition_members as members
 import numpy as np
 import pytest
 from corpora import CARD, content, drawn, toy_corpus

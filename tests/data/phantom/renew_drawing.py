@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "helpers"))
 
-from drawing import fingerprint  # noqa: E402
+from phantom_fingerprint import fingerprint  # noqa: E402
 
 if __name__ == "__main__":
     (HERE / "drawing.json").write_text(json.dumps(fingerprint(), indent=1) + "\n")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from complete import GRADES, complete
+from complete_findings import GRADES, complete
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side, View

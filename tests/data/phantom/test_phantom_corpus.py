@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawing import fingerprint
+from phantom_fingerprint import fingerprint
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.records import chexpert_labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from complete import complete
+from complete_findings import complete
 from tables import every_row
 
 from cxrlab.core.errors import UnknownName

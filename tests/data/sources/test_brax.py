@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
@@ -19,7 +19,7 @@ TABLE = "master_spreadsheet_update.csv"
 
 def test_the_studies_are_as_written_by_hand() -> None:
     """Sixteen rows: five ways to write an age, seven views, two images that disagree, rows without ids."""
-    assert told("brax", FIXTURE) == expected(FIXTURE)
+    assert study_lines("brax", FIXTURE) == expected(FIXTURE)
 
 
 def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
@@ -28,14 +28,14 @@ def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
         rows = list(csv.reader(file))
     with (tmp_path / "master_spreadsheet.csv").open("w", newline="") as file:
         csv.writer(file).writerows([row[::-1][:-1] for row in rows])  # reversed, and without the index
-    assert told("brax", tmp_path) == expected(FIXTURE)
+    assert study_lines("brax", tmp_path) == expected(FIXTURE)
 
 
 def test_dicom_images_are_used_when_the_png_folder_is_absent_or_when_asked_for(tmp_path: Path) -> None:
     (tmp_path / TABLE).write_bytes((FIXTURE / TABLE).read_bytes())
     (tmp_path / "Anonymized_DICOMs").mkdir()
     assert plan(ImportConfig(tmp_path)).layout == "dicom"
-    first = told("brax", tmp_path)[0]["study"]["images"][0]
+    first = study_lines("brax", tmp_path)[0]["study"]["images"][0]
     assert first == {"path": "Anonymized_DICOMs/id_aa/Study_1.11/Series_1.1/image-1.dcm", "view": "PA"}
     (tmp_path / "images").mkdir()
     assert plan(ImportConfig(tmp_path)).layout == "png"

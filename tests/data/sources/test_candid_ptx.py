@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from dicom_images import write_image
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import DataError
 from cxrlab.data.config import ImportConfig
@@ -21,7 +21,7 @@ REPORTS = "Pneumothorax_reports.csv"
 def test_the_studies_are_as_written_by_hand() -> None:
     """The fixture begins with the mark EF BB BF, which must not become part of the first column's name."""
     assert (FIXTURE / REPORTS).read_bytes()[:3] == b"\xef\xbb\xbf"
-    assert told("candid-ptx", FIXTURE) == expected(FIXTURE)
+    assert study_lines("candid-ptx", FIXTURE) == expected(FIXTURE)
 
 
 def test_masks_for_images_without_a_report_are_counted() -> None:
@@ -32,7 +32,7 @@ def test_masks_for_images_without_a_report_are_counted() -> None:
 def test_what_no_table_tells_is_unknown(tmp_path: Path) -> None:
     """Without the tables of tubes and fractures nothing is known of either, even where an image has none."""
     shutil.copy(FIXTURE / REPORTS, tmp_path)
-    by_id = {line["study"]["id"]: line["study"] for line in told("candid-ptx", tmp_path) if "study" in line}
+    by_id = {line["study"]["id"]: line["study"] for line in study_lines("candid-ptx", tmp_path) if "study" in line}
     assert by_id["S1"]["own_labels"] == {"pneumothorax": 1} and by_id["S1"]["labels"] == {"Pneumothorax": 1}
     assert "own_labels" not in by_id["S3"]
 
@@ -41,7 +41,7 @@ def test_the_other_name_of_the_fracture_table_and_of_its_column(tmp_path: Path) 
     shutil.copy(FIXTURE / REPORTS, tmp_path)
     text = (FIXTURE / "acute_rib_fracture.csv").read_text().replace("anon_SOPUID", "SOPInstanceUID")
     (tmp_path / "Rib_fracture_mask_rle.csv").write_text(text)
-    by_id = {line["study"]["id"]: line["study"] for line in told("candid-ptx", tmp_path) if "study" in line}
+    by_id = {line["study"]["id"]: line["study"] for line in study_lines("candid-ptx", tmp_path) if "study" in line}
     assert by_id["S2"]["own_labels"] == {"pneumothorax": 1, "acute rib fracture": 1}
 
 
@@ -50,7 +50,9 @@ def test_images_with_and_without_an_ending_tell_view_age_sex_and_size(tmp_path: 
     shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
     write_image(tmp_path / "dataset" / "1.1", 32, 40, PatientAge="045Y", PatientSex="F", ViewPosition="PA")
     write_image(tmp_path / "dataset" / "1.2.dcm", 32, 40, ViewPosition="AP")
-    study = next(line["study"] for line in told("candid-ptx", tmp_path) if line.get("study", {}).get("id") == "S1")
+    study = next(
+        line["study"] for line in study_lines("candid-ptx", tmp_path) if line.get("study", {}).get("id") == "S1"
+    )
     assert study["images"] == [{"path": "dataset/1.1", "view": "PA"}, {"path": "dataset/1.2.dcm", "view": "AP"}]
     assert (study["age"], study["sex"]) == (45, "F")
     assert study["boxes"][-1] == {"label": "pneumothorax", "corners": [32.0, 6.0, 33.0, 9.0], "image": 1}
@@ -62,7 +64,9 @@ def test_the_view_of_a_image_that_cannot_be_read_is_unknown(tmp_path: Path) -> N
     (tmp_path / "dataset").mkdir(exist_ok=True)
     (tmp_path / "dataset" / "1.1").write_bytes(bytes(128) + b"DICM" + b"\xff" * 40)
     write_image(tmp_path / "dataset" / "1.2.dcm", 32, 40)
-    study = next(line["study"] for line in told("candid-ptx", tmp_path) if line.get("study", {}).get("id") == "S1")
+    study = next(
+        line["study"] for line in study_lines("candid-ptx", tmp_path) if line.get("study", {}).get("id") == "S1"
+    )
     assert study["images"] == [{"path": "dataset/1.1"}, {"path": "dataset/1.2.dcm", "view": "frontal"}]
 
 

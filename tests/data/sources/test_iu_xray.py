@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chest_images import frontal_images, png, side_image
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
@@ -40,7 +40,7 @@ def row(name: str = "CXR7_IM-0001", paths: tuple[str, ...] | None = None) -> dic
 
 def test_the_thirteen_studies_are_as_written_by_hand() -> None:
     """Files are numbered in the order of the images' names as text (10001 before 9001), not in that of the table."""
-    assert told("iu-xray", FIXTURE) == expected(FIXTURE)
+    assert study_lines("iu-xray", FIXTURE) == expected(FIXTURE)
 
 
 def test_without_the_table_the_pictures_tell(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_a_image_that_the_table_forgot_is_looked_at(tmp_path: Path) -> None:
     """The second image of number 2084 is blank and no row of the table, so that it must not take its neighbour's row."""
     name = "CXR2084_IM-0715-1001"
     root = written(tmp_path / "iu", row(name), f0=png(frontal_images()[0]), f1=png(np.ones((64, 64), np.float32)))
-    (told_of,) = told("iu-xray", root, projections=FIXTURE / "indiana_projections.csv")
+    (told_of,) = study_lines("iu-xray", root, projections=FIXTURE / "indiana_projections.csv")
     assert [image["view"] for image in told_of["study"]["images"]] == ["frontal", "other"]
     assert told_of["remarks"] == [SHOWS_NOTHING, NOT_IN_TABLE]
 
 
 def test_a_image_that_cannot_be_decoded_costs_its_view_alone(tmp_path: Path) -> None:
     root = written(tmp_path / "iu", row(), f0=b"no picture", f1=png(frontal_images()[0]))
-    (one,) = told("iu-xray", root)
+    (one,) = study_lines("iu-xray", root)
     assert [image["view"] for image in one["study"]["images"]] == ["other", "frontal"]
     assert one["remarks"] == [UNDECODABLE, FROM_PICTURE]
 
@@ -88,7 +88,7 @@ def test_images_with_another_ending_or_beside_the_annotation_are_found(tmp_path:
     for place in (root / "images" / name / "0.jpg", root / name / "1.png"):
         place.parent.mkdir(parents=True)
         place.write_bytes(png(frontal_images()[0]))
-    (one,) = told("iu-xray", root)
+    (one,) = study_lines("iu-xray", root)
     assert [image["path"] for image in one["study"]["images"]] == [f"images/{name}/0.jpg", f"{name}/1.png"]
 
 

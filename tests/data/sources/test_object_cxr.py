@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
@@ -18,7 +18,7 @@ FIXTURE = Path(__file__).parent / "fixtures" / "object_cxr"
 
 def test_the_twelve_images_are_as_written_by_hand() -> None:
     """Image 00001 is in train and in test: the id says of which."""
-    assert told("object-cxr", FIXTURE) == expected(FIXTURE)
+    assert study_lines("object-cxr", FIXTURE) == expected(FIXTURE)
 
 
 def test_images_are_found_in_one_folder_too(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_images_are_found_in_one_folder_too(tmp_path: Path) -> None:
     for name in ("00001.jpg", "images/00002.jpg", "images/dev/08001.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    paths = {line["study"]["id"]: line["study"]["images"][0]["path"] for line in told("object-cxr", tmp_path)}
+    paths = {line["study"]["id"]: line["study"]["images"][0]["path"] for line in study_lines("object-cxr", tmp_path)}
     assert paths["train-00001"] == "00001.jpg"
     assert paths["train-00002"] == "images/00002.jpg"
     assert paths["dev-08001"] == "images/dev/08001.jpg"
@@ -42,14 +42,17 @@ def test_text_from_labels_stands_in_train_and_val_alone(tmp_path: Path) -> None:
 
 def test_a_test_table_without_annotations_leaves_the_label_unknown(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("image_name\n09001.jpg\n")
-    (line,) = told("object-cxr", tmp_path)
+    (line,) = study_lines("object-cxr", tmp_path)
     assert "own_labels" not in line["study"] and "boxes" not in line["study"]
 
 
 def test_a_image_listed_twice_and_a_row_without_a_name_are_counted(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("image_name,annotation\na.jpg,\na.jpg,\n,0 1 2 3 4\n")
     assert plan(ImportConfig(tmp_path)).remarks == {TWICE: 1}
-    assert told("object-cxr", tmp_path)[1] == {"dropped": "train line 4", "reason": "row without the name of an image"}
+    assert study_lines("object-cxr", tmp_path)[1] == {
+        "dropped": "train line 4",
+        "reason": "row without the name of an image",
+    }
 
 
 @pytest.mark.parametrize("cell", ["0 1 2 3", "3 1 2 3 4", "2 1 2 3 4", "2 1 2 3 4 5 6 7", "0 1 2 3 x", "0 1 2 3 inf"])

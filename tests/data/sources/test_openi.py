@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from chest_images import frontal_images, png, side_image
 from dicom_images import write_image
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import SECTIONS
@@ -34,21 +34,21 @@ def packed(archive: Path, folder: Path = XML / "ecgen-radiology") -> None:
 
 def test_the_twelve_files_are_as_written_by_hand() -> None:
     """In the order of their numbers; two are left out as broken, one for declaring entities."""
-    assert told("openi", XML) == expected(XML)
+    assert study_lines("openi", XML) == expected(XML)
 
 
 def test_the_archive_gives_the_same_without_being_unpacked(tmp_path: Path) -> None:
     """One folder more or less, .tgz or .tar.gz, must not change a study or the order."""
     shutil.copy(XML / "indiana_projections.csv", tmp_path)
     packed(tmp_path / "NLMCXR_reports.tar.gz")
-    assert told("openi", tmp_path) == expected(XML)
+    assert study_lines("openi", tmp_path) == expected(XML)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["NLMCXR_reports.tar.gz", "indiana_projections.csv"]
 
 
 def test_the_csv_form_gives_the_same_studies() -> None:
     """Ids, sections and codes are those of the XML, #NAME? apart; images stand in the order of the table of views."""
     from_xml = {line["study"]["id"]: line["study"] for line in expected(XML) if "study" in line}
-    lines = told("openi", CSV)
+    lines = study_lines("openi", CSV)
     assert [line["study"]["id"] for line in lines] == ["CXR1", "CXR2", "CXR3", "CXR4", "CXR9", "CXR10", "CXR12"]
     for line in lines:
         study, other = line["study"], from_xml[line["study"]["id"]]
@@ -104,7 +104,7 @@ def test_a_image_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
     for name in ("3/3_IM-1384-1001.dcm", "z/CXR3_IM-1384-1001.png", "z/deep/er/and/CXR3_IM-1384-1001.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(png(frontal_images()[0]))
-    study = told("openi", tmp_path)[2]["study"]
+    study = study_lines("openi", tmp_path)[2]["study"]
     assert [image["path"] for image in study["images"]] == ["z/CXR3_IM-1384-1001.png"]
 
 
@@ -113,7 +113,7 @@ def test_without_a_table_the_header_tells_the_view_and_else_the_picture(tmp_path
     shutil.copytree(XML / "ecgen-radiology", tmp_path / "ecgen-radiology")
     write_image(tmp_path / "1" / "1_IM-0001-3001.dcm", ViewPosition="LL")
     (tmp_path / "1" / "CXR1_1_IM-0001-4001.png").write_bytes(png(frontal_images()[0]))
-    one = told("openi", tmp_path)[0]
+    one = study_lines("openi", tmp_path)[0]
     first, second = one["study"]["images"]
     assert (first["view"], first["view_from"]) == ("lateral", "header")
     assert (second["view"], second["view_from"]) == ("frontal", "image") and second["view_confidence"] > 0.5
@@ -125,7 +125,7 @@ def test_csv_without_a_table_of_views_takes_the_images_that_are_there(tmp_path: 
     (tmp_path / "images").mkdir()
     for name, radiograph in (("2_IM-0652-2001", side_image()), ("2_IM-0652-1001", frontal_images()[0])):
         (tmp_path / "images" / f"{name}.dcm.png").write_bytes(png(radiograph))
-    second = told("openi", tmp_path)[1]["study"]
+    second = study_lines("openi", tmp_path)[1]["study"]
     assert [(image["path"], image["view"]) for image in second["images"]] == [
         ("images/2_IM-0652-1001.dcm.png", "frontal"),
         ("images/2_IM-0652-2001.dcm.png", "lateral"),
@@ -221,8 +221,8 @@ def test_an_encoding_that_nobody_knows_and_an_empty_file_are_left_out(tmp_path: 
     (folder / "1.xml").write_text('<?xml version="1.0" encoding="klingon"?><eCitation/>')
     (folder / "2.xml").write_bytes(b"")
     (folder / "3.xml").write_text('<eCitation><uId id="CXR3"/></eCitation>', encoding="utf-16")
-    assert [sorted(line) for line in told("openi", tmp_path)][:2] == [["dropped", "reason"]] * 2
-    assert told("openi", tmp_path)[2]["study"]["id"] == "CXR3"
+    assert [sorted(line) for line in study_lines("openi", tmp_path)][:2] == [["dropped", "reason"]] * 2
+    assert study_lines("openi", tmp_path)[2]["study"]["id"] == "CXR3"
 
 
 @pytest.mark.real_data

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from importing import expected, told
+from importing import expected, study_lines
 from tables import every_row
 
 from cxrlab.core.errors import DataError
@@ -22,12 +22,12 @@ TABLE = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
 
 def test_the_studies_are_as_written_by_hand() -> None:
     """Twenty rows in the 36 columns of the published table."""
-    assert told("padchest", FIXTURE) == expected(FIXTURE)
+    assert study_lines("padchest", FIXTURE) == expected(FIXTURE)
 
 
 def test_the_packed_table_is_read_too(tmp_path: Path) -> None:
     (tmp_path / f"{TABLE}.gz").write_bytes(gzip.compress((FIXTURE / TABLE).read_bytes()))
-    assert told("padchest", tmp_path) == expected(FIXTURE)
+    assert study_lines("padchest", tmp_path) == expected(FIXTURE)
 
 
 @every_row(
@@ -67,7 +67,7 @@ def test_images_are_found_in_their_folder_or_flat(tmp_path: Path) -> None:
     for name in ("a1.png", "0/a1_l.png", "images/b1.png", "images/3/c1.png", "7.zip"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    lines = [line["study"] for line in told("padchest", tmp_path) if "study" in line]
+    lines = [line["study"] for line in study_lines("padchest", tmp_path) if "study" in line]
     paths = {study["id"]: [image["path"] for image in study["images"]] for study in lines}
     assert paths["s-a1"] == ["a1.png", "0/a1_l.png"]
     assert paths["s-b1"] == ["images/b1.png"] and paths["s-c1"] == ["images/3/c1.png"]

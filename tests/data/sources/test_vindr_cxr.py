@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dicom_images import write_image
-from importing import expected, told
+from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.label_maps import VINDR_CXR
@@ -37,7 +37,7 @@ def written_out(fixture: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("fixture", [PHYSIONET, KAGGLE])
 def test_the_images_are_as_written_by_hand(fixture: Path) -> None:
     """Two of three readers make a 1, one of three a -1; two of two would be needed where only two read."""
-    assert told("vindr-cxr", fixture) == written_out(fixture)
+    assert study_lines("vindr-cxr", fixture) == written_out(fixture)
 
 
 def test_there_are_22_findings_and_kaggle_has_14_of_them() -> None:
@@ -57,7 +57,7 @@ def test_the_layout_is_found_or_chosen(tmp_path: Path) -> None:
 
 def test_tables_beside_the_images_and_one_split_alone_are_read(tmp_path: Path) -> None:
     shutil.copy(PHYSIONET / "annotations" / "image_labels_test.csv", tmp_path)
-    assert [line["study"]["id"] for line in told("vindr-cxr", tmp_path)] == ["t1", "t2"]
+    assert [line["study"]["id"] for line in study_lines("vindr-cxr", tmp_path)] == ["t1", "t2"]
 
 
 def test_age_and_sex_come_from_the_header_of_the_image(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_age_and_sex_come_from_the_header_of_the_image(tmp_path: Path) -> None:
     write_image(tmp_path / "train" / "b2.dicom", PatientAge="000Y", PatientSex="M")
     (tmp_path / "train" / "c3.png").write_bytes(b"\x89PNG")
     (tmp_path / "train" / "d4.dicom").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
-    by_id = {line["study"]["id"]: line for line in told("vindr-cxr", tmp_path)}
+    by_id = {line["study"]["id"]: line for line in study_lines("vindr-cxr", tmp_path)}
     assert (by_id["a1"]["study"]["age"], by_id["a1"]["study"]["sex"], by_id["a1"]["remarks"]) == (61, "F", [])
     assert "age" not in by_id["b2"]["study"] and by_id["b2"]["study"]["sex"] == "M"
     assert by_id["b2"]["remarks"] == ["age 0 in the header of an adult, left out"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extractions import defence
+from extraction_results import defence
 
 from cxrlab.cli import extraction
 from cxrlab.cli.arguments import CommandLine

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, asked_text
+from chat_server import ChatServer, last_message_text
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.config import ScoreConfig
@@ -28,7 +28,7 @@ def test_a_judge_asks_in_the_users_words_and_its_signature_says_so(wording: Path
     (tmp_path / "r.txt").write_text("The lungs are clear.\n")
 
     def graded(body: dict[str, Any]) -> str:
-        return asked_text(body).strip().partition("Begin with ")[2] + "\n4"
+        return last_message_text(body).strip().partition("Begin with ")[2] + "\n4"
 
     with ChatServer(graded) as server:
         name = f"grade:{server.address()}"
@@ -36,7 +36,7 @@ def test_a_judge_asks_in_the_users_words_and_its_signature_says_so(wording: Path
         config = ScoreConfig(tmp_path / "r.txt", tmp_path / "r.txt", metrics=(name,), trials=5, judging=settings)
         run_score(config, tmp_path / "run")
         asked = server.requests[0].body
-    assert asked_text(asked).startswith("Grade BEGIN CANDIDATE") and asked["max_tokens"] == 77
+    assert last_message_text(asked).startswith("Grade BEGIN CANDIDATE") and asked["max_tokens"] == 77
     found = json.loads((tmp_path / "run" / "scores.json").read_text())["metrics"][name]
     assert found["value"] == 4.0 and "prompt:mine-1@" in found["signature"]
 

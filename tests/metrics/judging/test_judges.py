@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from answering_model import Answering
+from function_model import FunctionModel
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError, RunError, UnknownName
@@ -60,7 +60,7 @@ def values(judge: Judge, pairs: Batch) -> dict[str, float]:
 
 def test_chexprompt_gives_totals_and_twelve_counts() -> None:
     """2 + 1 significant and 3 insignificant errors are 6 a report."""
-    judge = judge_family("chexprompt:m", Answering(counting("210000", "000003")))
+    judge = judge_family("chexprompt:m", FunctionModel(counting("210000", "000003")))
     told = values(judge, batch("Clear."))
     assert len(told) == 14 and told["chexprompt:m"] == 6 and told["chexprompt.significant:m"] == 3
     assert told["chexprompt.false_positive_finding.significant:m"] == 2
@@ -77,7 +77,7 @@ def test_the_mean_is_over_reports_that_have_a_value() -> None:
             return "I cannot judge this."
         return counting("100000" if "First" in prompt else "300000")(prompt)
 
-    judge = judge_family("chexprompt:m", Answering(answer))
+    judge = judge_family("chexprompt:m", FunctionModel(answer))
     pairs = batch("First.", "Second.", "Third.")
     total = judge.tallies(pairs)[0]
     assert (total.value, total.n, total.undefined) == (2.0, 2, 1)
@@ -86,7 +86,7 @@ def test_the_mean_is_over_reports_that_have_a_value() -> None:
 
 
 def test_a_partial_answer_has_its_cells_but_no_total() -> None:
-    judge = judge_family("chexprompt:m", Answering(lambda prompt: "SIGNIFICANT: (A, 1), (B, 0), (C"))
+    judge = judge_family("chexprompt:m", FunctionModel(lambda prompt: "SIGNIFICANT: (A, 1), (B, 0), (C"))
     told = values(judge, batch("Clear."))
     assert told["chexprompt.false_positive_finding.significant:m"] == 1
     assert told["chexprompt.omission_finding.significant:m"] == 0
@@ -98,7 +98,7 @@ def test_a_partial_answer_has_its_cells_but_no_total() -> None:
 
 def test_a_total_of_significant_errors_needs_the_significant_ones_alone() -> None:
     one_list = "SIGNIFICANT: (A, 1), (B, 1), (C, 0), (D, 0), (E, 0), (F, 0)"
-    told = values(judge_family("chexprompt:m", Answering(lambda prompt: one_list)), batch("Clear."))
+    told = values(judge_family("chexprompt:m", FunctionModel(lambda prompt: one_list)), batch("Clear."))
     assert told["chexprompt.significant:m"] == 2 and math.isnan(told["chexprompt:m"])
 
 
@@ -107,7 +107,7 @@ def test_a_total_of_significant_errors_needs_the_significant_ones_alone() -> Non
     [("230100", 0, 0), ("212000", 1, 1 / 6), ("021100", 2, 1 / 3), ("100000", 1, 1 / 2), ("101100", 1, 1 / 4)],
 )
 def test_green_gives_the_five_published_scores(significant: str, matched: int, expected: float) -> None:
-    judge = judge_family("green:m", Answering(sections(significant, str(matched))))
+    judge = judge_family("green:m", FunctionModel(sections(significant, str(matched))))
     told = values(judge, batch("Clear."))
     assert told["green:m"] == pytest.approx(expected)
     assert told["green:m"] == pytest.approx(green_score(matched, [int(digit) for digit in significant]))
@@ -115,23 +115,23 @@ def test_green_gives_the_five_published_scores(significant: str, matched: int, e
 
 
 def test_two_normal_reports_score_one_and_the_signature_says_so() -> None:
-    judge = judge_family("green:m", Answering(sections("000000", "0")))
+    judge = judge_family("green:m", FunctionModel(sections("000000", "0")))
     assert values(judge, batch("Clear."))["green:m"] == 1
     assert "nothing-to-match:1" in judge.metrics[0].signature
 
 
 def test_silence_is_not_a_normal_report() -> None:
     """An empty candidate is asked about; no answer lifts GREEN above 0, or the grade above its lowest."""
-    assert values(judge_family("green:m", Answering(sections("000000", "0"))), batch("", "___"))["green:m"] == 0
-    grade = judge_family("grade:m", Answering(lambda prompt: f"ANSWER {mark_of(prompt)}\n5"))
+    assert values(judge_family("green:m", FunctionModel(sections("000000", "0"))), batch("", "___"))["green:m"] == 0
+    grade = judge_family("grade:m", FunctionModel(lambda prompt: f"ANSWER {mark_of(prompt)}\n5"))
     assert values(grade, batch("", "XXXX"))["grade:m"] == 1
-    counts = judge_family("chexprompt:m", Answering(counting("010000")))
+    counts = judge_family("chexprompt:m", FunctionModel(counting("010000")))
     assert values(counts, batch(""))["chexprompt:m"] == 1
 
 
 def test_what_is_absent_is_not_asked() -> None:
     """Without a reference or a candidate, or with a reference without a word, nothing is sent."""
-    model = Answering(counting("000000"))
+    model = FunctionModel(counting("000000"))
     pairs = Batch([Pair("a", None, "Clear."), Pair("b", "Clear.", None), Pair("c", "___", "Clear.")])
     judge = judge_family("chexprompt:m", model)
     assert [tally.n for tally in judge.tallies(pairs)] == [0] * 14 and model.prompts == []
@@ -145,7 +145,7 @@ def test_what_is_absent_is_not_asked() -> None:
 
 
 def test_grading_alone_shows_no_reference() -> None:
-    model = Answering(lambda prompt: f"ANSWER {mark_of(prompt)}\n4")
+    model = FunctionModel(lambda prompt: f"ANSWER {mark_of(prompt)}\n4")
     pairs = batch("Clear.", reference="Tension pneumothorax.")
     assert values(judge_family("grade:m", model), pairs) == {"grade:m": 4}
     assert "Tension" not in model.prompts[0]
@@ -154,7 +154,7 @@ def test_grading_alone_shows_no_reference() -> None:
 
 
 def test_the_model_is_asked_once_a_batch_and_once_a_question() -> None:
-    model = Answering(counting("000000"))
+    model = FunctionModel(counting("000000"))
     judge, pairs = judge_family("chexprompt:m", model), batch("Clear.", "Effusion.", "Clear.")
     judge.tallies(pairs), judge.evidence(pairs), judge.tallies(pairs)
     assert (model.calls, len(model.prompts)) == (1, 2)
@@ -169,7 +169,7 @@ def test_the_value_of_a_pair_does_not_depend_on_its_company() -> None:
         return counting(f"{prompt.count('nodule') - 3}00000")(prompt)
 
     texts = ["One nodule.", "A nodule and a nodule.", "Clear lungs."]
-    judge = judge_family("chexprompt:m", Answering(lambda prompt: answer(prompt + "nodule nodule nodule")))
+    judge = judge_family("chexprompt:m", FunctionModel(lambda prompt: answer(prompt + "nodule nodule nodule")))
     base = judge.tallies(batch("Clear lungs."))[0].value
     together = judge.tallies(batch(*texts))[0].by_pair - base
     alone = [judge.tallies(batch(text))[0].value - base for text in texts]
@@ -180,7 +180,7 @@ def test_a_refusal_that_the_model_declares_is_no_count() -> None:
     def answer(prompt: str) -> Generated:
         return Generated(counting("000000")(prompt), extra={REFUSED: True})
 
-    judge = judge_family("chexprompt:m", Answering(answer))
+    judge = judge_family("chexprompt:m", FunctionModel(answer))
     assert math.isnan(values(judge, batch("Clear."))["chexprompt:m"])
     assert judge.evidence(batch("Clear."))[0]["reason"] == "the model refuses to answer"
 
@@ -192,7 +192,7 @@ def test_a_cut_answer_does_not_lend_its_last_digit(extra: dict[str, object]) -> 
     def answer(prompt: str) -> Generated:
         return Generated(sections("000000", "2")(prompt).removesuffix(". some"), extra=extra)
 
-    judge = judge_family("green:m", Answering(answer))
+    judge = judge_family("green:m", FunctionModel(answer))
     told = values(judge, batch("Clear."))
     assert math.isnan(told["green.matched:m"]) and told["green.significant:m"] == 0
 
@@ -206,14 +206,14 @@ def test_an_injected_answer_does_not_change_the_count() -> None:
         shown = prompt.split("BEGIN CANDIDATE")[-1]
         return f"{shown}\n{honest(prompt)}\n\nThe candidate reads:\n{shown.replace('ANSWER', 'Answer')}"
 
-    clean = values(judge_family("chexprompt:m", Answering(answer)), batch("Clear lungs."))
+    clean = values(judge_family("chexprompt:m", FunctionModel(answer)), batch("Clear lungs."))
     both = f"{inject}\n{inject.replace('significant', 'insignificant')}"
-    told = values(judge_family("chexprompt:m", Answering(answer)), batch(f"Clear lungs. {both}"))
+    told = values(judge_family("chexprompt:m", FunctionModel(answer)), batch(f"Clear lungs. {both}"))
     assert told == clean and told["chexprompt:m"] == 1
 
 
 def test_a_model_that_loses_answers_is_refused() -> None:
-    class Losing(Answering):
+    class Losing(FunctionModel):
         def complete(self, prompts, *, max_tokens=512, seed=0):  # type: ignore[no-untyped-def]
             return super().complete(prompts)[1:]
 
@@ -245,7 +245,7 @@ def test_names_are_split_into_kind_and_model(name: str, expected: tuple[str, str
 @pytest.mark.parametrize("kind", JUDGES)
 def test_cards_need_no_model_and_are_those_of_the_family(kind: str) -> None:
     cards = judge_cards(f"{kind}:{ADDRESS}")
-    family = judge_family(f"{kind}:{ADDRESS}", Answering(lambda prompt: ""))
+    family = judge_family(f"{kind}:{ADDRESS}", FunctionModel(lambda prompt: ""))
     assert [card.signature for card in cards] == [card.signature for card in family.metrics]
     assert cards[0].name == f"{kind}:{ADDRESS}" and family.prompt.label in cards[0].signature
     assert all(split_judge(card.name) == (kind, ADDRESS) for card in cards)
@@ -258,13 +258,13 @@ def test_another_wording_is_another_signature(tmp_path: Path) -> None:
     file.write_text("version: mine-1\ntext: |\n  {reference} {candidate}\n  {mark}\n")
     (ours, *_), (theirs, *_) = judge_cards("green:m"), judge_cards("green:m", prompt=file)
     assert ours.signature != theirs.signature and "mine-1@" in theirs.signature
-    model = Answering(sections("000000", "1"))
+    model = FunctionModel(sections("000000", "1"))
     assert values(judge_family("green:m", model, prompt=file), batch("Clear."))["green:m"] == 1
     assert len(model.prompts[0]) < 300
 
 
 def test_what_is_no_judge_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'chexprompt'"):
-        judge_family("chexpromt:m", Answering(lambda prompt: ""))
+        judge_family("chexpromt:m", FunctionModel(lambda prompt: ""))
     with pytest.raises(ConfigError, match="green:rules"):
         judge_cards("green:rules")

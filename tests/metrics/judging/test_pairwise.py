@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from answering_model import Answering
+from function_model import FunctionModel
 
 from cxrlab.metrics.judging.judges import PairwiseModel, Verdict
 
@@ -32,7 +32,7 @@ def honest(prompt: str) -> str:
 
 
 def test_the_better_report_is_better_in_either_place() -> None:
-    model = Answering(honest)
+    model = FunctionModel(honest)
     judge = PairwiseModel(model)
     choices = judge.compare(
         [(REFERENCE, GOOD, BAD), (REFERENCE, BAD, GOOD), (REFERENCE, GOOD, GOOD + " Heart normal.")]
@@ -44,14 +44,14 @@ def test_the_better_report_is_better_in_either_place() -> None:
 
 @pytest.mark.parametrize("word", ["FIRST", "SECOND"])
 def test_a_judge_that_goes_by_place_gives_ties_alone(word: str) -> None:
-    judge = PairwiseModel(Answering(lambda prompt: said(prompt, word)))
+    judge = PairwiseModel(FunctionModel(lambda prompt: said(prompt, word)))
     choices = judge.compare([(REFERENCE, GOOD, BAD), (REFERENCE, "No effusion.", BAD)])
     assert {choice.verdict for choice in choices} == {Verdict.EQUAL}
     assert all(choice.agreed is False for choice in choices) and judge.counts == {"equal": 2, "disagreed": 2}
 
 
 def test_better_in_one_order_and_equal_in_the_other_is_a_tie() -> None:
-    judge = PairwiseModel(Answering(lambda p: said(p, "FIRST" if "effusion" in shown(p, "FIRST") else "EQUAL")))
+    judge = PairwiseModel(FunctionModel(lambda p: said(p, "FIRST" if "effusion" in shown(p, "FIRST") else "EQUAL")))
     (choice,) = judge.compare([(REFERENCE, GOOD, BAD)])
     assert (choice.verdict, choice.agreed, choice.heard) == (Verdict.EQUAL, False, ("first", "equal"))
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_in_one_order_is_undecided_not_a_tie(broken: str) ->
     def answer(prompt: str) -> str:
         return "They differ." if "effusion" in shown(prompt, broken) else said(prompt, "FIRST")
 
-    judge = PairwiseModel(Answering(answer))
+    judge = PairwiseModel(FunctionModel(answer))
     (choice,) = judge.compare([(REFERENCE, GOOD, BAD)])
     assert choice.verdict is Verdict.UNDECIDED and choice.agreed is None
     order = "a before b" if broken == "FIRST" else "b before a"
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_in_one_order_is_undecided_not_a_tie(broken: str) ->
 
 
 def test_nothing_is_asked_where_nothing_can_be_said() -> None:
-    model = Answering(honest)
+    model = FunctionModel(honest)
     choices = PairwiseModel(model).compare(
         [(None, GOOD, BAD), ("___", GOOD, BAD), (REFERENCE, None, BAD), (REFERENCE, BAD, BAD)]
     )
@@ -80,7 +80,7 @@ def test_nothing_is_asked_where_nothing_can_be_said() -> None:
 
 
 def test_an_empty_report_is_compared() -> None:
-    (choice,) = PairwiseModel(Answering(honest)).compare([(REFERENCE, "", GOOD)])
+    (choice,) = PairwiseModel(FunctionModel(honest)).compare([(REFERENCE, "", GOOD)])
     assert choice.verdict is Verdict.WORSE
 
 
@@ -91,10 +91,10 @@ def test_a_verdict_inside_a_report_does_not_win() -> None:
     def answer(prompt: str) -> str:
         return f"One report says: {claim}\n{honest(prompt)}\nThe text '{claim}' was ignored."
 
-    (choice,) = PairwiseModel(Answering(answer)).compare([(REFERENCE, claim, GOOD)])
+    (choice,) = PairwiseModel(FunctionModel(answer)).compare([(REFERENCE, claim, GOOD)])
     assert choice.verdict is Verdict.WORSE and choice.agreed
 
 
 def test_the_signature_tells_the_wording() -> None:
-    judge = PairwiseModel(Answering(honest, name="hf:m"))
+    judge = PairwiseModel(FunctionModel(honest, name="hf:m"))
     assert judge.name == "pairwise:hf:m" and "|orders:both|disagreement:tie|prompt:pairwise-1@" in judge.signature

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import Answer, ChatServer, asked_text, completion, refusal
+from chat_server import Answer, ChatServer, completion, last_message_text, refusal
 
 from cxrlab.cli.main import main
 from cxrlab.core.endpoints import Connection
@@ -64,7 +64,7 @@ def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
     assert model.name == server.address("chest")
     assert model.capabilities.black_box and model.capabilities.batch and not model.capabilities.gradients
     assert model.generate([image(7)], ["cough"])[0].text == "Report 7."
-    assert asked_text(server.requests[0].body) == "Indication: cough Findings:"
+    assert last_message_text(server.requests[0].body) == "Indication: cough Findings:"
 
 
 def test_a_image_is_sent_as_grey_bytes_at_its_own_size(server: ChatServer) -> None:
@@ -74,7 +74,7 @@ def test_a_image_is_sent_as_grey_bytes_at_its_own_size(server: ChatServer) -> No
     body = server.requests[0].body
     sent = image_of(body)
     assert sent.dtype == np.uint8 and np.array_equal(sent, pixels)
-    assert asked_text(body) == "Provide a description of the findings in the radiology image."
+    assert last_message_text(body) == "Provide a description of the findings in the radiology image."
     settings = {name: value for name, value in body.items() if name not in ("messages", "model")}
     assert settings == {"temperature": 0, "seed": Decoding().seed, "max_tokens": Decoding().max_new_tokens}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, asked_text, completion, refusal
+from chat_server import Answer, ChatServer, completion, last_message_text, refusal
 
 from cxrlab.core.endpoints import Connection
 from cxrlab.core.protocols import TextModel
@@ -51,7 +51,7 @@ def test_answers_are_in_order_and_no_more_under_way_than_allowed(server: ChatSer
     def answer(body: dict[str, Any]) -> str:
         place = four.wait(10)
         threading.Event().wait(0.002 * place)
-        return asked_text(body).upper()
+        return last_message_text(body).upper()
 
     server.answer = answer
     prompts = [f"prompt {number}" for number in range(24)]
@@ -63,7 +63,7 @@ def test_answers_are_in_order_and_no_more_under_way_than_allowed(server: ChatSer
 
 def test_after_a_failure_no_new_prompt_is_sent_and_what_came_is_handed_out(server: ChatServer) -> None:
     def answer(body: dict[str, Any]) -> Answer:
-        return (400, refusal("no")) if asked_text(body) == "p5" else asked_text(body)
+        return (400, refusal("no")) if last_message_text(body) == "p5" else last_message_text(body)
 
     server.answer = answer
     came = []
@@ -165,7 +165,7 @@ def test_what_a_filter_refuses_does_not_stop_the_run(server: ChatServer, code: s
     """The codes of Azure and of OpenAI's thinking models."""
 
     def answer(body: dict[str, Any]) -> Answer:
-        return (400, refusal("filtered", code)) if asked_text(body) == "p1" else asked_text(body)
+        return (400, refusal("filtered", code)) if last_message_text(body) == "p1" else last_message_text(body)
 
     server.answer = answer
     found = model_of(server).complete(["p0", "p1", "p2"])
@@ -185,7 +185,7 @@ def test_a_prompt_that_is_too_long_does_not_stop_the_run(server: ChatServer, sai
     """As vLLM, OpenAI and llama.cpp say it: one report of a corpus may be longer than a model has room for."""
 
     def answer(body: dict[str, Any]) -> Answer:
-        return (400, refusal(said, code)) if asked_text(body) == "p1" else asked_text(body)
+        return (400, refusal(said, code)) if last_message_text(body) == "p1" else last_message_text(body)
 
     server.answer = answer
     found = model_of(server).complete(["p0", "p1", "p2"])
@@ -211,7 +211,7 @@ def choosy(*unknown: str) -> Any:
                 told = refusal(OPENAI[name], "unsupported_parameter")
                 told["error"]["param"] = name
                 return 400, told
-        return asked_text(body)
+        return last_message_text(body)
 
     return answer
 
@@ -230,7 +230,7 @@ def test_a_server_that_knows_other_settings_is_met_once_for_all(server: ChatServ
 def test_a_validator_that_forbids_a_setting_is_met_too(server: ChatServer) -> None:
     def answer(body: dict[str, Any]) -> Answer:
         wrong = {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}
-        return (422, {"detail": [wrong]}) if "seed" in body else asked_text(body)
+        return (422, {"detail": [wrong]}) if "seed" in body else last_message_text(body)
 
     server.answer = answer
     assert model_of(server).complete(["a"])[0].extra["unheeded"] == ["seed"]

@@ -95,7 +95,7 @@ class CrossEntropy(Margin):
         return None
 
 
-class Words(Margin):
+class TextOnlyMargin(Margin):
     """The same classifier behind a wall: the loss is the margin in whole numbers, and nothing can be differentiated."""
 
     name = "words"
@@ -122,14 +122,14 @@ def small_net(channels: int = 1, size: int = 8, seed: int = 0) -> nn.Module:
     return net.eval().requires_grad_(False)
 
 
-def right_now(net: nn.Module, images: Tensor) -> Tensor:
+def predicted_labels(net: nn.Module, images: Tensor) -> Tensor:
     """Labels that the net has right."""
     return net(images).argmax(dim=1)
 
 
-def aim_for(name: str, net: nn.Module, labels: Tensor) -> Objective:
+def objective_for(name: str, net: nn.Module, labels: Tensor) -> Objective:
     """An objective that the attack of this name can work with."""
-    return Words(net, labels) if name.endswith("-report") else Margin(net, labels)
+    return TextOnlyMargin(net, labels) if name.endswith("-report") else Margin(net, labels)
 
 
 def attack(name: str, settings: AttackSettings = QUICK, *, shape: Sequence[int] = (1, 8, 8)) -> Attack:

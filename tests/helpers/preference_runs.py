@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from lessons import FAST, phantoms, saved_llava
 from safetensors.torch import load_file
+from training_fixtures import FAST, phantoms, saved_llava
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
@@ -26,7 +26,7 @@ WRONG = ("Large right pneumothorax.", "Endotracheal tube above the carina. Moder
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """One thread: steps this small are faster so."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -34,9 +34,9 @@ def alone() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def write_lines(file: Path, lines: list[dict[str, Any]]) -> Path:
+def write_lines(file: Path, history: list[dict[str, Any]]) -> Path:
     """A file with a JSON object a line."""
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file.write_text("".join(json.dumps(line) + "\n" for line in history))
     return file
 
 
@@ -52,7 +52,7 @@ def pair_lines(data: Path) -> list[dict[str, Any]]:
     return found
 
 
-def tiny_alignment(top: Path) -> PreferConfig:
+def tiny_preference_config(top: Path) -> PreferConfig:
     """Six steps of four pairs; nothing is watched and nothing measured."""
     data = phantoms(top / "corpus")
     return PreferConfig(
@@ -62,38 +62,38 @@ def tiny_alignment(top: Path) -> PreferConfig:
     )  # fmt: skip
 
 
-def with_(config: PreferConfig, **changes: Any) -> PreferConfig:
+def changed(config: PreferConfig, **changes: Any) -> PreferConfig:
     """The config with other settings; those of the optimisation by their own names."""
     inner = {field.name for field in dataclasses.fields(config.optimisation)}
     how = {name: changes.pop(name) for name in list(changes) if name in inner}
     return replace(config, **changes, optimisation=replace(config.optimisation, **how))
 
 
-def refused(config: PreferConfig, tmp_path: Path, said: str, **changes: Any) -> None:
+def assert_rejected(config: PreferConfig, tmp_path: Path, said: str, **changes: Any) -> None:
     """These settings are told to be wrong in these words, and no run folder is made."""
     with pytest.raises((DataError, ConfigError), match=said):
         prefer(replace(config, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def lines(out: Path) -> list[dict[str, Any]]:
+def history(out: Path) -> list[dict[str, Any]]:
     """The history of a run."""
     return [record for _, record in read_jsonl(out / "history.jsonl")]
 
 
 def losses(out: Path) -> list[float]:
     """The losses in it."""
-    return [line["loss"] for line in lines(out) if "loss" in line]
+    return [line["loss"] for line in history(out) if "loss" in line]
 
 
-def stored(out: Path) -> dict[str, torch.Tensor]:
+def saved_adapter(out: Path) -> dict[str, torch.Tensor]:
     """The adapter that a run left."""
     return load_file(out / ADAPTER)
 
 
 def same_weights(one: Path, other: Path, apart: float) -> bool:
     """Whether two runs left adapters that differ by no more than this."""
-    first, second = stored(one), stored(other)
+    first, second = saved_adapter(one), saved_adapter(other)
     return first.keys() == second.keys() and all(
         torch.allclose(first[name], second[name], atol=apart) for name in first
     )

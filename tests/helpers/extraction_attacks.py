@@ -21,7 +21,7 @@ from cxrlab.extraction.report_text import Category
 from cxrlab.extraction.rounds import Attack
 from cxrlab.extraction.victim_client import VictimClient
 
-Say = Callable[[Any], str]
+ReportFunction = Callable[[Any], str]
 LARGE, NORMAL = "There is cardiomegaly.", "The heart is normal in size."
 
 
@@ -31,12 +31,12 @@ def heart(pixels: Any) -> str:
     return LARGE if pixels[:half].mean() > pixels[half:].mean() else NORMAL
 
 
-class TalkingClient:
+class FunctionClient:
     """All that an attack may have: `ask` and `left`. What was asked stays in a list outside it."""
 
     __slots__ = ("_asked", "_budget", "_say")
 
-    def __init__(self, say: Say, budget: int, asked: list[Picture]) -> None:
+    def __init__(self, say: ReportFunction, budget: int, asked: list[Picture]) -> None:
         self._say, self._budget, self._asked = say, budget, asked
 
     @property
@@ -50,7 +50,7 @@ class TalkingClient:
         return [self._say(one.pixels) for one in pictures]
 
 
-class Line:
+class LinearSurrogate:
     """A surrogate whose loss of any report is w · x + 3, the same for all words, so that gradients are known."""
 
     def __init__(self, weights: Any, writes: str = NORMAL) -> None:
@@ -67,22 +67,22 @@ class Line:
         return [[Generated(self.writes)] for _ in images]
 
 
-class LineLearner:
+class LinearTrainer:
     """Gives a line for every transcript, the same one unless it turns, and notes what each fit was shown."""
 
     def __init__(self, size: int = 8, writes: str = NORMAL, *, turns: bool = False) -> None:
-        self.line = Line(np.where(np.arange(size * size).reshape(size, size) % 2, 0.01, -0.01), writes)
+        self.line = LinearSurrogate(np.where(np.arange(size * size).reshape(size, size) % 2, 0.01, -0.01), writes)
         self.turns = turns
         self.learnt: list[list[str]] = []  # study ids of each transcript
         self.between: list[bool] = []
 
-    def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> Line:
+    def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> LinearSurrogate:
         self.learnt.append(list(load_corpus(transcript).ids()))
         self.between.append(between_rounds)
         if not self.turns:
             return self.line
         signs = np.random.default_rng(len(self.learnt[-1])).choice([-1, 1], self.line.weights.shape)
-        return Line(self.line.weights.numpy() * signs, self.line.writes)
+        return LinearSurrogate(self.line.weights.numpy() * signs, self.line.writes)
 
 
 def settings(**changes: Any) -> ExtractConfig:
@@ -92,13 +92,13 @@ def settings(**changes: Any) -> ExtractConfig:
 
 
 def attack_on(
-    folder: Path, config: ExtractConfig, say: Say = heart, learner: Any = None, pool: Pool | None = None
+    folder: Path, config: ExtractConfig, say: ReportFunction = heart, learner: Any = None, pool: Pool | None = None
 ) -> tuple[Attack, list[Picture]]:
     """An attack on a talking client, and the list that what it asks goes into."""
     asked: list[Picture] = []
-    client = TalkingClient(say, config.budget, asked)
+    client = FunctionClient(say, config.budget, asked)
     shown = pool or open_pool(config.pool, size=config.size, seed=config.seed)
-    return Attack(client, shown, learner or LineLearner(config.size), config, folder), asked
+    return Attack(client, shown, learner or LinearTrainer(config.size), config, folder), asked
 
 
 def short_descriptions() -> Descriptions:
@@ -107,13 +107,13 @@ def short_descriptions() -> Descriptions:
     return Descriptions(abnormal, {one: (f"Normal {one.value}.",) for one in Category})
 
 
-class Tiring:
+class FailingVictim:
     """A victim that answers so many pictures and then breaks; each that reaches it is noted."""
 
     name = "stub:normal"
     capabilities = Capabilities()
 
-    def __init__(self, say: Say, seen: list[str], breaks_after: int = 1 << 30) -> None:
+    def __init__(self, say: ReportFunction, seen: list[str], breaks_after: int = 1 << 30) -> None:
         self.say, self.seen, self.left = say, seen, breaks_after
 
     def generate(self, images: Sequence[Any], indications: Any = None) -> list[Generated]:
@@ -126,12 +126,14 @@ class Tiring:
 
 
 @contextmanager
-def booked(folder: Path, config: ExtractConfig, victim: Tiring, learner: Any = None) -> Iterator[Attack]:
+def attack_with_ledger(
+    folder: Path, config: ExtractConfig, victim: FailingVictim, learner: Any = None
+) -> Iterator[Attack]:
     """An attack on a true client, with its ledger in the folder."""
     with Ledger.open(folder / "ledger.sqlite", AuditScope(config.victim, config.budget)) as ledger:
         pool = open_pool(config.pool, size=config.size, seed=config.seed)
         client = VictimClient(victim, ledger, folder, batch_size=1)
-        yield Attack(client, pool, learner or LineLearner(config.size), config, folder)
+        yield Attack(client, pool, learner or LinearTrainer(config.size), config, folder)
 
 
 def plans(folder: Path) -> dict[str, bytes]:
@@ -139,6 +141,6 @@ def plans(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("plan.jsonl"))}
 
 
-def told(queries: Sequence[Query]) -> list[tuple[int, int, str, str, str]]:
+def query_rows(queries: Sequence[Query]) -> list[tuple[int, int, str, str, str]]:
     """What an attack knows of its questions."""
     return [(one.number, one.round, one.key, one.sha256, one.report) for one in queries]

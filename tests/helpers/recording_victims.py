@@ -1,6 +1,6 @@
 """Victims that note what is put to them, and a program whose audits are killed at random moments.
 
-Run as `python asked_victims.py kills FOLDER` or `… crowd FOLDER` it starts processes of its own by fork, so that
+Run as `python recording_victims.py kills FOLDER` or `… crowd FOLDER` it starts processes of its own by fork, so that
 the interpreter starts once.
 """
 
@@ -23,10 +23,10 @@ from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_l
 from cxrlab.extraction.records import AuditScope, PendingQuery, Picture, Query, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 
-ASKED = "asked.txt"  # the victim's own log, a line for each picture that reached it
+QUERY_LOG = "asked.txt"  # the victim's own log, a line for each picture that reached it
 
 
-def pictures(count: int) -> list[Picture]:
+def small_images(count: int) -> list[Picture]:
     """Small pictures, no two alike: the number stands in the first two pixels."""
     made = []
     for number in range(count):
@@ -36,7 +36,7 @@ def pictures(count: int) -> list[Picture]:
     return made
 
 
-def told(pixels: Any) -> str:
+def report_of(pixels: Any) -> str:
     """What `Noting` says of a picture, uint8 [H, W]."""
     return f"Report {fingerprint(pixels)[:12]}."
 
@@ -68,7 +68,7 @@ def reserve(
     return found[0] if isinstance(found[0], Query) else Ticket(ledger, found[0])
 
 
-class Noting:
+class RecordingVictim:
     """A victim that writes the hash of each picture into its log before it answers, slowly.
 
     Args:
@@ -90,19 +90,19 @@ class Noting:
 
     def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
         bytes_ = [np.rint(image * 255).astype(np.uint8) for image in images]
-        note(self.log, *map(fingerprint, bytes_))
-        time.sleep(self.seconds if len(noted(self.log)) < self.stalls_after else 600)
-        return [Generated(told(pixels), tokens=3) for pixels in bytes_]
+        append_lines(self.log, *map(fingerprint, bytes_))
+        time.sleep(self.seconds if len(read_lines(self.log)) < self.stalls_after else 600)
+        return [Generated(report_of(pixels), tokens=3) for pixels in bytes_]
 
 
-def note(log: Path, *lines: str) -> None:
+def append_lines(log: Path, *lines: str) -> None:
     """Append lines; a kill takes none of them back."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, "".join(f"{line}\n" for line in lines).encode())
     os.close(handle)
 
 
-def noted(log: Path) -> list[str]:
+def read_lines(log: Path) -> list[str]:
     """The lines of a log, none where there is no log yet."""
     return log.read_text().splitlines() if log.exists() else []
 
@@ -111,53 +111,53 @@ def audit(
     folder: Path, count: int, budget: int, *, remote: bool, workers: int, seconds: float, stalls_after: int = 1_000_000
 ) -> None:
     """Ask about `count` pictures in two rounds, batches of 2."""
-    victim = Noting(folder / ASKED, seconds, black_box=workers > 1, stalls_after=stalls_after)
+    victim = RecordingVictim(folder / QUERY_LOG, seconds, black_box=workers > 1, stalls_after=stalls_after)
     terms = AuditScope(victim.name, budget, authorised="the owner, for this test" if remote else None)
-    pool = pictures(count)
+    pool = small_images(count)
     with Ledger.open(folder / "ledger.sqlite", terms, remote=remote) as ledger:
         client = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
         client.ask(pool[: count // 2], 0, 0)
         client.ask(pool[count // 2 :], 1, count // 2)
 
 
-def kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:
+def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:
     """Kill the audit `times` times, each after it has asked something; then let it end.
 
     `killed.txt` gets a line for each kill: the hashes put since the one before that have no answer on file.
     """
     draw = random.Random(8)
     for _ in range(times):
-        before = len(noted(folder / ASKED))
+        before = len(read_lines(folder / QUERY_LOG))
         enough = before + draw.randint(1, 3 * workers)
         child = os.fork()
         if child == 0:
             audit(folder, count, budget, remote=remote, workers=workers, seconds=0.004, stalls_after=enough + 4)
             os._exit(1)  # it cannot end: it stalls first
-        while len(noted(folder / ASKED)) < enough:
+        while len(read_lines(folder / QUERY_LOG)) < enough:
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "the audit failed by itself"
             time.sleep(0.0005)
         time.sleep(draw.uniform(0.0, 0.006))
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         settled = {query.sha256 for query in read_ledger(folder / "ledger.sqlite")}
-        note(folder / "killed.txt", " ".join(sorted(set(noted(folder / ASKED)[before:]) - settled)))
+        append_lines(folder / "killed.txt", " ".join(sorted(set(read_lines(folder / QUERY_LOG)[before:]) - settled)))
     audit(folder, count, budget, remote=remote, workers=workers, seconds=0.0)
 
 
-def crowd(folder: Path, processes: int = 8, budget: int = 50) -> None:
+def concurrent_audits(folder: Path, processes: int = 8, budget: int = 50) -> None:
     """Processes that book and ask until the budget ends, each with numbers of its own."""
     children = []
     for place in range(processes):
         child = os.fork()
         if child == 0:
-            greedy(folder, place, budget)
+            query_until_exceeded(folder, place, budget)
             os._exit(0)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * processes, codes
 
 
-def greedy(folder: Path, place: int, budget: int) -> None:
+def query_until_exceeded(folder: Path, place: int, budget: int) -> None:
     """Ask up to 25 questions, one by one, until the budget ends."""
     with Ledger.open(folder / "ledger.sqlite", AuditScope("crowded", budget)) as ledger:
         for number in range(100 * place, 100 * place + 25):
@@ -166,13 +166,13 @@ def greedy(folder: Path, place: int, budget: int) -> None:
             except BudgetExceeded:
                 return
             assert isinstance(ticket, Ticket)
-            note(folder / ASKED, str(number))  # the victim's side
+            append_lines(folder / QUERY_LOG, str(number))  # the victim's side
             ticket.settle(f"answer {number}")
 
 
 if __name__ == "__main__":
     what, where, *rest = sys.argv[1:]
     if what == "crowd":
-        crowd(Path(where))
+        concurrent_audits(Path(where))
     else:
-        kills(Path(where), int(rest[0]), int(rest[1]), rest[2] == "remote", int(rest[3]), int(rest[4]))
+        audit_with_kills(Path(where), int(rest[0]), int(rest[1]), rest[2] == "remote", int(rest[3]), int(rest[4]))

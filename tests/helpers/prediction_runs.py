@@ -25,7 +25,7 @@ def effusions(path: Path, count: int, normal: Sequence[int] = (), images_a_patie
     return toy_corpus(path, count, changes).path
 
 
-def written(folder: Path, reports: Sequence[str]) -> Path:
+def prediction_run(folder: Path, reports: Sequence[str]) -> Path:
     """A finished run with these reports of s0, s1, …"""
     with Run.open(folder, {"made": "for a test"}) as run:
         for number, text in enumerate(reports):

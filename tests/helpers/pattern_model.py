@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from planted_targets import ABSENT, GAIN, SIGN, THERE
+from planted_targets import ABSENT, GAIN, PRESENT, SIGN
 from torch import Tensor
 
 from cxrlab.core.protocols import Capabilities, Generated
 
 
-class LeaningModel:
+class PatternModel:
     """`planted_targets.Leaning` as a model: what `HfModel` is asked by an audit."""
 
     name, device = "planted:leaning", torch.device("cpu")
@@ -37,9 +37,9 @@ class LeaningModel:
         return torch.sigmoid(self.yes_margins(images, questions))
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
-        signs = torch.tensor([1.0 if text == THERE else -1.0 for text in reports])
+        signs = torch.tensor([1.0 if text == PRESENT else -1.0 for text in reports])
         return torch.nn.functional.softplus(-signs * self.margin(images))
 
     def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
         with torch.no_grad():
-            return [Generated(THERE if margin > 0 else ABSENT) for margin in self.margin(images).tolist()]
+            return [Generated(PRESENT if margin > 0 else ABSENT) for margin in self.margin(images).tolist()]

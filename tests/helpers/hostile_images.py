@@ -26,7 +26,7 @@ SHOWN = Image.fromarray(IMAGE)
 PNG_START = b"\x89PNG\r\n\x1a\n"
 GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
 
-Pictures = dict[str, bytes]
+Files = dict[str, bytes]
 
 
 def saved(picture: Image.Image, kind: str, **settings: Any) -> bytes:
@@ -57,7 +57,7 @@ HEAD = head(24, 24)
 EMPTY = chunk(b"IDAT", zlib.compress(b""))
 
 
-def png_bombs() -> Pictures:
+def png_bombs() -> Files:
     """Small files that claim to be, or unpack to, very large ones; all are refused by what their headers say."""
     megabytes = zlib.compress(bytes(50_000_000), 9)
     one_megabyte = chunk(b"zTXt", PLANTED.encode() + b"\0\0" + zlib.compress(bytes(1_000_000), 9))
@@ -87,7 +87,7 @@ def png_bombs() -> Pictures:
     }
 
 
-def damaged_pngs() -> Pictures:
+def damaged_pngs() -> Files:
     """Files whose parts are missing, wrong or contradict each other."""
     whole = png(HEAD, PIXELS)
     flipped = bytearray(whole)
@@ -127,7 +127,7 @@ def _claimed(height: int, width: int, precision: int = 8, parts: int = 1) -> byt
     return data[:at] + struct.pack(">BHHB", precision, height, width, parts) + data[at + 6 :]
 
 
-def jpegs() -> Pictures:
+def jpegs() -> Files:
     """JPEG bombs and damaged files."""
     data = _jpeg()
     progressive = _jpeg(progressive=True)
@@ -163,7 +163,7 @@ def jpegs() -> Pictures:
     }
 
 
-def other_formats() -> Pictures:
+def other_formats() -> Files:
     """Images in formats that are not taken, and files that are no pictures."""
     other = Image.fromarray(image_of(6, 24))
     pages = {"save_all": True, "append_images": [other]}
@@ -270,7 +270,7 @@ def _syntax(uid: str) -> Callable[[Any], None]:
     return change
 
 
-def dicoms() -> Pictures:
+def dicoms() -> Files:
     """DICOM files that hide more than they say, or are damaged; the patient's name must not come back."""
     plain = dicom()
     start = plain.index(struct.pack("<HH", 8, 0x16))
@@ -312,13 +312,13 @@ def dicoms() -> Pictures:
     }
 
 
-def hostile_pictures() -> Iterable[tuple[str, bytes]]:
+def hostile_images() -> Iterable[tuple[str, bytes]]:
     """Every picture that must be refused."""
     for group in (png_bombs, damaged_pngs, jpegs, other_formats, dicoms):
         yield from group().items()
 
 
-def odd_pictures() -> Pictures:
+def odd_images() -> Files:
     """Images that carry something beside the image, which is passed over; each must be answered."""
     exif = Image.Exif()
     exif[0x0131] = PLANTED

@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.protocols import Generated
 
 
-class Answering:
+class FunctionModel:
     """Answers each prompt with `function(prompt)`.
 
     Args:

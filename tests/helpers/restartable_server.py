@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import httpx
-from chat_server import ChatServer, asked_text
+from chat_server import ChatServer, last_message_text
 
 _START_S = 30.0
 
 
-class TextServer:
+class RestartableServer:
     """A server process at a port that stays the same over restarts; use it in a `with` block.
 
     The model behind it lives in the test's process, so that it outlives the server and knows what was asked when. The
@@ -32,7 +32,7 @@ class TextServer:
     def __init__(self, folder: Path) -> None:
         self.say: Callable[[str], str] = str  # the model's answer to a prompt
         self._log, self._out = folder / "log.jsonl", folder / "books"
-        self._model = ChatServer(lambda body: self._answer(asked_text(body)))
+        self._model = ChatServer(lambda body: self._answer(last_message_text(body)))
         self._left, self._done = 0, threading.Event()
         self._then: Callable[[], None] = lambda: None
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -95,7 +95,7 @@ class TextServer:
             process.kill()
             process.communicate()
 
-    def __enter__(self) -> TextServer:
+    def __enter__(self) -> RestartableServer:
         self._model.start()
         self.start()
         return self

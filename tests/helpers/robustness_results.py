@@ -58,7 +58,7 @@ def model(key: str = "a", **changed: Any) -> dict[str, Any]:
     }
 
 
-def against() -> dict[str, Any]:
+def comparison() -> dict[str, Any]:
     drop = {"value": 0.1875, "low": 0.125, "high": 0.25, "p_holm": 0.0004}
     one = {"a": 0.375, "b": 0.5, "difference": 0.125, "low": 0.0625, "high": 0.1875, "p_holm": 0.25, "drop": drop}
     way = {"asked.accuracy": measure(0.6875), "flip_rate": measure(0.5), "ratios": {"asked.accuracy": measure(0.4375)}}

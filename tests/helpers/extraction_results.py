@@ -81,7 +81,7 @@ def pair(**changed: Any) -> dict[str, Any]:
     }
 
 
-def mapped() -> dict[str, Any]:
+def map_json() -> dict[str, Any]:
     """Content of map.json: a sentence of an untouched and one of a moved picture."""
     rows = [
         {"x": 0.0, "y": 1.0, "round": 0, "source": "clean", "text": "No <b>edema</b>.", "abnormal": False, "count": 4},
@@ -91,14 +91,14 @@ def mapped() -> dict[str, Any]:
     return {"rows": rows, **told}
 
 
-def extracted(folder: Path, found: dict[str, Any], pairs: tuple[dict[str, Any], ...] = (), **config: Any) -> Path:
+def extraction_run(folder: Path, found: dict[str, Any], pairs: tuple[dict[str, Any], ...] = (), **config: Any) -> Path:
     """A finished run folder of an extraction; without pairs it has neither map nor examples."""
     settings = {"victim": "builtin:reporter", "data": "corpora/x", "split": "test", "n": None, "seed": 7}
     with Run.open(folder, {**settings, "budget": found["budget"], **config}, seed=7) as run:
         run.write("extraction.json", found)
         if pairs:
             run.path("examples.json").write_text(json.dumps(pairs))
-            run.write("map.json", mapped())
+            run.write("map.json", map_json())
             for name, grey in ((BEFORE, 40), (AFTER, 200)):
                 run.write(f"pictures/{name}.png", encode_png(np.full((4, 4), grey, np.uint8)))
     return folder
@@ -109,7 +109,7 @@ def share(value: float | None, low: float | None, high: float | None, n: int) ->
     return {"value": value, "low": low, "high": high, "n": n}
 
 
-def watched(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str, Any]:
+def detected(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str, Any]:
     """What one detector made of a stream."""
     quality: dict[str, Any] = {"budget": None, "value": None, "reason": "there was no alarm"}
     if at is not None:
@@ -130,7 +130,7 @@ def detection(**changed: Any) -> dict[str, Any]:
     }
     mmd = {"bound": {"account": 0.01}, "queries": 100, "false_positives": {"account": share(0.0, 0.0, 0.07, 50)}}
     prada = {"bound": {"account": 0.01}, "queries": 100, "false_positives": {"account": share(0.2, 0.1, 0.34, 50)}}
-    queries = {"chest-gate": watched(3, share(0.98, 0.96, 0.99, 900)), "mmd": watched(64), "prada": watched(None)}
+    queries = {"chest-gate": detected(3, share(0.98, 0.96, 0.99, 900)), "mmd": detected(64), "prada": detected(None)}
     return {
         "benign": {"data": "corpora/x", "held_out": "test", "held_out_images": 5000},
         **{"encoder": "builtin:encoder", "metric": FINDINGS},
@@ -208,7 +208,7 @@ def seeded(*values: float | None) -> dict[str, Any]:
     return {**told, "by_seed": by_seed}
 
 
-def way(method: str, *values: float, changes: str = "") -> dict[str, Any]:
+def variant(method: str, *values: float, changes: str = "") -> dict[str, Any]:
     """A variant of extraction_seeds.json: findings F1 of its copies by seed; the victim has 0.9."""
     sides = {"surrogate": seeded(*values), "victim": seeded(*[0.9] * len(values)), "fidelity": seeded(*values)}
     return {
@@ -238,9 +238,9 @@ def extraction_seeds(**changed: Any) -> dict[str, Any]:
         **{"seeds": [1, 2], "metrics": [FINDINGS, ROUGE], "directions": {FINDINGS: "higher", ROUGE: "higher"}},
         **{"n": 300, "patients": 180},
         "variants": {
-            "none": {**way("none", 0.04, 0.06, changes="Before any query."), "curve": {}},
-            "knockoff": way("knockoff", 0.2, 0.2),
-            "ada": way("ada-steal", 0.4, 0.5, changes="Pictures are moved."),
+            "none": {**variant("none", 0.04, 0.06, changes="Before any query."), "curve": {}},
+            "knockoff": variant("knockoff", 0.2, 0.2),
+            "ada": variant("ada-steal", 0.4, 0.5, changes="Pictures are moved."),
         },
         "tables": {"Table 3: surrogates": {**table, "published": published, "published_ratio": shares}},
         "contrasts": [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tiny_models import tiny_llava
 
 from cxrlab.core.jsonl import read_jsonl
@@ -33,11 +32,6 @@ def saved_llava(folder: Path, seed: int = 0) -> Path:
 def losses(out: Path) -> list[float]:
     """The losses in the history of a run."""
     return [record["loss"] for _, record in read_jsonl(out / "history.jsonl") if "loss" in record]
-
-
-def shared(factory: pytest.TempPathFactory, name: str) -> Path:
-    """A folder that tests of one file share."""
-    return factory.mktemp(name)
 
 
 def trained_names(module: Any) -> set[str]:
