@@ -1,7 +1,8 @@
-"""Settings of the evaluation room: every field is also a flag of the command line and a key of a YAML file."""
+"""Settings of the evaluation commands: every field is also a command-line flag and a key of a YAML file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,10 +13,11 @@ from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.word_maps import SHEET, parse_map
 from cxrlab.metrics.judging import JudgeSettings
+from cxrlab.metrics.statistics.intervals import check_share
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 
-# What the control of image dependence shows a model in place of the image.
+# What a model gets in place of the image, to test image dependence.
 CONTROL_IMAGES = ("noise", "blank", "swapped")
 
 
@@ -29,16 +31,16 @@ class GenerateConfig:
         split: train, val or test.
         n: Number of studies, drawn from the split with the seed; every study when left out.
         seed: Decides which studies are drawn, and which are shown as examples.
-        batch_size: Images given to the model at once; halved where they do not fit in memory.
-        examples: Studies whose image and reference are kept in the run folder for a page.
-        allow_missing: Finish although some studies have no readable frontal image, or the model refused to write on
-            them; they stay without a prediction.
-        external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
-        indication: Give the model the reason for the examination; false asks about every image in the same words.
-        controls: Wrong images that some studies are answered with too, to see whether the image matters: noise, blank
-            (mid grey) and swapped (another patient's).
-        control_studies: Studies that are answered with wrong images, at most; each costs one report a control, 0 none.
-        decoding: How words are chosen.
+        batch_size: Images per batch; halved where they do not fit in memory.
+        examples: Studies whose image and reference are stored in the run folder for a page.
+        allow_missing: Finish although some studies have no readable frontal image, or the model refused them; they
+            stay without a prediction.
+        external: Refuse a corpus of a collection that the model was trained on, or a model that does not list them.
+        indication: Give the model the reason for the examination; false gives every image the same prompt.
+        controls: Control images for some studies, to test whether the image matters: noise, blank (mid grey) and
+            swapped (another patient's).
+        control_studies: Most studies with control images; each costs one report per control, 0 for none.
+        decoding: Sampling or beam search, and the length of a report.
         loading: How the model is loaded.
     """
 
@@ -58,30 +60,36 @@ class GenerateConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ConfigError(
-                f"split={self.split!r} is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
-            )
-        for name, least in (("n", 1), ("seed", 0), ("batch_size", 1), ("examples", 0), ("control_studies", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        _check_known("split", self.split, SPLITS)
+        _check_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:
                 raise ConfigError(
-                    f"controls holds '{name}', which is unknown.{did_you_mean(name, CONTROL_IMAGES)} Use "
+                    f"controls contains '{name}', which is unknown.{did_you_mean(name, CONTROL_IMAGES)} Use "
                     f"{', '.join(CONTROL_IMAGES)}; --control-studies 0 leaves them out."
                 )
 
 
+def _check_least(config: object, **least: int) -> None:
+    for name, bound in least.items():
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {bound}.")
+
+
+def _check_known(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, known)} Use {', '.join(known)}.")
+
+
 @dataclass(frozen=True)
 class MetricResources:
-    """What the user has.
+    """Files and models of the user for further metrics.
 
     Args:
         graphs: JSON with RadGraph graphs of references and candidates, by id or text, or a model of that package.
         encoder: Folder of a transformers encoder, for BERTScore.
-        layer: Of the encoder.
+        layer: Layer of the encoder.
         chexbert: The published checkpoint, chexbert.pth.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
     """
@@ -120,16 +128,16 @@ class ScoreConfig:
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
         slices: Score by view, sex, age band and device too, where they are known.
         trials: Bootstrap resamples behind each interval.
-        level: Share of resamples inside the interval.
+        level: Confidence level of the intervals.
         seed: Decides the resamples and the shuffled control.
         graphs: JSON with RadGraph graphs of references and candidates, for RadGraph F1; or radgraph-xl, radgraph or
-            modern-radgraph-xl to have the installed radgraph package draw them.
+            modern-radgraph-xl for a model of the installed radgraph package.
         encoder: Folder of a transformers encoder, for BERTScore.
         layer: Layer of the encoder.
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
-        llm: How the language models are asked that judges (chexprompt:MODEL) stand on.
-        judging: Other wordings for judges by language models, and their longest answers.
+        llm: Cache, limits and connection of the language models of judges (chexprompt:MODEL).
+        judging: Other prompts for judges by language models, and the length of their answers.
     """
 
     references: Path
@@ -157,28 +165,23 @@ class ScoreConfig:
 
     @property
     def extras(self) -> MetricResources:
-        """What the user has beyond the two texts."""
+        """Files and models of the user."""
         return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
 
     def __post_init__(self) -> None:
-        self.extras  # noqa: B018 - refuses what does not belong together
+        self.extras  # noqa: B018 - checks them
         parse_columns(self.columns)
         if self.by_row and any(word.partition("=")[0].strip() == "id" for word in self.columns):
             raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
-        for name, least in (("trials", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
-                )
-        if not 0 < self.level < 1:
-            raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
+        _check_least(self, trials=1, seed=0)
+        check_share("level", self.level)
         if self.all and self.metrics:
             raise ConfigError("--all and --metrics contradict each other; give one of them.")
 
 
 @dataclass(frozen=True)
 class ExplainConfig:
-    """Where a model looked when it wrote a word.
+    """Attention and gradient maps of words of a report over the image.
 
     Args:
         model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
@@ -187,12 +190,12 @@ class ExplainConfig:
         study: Id of a study in it.
         word: Words or phrases of the report, all their occurrences; every word when left out.
         indication: Reason for the examination; that of the study when left out.
-        report: Explain these words instead of those that the model writes.
+        report: Explain this report instead of the model's own.
         maps: layer:K, max-mean, relative:layer:K, relative:max-mean, sheet, gradient, input-gradient or
             integrated-gradient.
-        smooth: Blur of gradient maps, its deviation in shares of the image's longer side; 0 for none.
+        smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side; 0 for none.
         alpha: How much the hottest spot covers the image, 0 to 1.
-        decoding: How the model writes the report.
+        decoding: How the model generates the report.
         loading: How the model is loaded; attention is set to eager where a map needs it.
     """
 
@@ -223,22 +226,22 @@ class ExplainConfig:
 
 @dataclass(frozen=True)
 class PointingConfig:
-    """Whether maps point at what the words name, on images whose findings have exact masks.
+    """Whether the maps of words hit the findings that they name, on images with exact masks.
 
     Args:
         model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
         data: Folder of a corpus with exact findings and masks (phantoms).
         split: train, val or test.
         n: Number of studies, drawn from the split with the seed; every study when left out.
-        report: generated, what the model itself writes; or reference, the corpus's report put into its mouth.
+        report: generated, the model's own report; or reference, that of the corpus.
         maps: layer:K, max-mean, relative:layer:K, relative:max-mean, gradient, input-gradient or
             integrated-gradient; all when left out.
-        smooth: Blur of gradient maps, its deviation in shares of the image's longer side; 0 for none.
+        smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side; 0 for none.
         localised: Largest share of the image that the mask of a localised finding covers.
         trials: Bootstrap resamples behind each interval.
         seed: Decides which studies are drawn, and the resamples.
-        batch_size: Images that reports are written for at once.
-        decoding: How the model writes the report.
+        batch_size: Images per batch.
+        decoding: How the model generates the report.
         loading: How the model is loaded; attention is set to eager where a map needs it.
     """
 
@@ -257,19 +260,13 @@ class PointingConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ConfigError(
-                f"split={self.split!r} is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
-            )
-        for name, least in (("n", 1), ("trials", 1), ("seed", 0), ("batch_size", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        _check_known("split", self.split, SPLITS)
+        _check_least(self, n=1, trials=1, seed=0, batch_size=1)
         if not 0 < self.localised <= 1:
             raise ConfigError(f"localised={self.localised} is not usable; give a share above 0 up to 1.")
         _check_maps(self.maps, self.smooth)
         if SHEET in self.maps:
-            raise ConfigError(f"'{SHEET}' is no single map, so that it points nowhere; name layer:K or max-mean.")
+            raise ConfigError(f"'{SHEET}' is not a single map and cannot point; name layer:K or max-mean.")
 
 
 def _check_maps(maps: tuple[str, ...], smooth: float) -> None:
@@ -283,24 +280,24 @@ def _check_maps(maps: tuple[str, ...], smooth: float) -> None:
 
 @dataclass(frozen=True)
 class RetrieveConfig:
-    """Images find their reports, and reports their images, by the vectors of a contrastive encoder.
+    """Image–report retrieval and zero-shot classification with a contrastive encoder.
 
     Args:
         model: Name of the encoder, such as hf:runs/encoder/checkpoint.
         data: Folder of the corpus.
         split: train, val or test.
-        section: Section of the report that is looked for.
-        statements: all sentences of it, or present: those alone that state something present or possible, as for an
-            encoder that learnt from these.
+        section: Section of the report to retrieve.
+        statements: all sentences of it, or present: only those that state something present or possible, as for an
+            encoder trained on these.
         n: Number of studies, drawn from the split with the seed; every study when left out. Recall falls as n grows.
-        ks: How many candidates may be looked at, one recall each.
+        ks: Ranks k of recall@k.
         zero_shot: Sentences of zero-shot classification, a row of the table or a file of that form; null leaves it out.
-        batch_size: Images given to the encoder at once.
+        batch_size: Images per batch.
         allow_missing: Finish although some studies have no readable image; they are left out.
         trials: Bootstrap resamples behind each interval.
-        level: Share of resamples inside the interval.
+        level: Confidence level of the intervals.
         seed: Decides which studies are drawn, and the resamples.
-        loading: How the encoder is opened.
+        loading: How the encoder is loaded.
     """
 
     model: str
@@ -319,35 +316,29 @@ class RetrieveConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        for name, known in (("split", SPLITS), ("section", SECTIONS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, known)} Use {', '.join(known)}.")
-        for name, least in (("n", 2), ("seed", 0), ("batch_size", 1), ("trials", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        _check_known("split", self.split, SPLITS)
+        _check_known("section", self.section, SECTIONS)
+        _check_least(self, n=2, seed=0, batch_size=1, trials=1)
         if not self.ks or min(self.ks) < 1:
             raise ConfigError(f"ks={list(self.ks)} is not usable; give whole numbers from 1, such as 1,5,10.")
-        if not 0 < self.level < 1:
-            raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
+        check_share("level", self.level)
 
 
 @dataclass(frozen=True)
 class ValidateConfig:
-    """Metrics against judgements that are not theirs.
+    """Metrics against radiologists' ratings, ranking cases, or reports with known errors.
 
     Args:
-        benchmark: radpref, radjudge or rexval (a folder of theirs), or phantom (made here from the seed).
+        benchmark: radpref, radjudge or rexval (with --root), or phantom (generated from the seed).
         root: Folder of the benchmark's files; phantom needs none.
         metrics: Names or groups of metrics, and judges by language models (chexprompt:http://127.0.0.1:8000/v1#MODEL),
             several side by side; the default ones when left out.
-        n: Number of cases; of phantom alone.
-        tie: Largest difference at which two values count as equal in a ranking; of radjudge alone.
+        n: Number of cases; only for phantom.
+        tie: Largest difference at which two values count as equal in a ranking; only for radjudge.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
-        llm: How the language models are asked that judges stand on.
-        judging: Other wordings for judges by language models, and their longest answers.
+        llm: Cache, limits and connection of the language models of judges.
+        judging: Other prompts for judges by language models, and the length of their answers.
     """
 
     benchmark: Literal["radpref", "radjudge", "rexval", "phantom"]
@@ -363,10 +354,6 @@ class ValidateConfig:
     def __post_init__(self) -> None:
         if self.root is None and self.benchmark != "phantom":
             raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
-        for name, least in (("n", 2), ("trials", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
-                )
+        _check_least(self, n=2, trials=1, seed=0)
         if self.tie < 0:
             raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")

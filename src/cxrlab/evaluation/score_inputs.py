@@ -153,18 +153,10 @@ def load_inputs(
     columns: Iterable[str] = (),
     by_row: bool = False,
 ) -> Inputs:
-    """Read both sides and match them; a prediction without a reference is always an error.
+    """Read both sides and match them; see `score.score` for the arguments.
 
-    Args:
-        references: Corpus folder, file, list of reports, or mapping of id to report.
-        predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
-        section: Of the reference report, where it has sections; several joined with `+`.
-        split: Of the corpus; left out, every split that holds a predicted study.
-        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
-        allow_missing: Score a missing prediction as an empty report instead of raising; a run of `generate` that was
-            allowed to finish without some studies needs no further permission for these.
-        columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
-        by_row: Match two files row by row, whatever ids they have.
+    A prediction without a reference is always an error, a reference without a prediction unless `allow_missing`. A run
+    of `generate` that was allowed to finish without some studies needs no further permission for these.
     """
     if unit not in typing.get_args(Unit):
         raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
