@@ -199,14 +199,7 @@ WIDTH = 400
 
 @dataclass(frozen=True)
 class RunValue:
-    """One metric of one run.
-
-    Args:
-        value: Over the run, with the interval `low` to `high` by patient; not-a-number when no study has one.
-        n: Studies that entered it.
-        undefined: Studies without a value.
-        rank: 1 for the best run, ties share the better rank; None without a value.
-    """
+    """One metric of one run with its interval by patient; rank 1 is the best, ties share it, None without a value."""
 
     value: float
     low: float
@@ -272,16 +265,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """The whole comparison.
+    """The whole comparison: labels and folders of the runs, the baseline first, and one record per metric.
 
     Args:
-        runs: Labels, the baseline first.
-        folders: Where they are.
-        n: Studies.
-        patients: Patients; the unit that is resampled and swapped.
         tests: Number of tests that Holm's correction counts.
         alpha: Level of the verdicts after correction.
-        metrics: One record per metric, in the order of the baseline.
         refused: Metric → why it was not compared.
         gates: Requirements of non-inferiority and their verdicts.
     """

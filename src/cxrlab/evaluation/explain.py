@@ -153,15 +153,11 @@ _LONGEST = 40  # characters of a word in its file name
 
 @dataclass(frozen=True)
 class ExplainedWord:
-    """A word with all its occurrences in the report.
+    """A word in lower case with the spans of its occurrences, and the files of its overlays and of each map.
 
     Args:
-        word: In lower case.
-        spans: Of each occurrence.
         image_share: Of each occurrence: share of the attention on the image; empty without a map of attention.
         log_probability: Of each occurrence's tokens, given all before them; empty without a map of gradients.
-        picture: File with its overlays.
-        arrays: Map → file with its values.
     """
 
     word: str
@@ -177,13 +173,10 @@ class Explanation:
     """The result of a run of `explain`.
 
     Args:
-        model: Name of the model.
         image: File, or id of the study.
         size: Height and width of the image in pixels.
-        report: The explained report.
         written_by: `model`, or `user` for a given report.
         grid: Rows and columns of attention maps; None without any.
-        maps: Their names.
         words: In the order of the report.
         overview: File with every word; None where only sheets were drawn.
     """

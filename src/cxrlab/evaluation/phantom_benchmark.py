@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -60,13 +60,7 @@ class MetricAgreement:
 
 @dataclass(frozen=True)
 class Counting:
-    """One of the twelve counts by rule against the truth, over all cases.
-
-    Args:
-        true: Planted errors.
-        counted: Errors that the rules found.
-        hit: The smaller of the two per case, summed.
-    """
+    """Planted errors of one kind, those counted by rule, and the sum of the smaller number per case (`hit`)."""
 
     true: int
     counted: int
@@ -83,8 +77,7 @@ class Counting:
         return self.hit / self.counted if self.counted else float("nan")
 
     def to_json(self) -> dict[str, Any]:
-        shares = {"recall": self.recall, "precision": self.precision}
-        return {"true": self.true, "counted": self.counted, "hit": self.hit, **shares}
+        return {**asdict(self), "recall": self.recall, "precision": self.precision}
 
 
 @dataclass(frozen=True)
@@ -92,8 +85,6 @@ class ErrorBenchmark:
     """The result of the benchmark.
 
     Args:
-        n: Cases.
-        seed: They were drawn from.
         metrics: Name → agreement, for every metric that has a value for a single pair.
         counts: `kind.significant` or `kind.insignificant` → counting by rule.
         corpus_only: Metrics without a value for a single pair, which were left out.
@@ -201,7 +192,7 @@ class CellSensitivity:
         share: Share of cases with a value in which the metric fell, or stayed, as required.
         mean_change: Mean change of the value, negative for worse whatever the metric's direction.
         worse_than_paraphrase: Share of cases that scored below a paraphrase of the report; None in harmless rows.
-        n: Cases in which the metric has a value before and after.
+        n: Cases with a value before and after the edit.
     """
 
     share: float
@@ -215,8 +206,7 @@ class CellSensitivity:
         return self.n > 0 and self.share >= RIGHT
 
     def to_json(self) -> dict[str, Any]:
-        shares = {"share": self.share, "mean_change": self.mean_change}
-        return {**shares, "worse_than_paraphrase": self.worse_than_paraphrase, "n": self.n, "right": self.right}
+        return {**asdict(self), "right": self.right}
 
 
 @dataclass(frozen=True)
@@ -259,8 +249,6 @@ def measure_sensitivity(
     """Fill the table for the metrics of `families` that have a value for a single pair.
 
     Args:
-        families: Metrics to measure.
-        seed: Of patients, words and edits.
         n: Cases per row; a row whose edit applies to too few reports has fewer.
         names: The wanted metrics of these families; None for all.
         quiet: Show no progress bar; by default only in a terminal.

@@ -215,15 +215,11 @@ class PointingTable:
     """The result of a run of the pointing game.
 
     Args:
-        model: Name of the model.
-        split: Of the corpus.
         report: `generated` or `reference`.
-        studies: Images examined.
-        present: Findings on them that have a mask.
+        present: Findings with a mask on the images of `studies`.
         reported: Those that the report mentions with the right kind and side; only these are scored.
         localised: Largest share of the image that a localised finding's mask covers.
         tolerance: How near the hottest cell or pixel must be for a hit, in words.
-        maps: Map → its scores.
     """
 
     model: str

@@ -29,13 +29,9 @@ _CANDIDATE = re.compile(r"(C\d+)_report")
 
 @dataclass(frozen=True)
 class RadPref:
-    """The benchmark as read.
+    """The rated candidates as pairs, whose `patient` is the study, and ratings [pairs, raters].
 
-    Args:
-        pairs: One per candidate that someone rated; `patient` is the study.
-        raters: Their names.
-        ratings: [pairs, raters], not-a-number where a rater gave none.
-        unrated: Candidates without any rating, which stay out.
+    A missing rating is not-a-number; `unrated` candidates without any rating stay out.
     """
 
     pairs: tuple[Pair, ...]
@@ -150,11 +146,8 @@ def compare_raters(
     A metric is not on the raters' scale from 1 to 5, so a straight line from value to mean rating is fitted on all
     studies but the one in question.
 
-    Args:
-        data: The ratings.
-        values: Metric → value of each pair, higher better.
-        found: Metric → its agreement, by which the best is chosen.
-        judges: Metrics of judges by language models, which have a table each under "judges".
+    `values` has each metric's value of every pair, `found` its agreement, by which the best is chosen. Each of the
+    `judges` has a table under "judges".
     """
     if len(data.raters) < 2:
         return {}
@@ -216,14 +209,7 @@ COUNTING = "chexprompt"
 
 @dataclass(frozen=True)
 class RexVal:
-    """The benchmark as read.
-
-    Args:
-        pairs: One per candidate; `patient` is the study.
-        raters: Their indices, in order.
-        total: Errors counted [pairs, raters].
-        significant: The clinically significant ones among them.
-    """
+    """The candidates as pairs, whose `patient` is the study, and counts of (significant) errors [pairs, raters]."""
 
     pairs: tuple[Pair, ...]
     raters: tuple[str, ...]

@@ -64,9 +64,6 @@ class Retrieved:
     """The result of a retrieval.
 
     Args:
-        model: Name of the encoder.
-        data: Folder of the corpus.
-        split: Which split.
         gallery: Candidates of each query: images, and as many reports.
         distinct_texts: Different reports among them.
         distinct_findings: Different exact finding sets; None where they are not known.
@@ -240,8 +237,6 @@ class Entry:
     """One study without its image.
 
     Args:
-        id: Of the study.
-        patient: Of the study.
         text: The report, or the caption of a picture without a chest.
         labels: CheXpert labels.
         present: Observations that are present; None where the exact findings are not known.
@@ -398,14 +393,9 @@ class MeanAuroc:
 
 @dataclass(frozen=True)
 class ZeroShot:
-    """The result of zero-shot classification.
+    """Areas under the ROC curve of CheXpert labels, and of observations where the exact findings are known.
 
-    Args:
-        sentences: Name and version of the wording.
-        labels: CheXpert label → area under the ROC curve with interval and counts.
-        observations: Observation → the same; where the corpus knows the exact findings.
-        mean_labels: Over the labels.
-        mean_observations: Over the observations.
+    `sentences` is the name and version of the prompts.
     """
 
     sentences: str

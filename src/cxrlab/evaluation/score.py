@@ -327,19 +327,15 @@ class ScoreSheet(Mapping[str, MetricScore]):
     """The result of scoring; as a mapping it gives each metric's score by name.
 
     Args:
-        metrics: Name → score.
         floors: Control → metric → value of that control against the same references.
         statuses: Status → number of pairs.
-        studies: Each pair, in order.
         slices: `view=AP` → metric → score of those pairs.
-        tallies: The sufficient statistics.
-        batch: What was scored.
         digest: SHA-256 of the inputs.
         notes: Controls that could not be made, and why.
         image_dependence: The same studies with control images, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
-        cautions: Those of the run that generated the predictions.
+        cautions: Of the run that generated the predictions.
     """
 
     metrics: Mapping[str, MetricScore]

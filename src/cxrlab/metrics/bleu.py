@@ -43,8 +43,7 @@ class Counted:
         rows: BLEU's rows [N, 10]; all zero where there is none.
         counts: Runs of 1..4 words over all texts.
         shared: Of each length, the runs that candidate and reference of the defined pairs share.
-        reference: Text number of each defined pair's reference.
-        candidate: Text number of each defined pair's candidate.
+        reference, candidate: Text numbers of each defined pair.
     """
 
     defined: NDArray[np.bool_]

@@ -24,11 +24,8 @@ SCALE = 10.0
 def cider(counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers) -> Matrix:
     """The value of each pair [N], 0..10, with weights from the references of these pairs.
 
-    Args:
-        counts: Runs of 1, 2, 3, 4 words over all texts.
-        shared: Of each length, the runs that the candidate (left) and the reference (right) share.
-        reference: Text number of each pair's reference [N]; a reference of two pairs counts twice.
-        candidate: Text number of each pair's candidate [N].
+    `shared` are the runs of each length that candidate (left) and reference (right) have in common. A reference of two
+    pairs counts twice in the weights.
     """
     total = np.zeros(len(reference))
     for count, common in zip(counts, shared, strict=True):

@@ -32,8 +32,6 @@ class Match:
     """A reference finding and its counterpart in the candidate.
 
     Args:
-        reference: In the reference.
-        candidate: In the candidate.
         credit: Their relatedness, in (0, 1].
         urgency: Of the reference finding.
         called: Urgency of the candidate's name for it.
@@ -55,8 +53,6 @@ class UnmatchedFinding:
     """A finding of one report without a counterpart in the other.
 
     Args:
-        finding: The finding.
-        urgency: Its urgency.
         contradicted: The finding of the other report that denies it; None where the other does not mention it.
         nearest: Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on (echoes
             only) the finding that it restates.

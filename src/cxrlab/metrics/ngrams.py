@@ -45,8 +45,6 @@ class NgramCounts:
     """How often each text has each run of one length.
 
     Args:
-        texts: Number of texts.
-        runs: Number of distinct runs.
         cell: Text in the upper, run in the lower half of each number [E], ascending.
         times: Occurrences [E], at least 1.
     """

@@ -29,15 +29,7 @@ _RULES = "rules"  # `green:rules`: the same formula, counted without a model
 
 
 def split_judge(name: str) -> tuple[str, str] | None:
-    """Kind and model of a judge, or of one of its metrics; None for what is no judge.
-
-    >>> split_judge("chexprompt:http://127.0.0.1:8000/v1#m")
-    ('chexprompt', 'http://127.0.0.1:8000/v1#m')
-    >>> split_judge("green.matched:hf:judges/small")
-    ('green', 'hf:judges/small')
-    >>> split_judge("green:rules") is None
-    True
-    """
+    """Kind and model of a judge, or of one of its metrics such as `green.matched:hf:FOLDER`; None for anything else."""
     head, _, model = name.strip().partition(":")
     kind = head.partition(".")[0]
     pattern = ":" not in model and any(sign in model for sign in "*?[")

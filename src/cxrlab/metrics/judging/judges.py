@@ -37,7 +37,7 @@ class Judged:
     Args:
         status: How much of the answer could be read.
         reason: Why it is not whole; None where it is.
-        values: The metrics' values in the order of the cards; not-a-number where there is none.
+        values: In the order of the metrics; not-a-number where there is none.
         details: What else the answer contains, for the record.
         answer: The model's own words; None where nothing was asked.
     """
@@ -50,14 +50,7 @@ class Judged:
 
 
 class Judge(ABC):
-    """A family of metrics computed by a language model.
-
-    Args:
-        model: The language model.
-        name: Its name in the metrics; its own when None.
-        prompt: The wording; the built-in when None.
-        max_tokens: Longest answer; the class's own when None.
-    """
+    """A family of metrics computed by a language model, which the metrics call `name` (its own name when None)."""
 
     wording: ClassVar[str]  # the file beside this one that holds the built-in wording
     places: ClassVar[tuple[str, ...]]  # the reports that the judge is shown

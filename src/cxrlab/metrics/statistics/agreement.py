@@ -18,13 +18,9 @@ from cxrlab.metrics.tally import Matrix, ratio
 
 @dataclass(frozen=True)
 class Agreement:
-    """A rank correlation with its interval.
+    """Kendall's τ-b over the `n` pairs known on both sides, with its interval by cluster.
 
-    Args:
-        tau: Kendall's τ-b in [-1, 1]; not-a-number when one side is constant or fewer than two pairs are known.
-        low: Lower end, by cluster; not-a-number with fewer than two clusters.
-        high: Upper end.
-        n: Pairs known on both sides; the others stay out.
+    τ is not-a-number when one side is constant, the interval with fewer than two clusters.
     """
 
     tau: float

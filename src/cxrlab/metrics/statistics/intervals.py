@@ -34,8 +34,7 @@ class Estimate:
 
     Attributes:
         value: Not-a-number where undefined.
-        low: Lower end; not-a-number where the data cannot give one, for example with fewer than two patients.
-        high: Upper end.
+        low, high: Not-a-number where the data cannot give an interval, for example with fewer than two patients.
         n: Independent units behind the interval: patients, or trials of a share.
         method: How the ends were computed.
     """

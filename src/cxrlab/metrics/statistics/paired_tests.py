@@ -29,9 +29,6 @@ class PairedDifference:
     """System b minus system a on one metric.
 
     Args:
-        metric: Its name.
-        a: Value of the first system.
-        b: Value of the second.
         difference: b − a, in the metric's own direction, with the bootstrap interval `low` to `high`.
         p: Two-sided, of swapping the systems within patients.
         trials: Swaps tried.
@@ -140,14 +137,7 @@ def paired_differences(
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """One metric's test.
-
-    Args:
-        p: Two-sided; not-a-number when a system has no value.
-        trials: Swaps tried.
-        exact: Whether these were all there are.
-        patients: Patients whose counts differ between the systems.
-    """
+    """One metric's two-sided p from `trials` swaps (all there are, if exact) of the patients whose counts differ."""
 
     p: float
     trials: int
@@ -220,7 +210,6 @@ class NonInferiority:
     """The verdict on one metric.
 
     Args:
-        metric: Its name.
         margin: How much worse is still accepted, in the metric's unit; at least 0.
         gain: b − a in the good direction: positive when b is better.
         bound: One-sided lower confidence bound of the gain; not-a-number when there is none.
@@ -229,7 +218,6 @@ class NonInferiority:
         minimum_patients: Fewest from which the claim is made.
         verdict: non-inferior when the bound is above −margin; not established with too few patients or without an
             interval, whatever the bound; else not shown.
-        sentence: The verdict in words.
     """
 
     metric: str
@@ -258,9 +246,6 @@ def non_inferior(
     """Whether b is not worse than a by more than `margin`.
 
     Args:
-        difference: Of b − a, with a two-sided interval.
-        direction: Whether higher or lower values are better.
-        margin: In the metric's unit.
         level: Level of the two-sided interval; its unfavourable end is a one-sided bound of 1 − (1 − level) / 2,
             97.5 % for the usual 95 %.
         minimum_patients: With fewer patients nothing is established, whatever the interval.
@@ -314,13 +299,9 @@ def _sentence(found: NonInferiority, differing: int) -> str:
 
 @dataclass(frozen=True)
 class McNemar:
-    """Two systems that are right or wrong on the same studies; studies count as independent.
+    """Studies, taken as independent, that only one of two systems has right, with the exact two-sided p.
 
-    Args:
-        only_a: Studies that only the first has right.
-        only_b: Studies that only the second has right.
-        p: Exact, two-sided.
-        mid_p: The less conservative mid-p, without half of the observed outcome's probability on each side.
+    `mid_p` is less conservative: it leaves out half of the observed outcome's probability on each side.
     """
 
     only_a: int
