@@ -14,7 +14,7 @@ from transformers.utils import logging  # noqa: E402
 
 from cxrlab.core.errors import DataError  # noqa: E402
 from cxrlab.models.components import load_language_model, load_text_encoder, load_vision_encoder  # noqa: E402
-from cxrlab.models.convert.conversion import read_tensors  # noqa: E402
+from cxrlab.models.convert import read_tensors  # noqa: E402
 from cxrlab.models.hf.model import HfModel  # noqa: E402
 from cxrlab.models.hf.text_model import HfTextModel  # noqa: E402
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading  # noqa: E402

@@ -87,7 +87,7 @@ def test_no_key_is_left_in_the_folder_or_in_the_environment(
 
 
 def test_the_split_that_sets_thresholds_cannot_try_them(corpus: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot both set the guard's thresholds and try them"):
+    with pytest.raises(ConfigError, match="cannot both set the guard's thresholds and test them"):
         config(corpus, split="val")
 
 

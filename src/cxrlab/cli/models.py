@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrlab.cli.output import Result
-from cxrlab.models.convert.conversion import ConvertConfig
+from cxrlab.models.convert import ConvertConfig
 from cxrlab.models.hf.adapters import MergeConfig
 
 
@@ -33,7 +33,7 @@ def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Resu
         layout: llava-rad or open-clip.
         source: Folder of the published files.
     """
-    from cxrlab.models.convert.conversion import convert as run
+    from cxrlab.models.convert import convert as run
 
     done = run(layout, source, config, out)
     text = f"{out}: {done.model}, {done.parameters:,} parameters, images of {done.image} px"

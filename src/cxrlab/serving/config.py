@@ -1,4 +1,4 @@
-"""Settings of the guard before a served model: every field is also a flag of the command line and a key of YAML."""
+"""Settings of `cxrlab serve` and `cxrlab serve rehearse`: flags of the command line and keys of YAML."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from cxrlab.extraction.config import DefenceSettings
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.models.load_settings import LoadSettings
 
-WORDS = ("plain", "coarse", "watermark")  # defences that only choose words; pictures are the detectors' business
+WORDS = ("plain", "coarse", "watermark")  # defences that only change the wording of reports
 
 
 @dataclass(frozen=True)
 class GuardConfig:
-    """Which pictures a served model is shown, whom it stops answering, and in which words it answers.
+    """Settings of the guard, which refuses images, blocks accounts, and changes the wording of reports.
 
-    Thresholds come from benign images alone, so the corpus must hold the kind of images that honest clients send.
+    Thresholds come from benign images only, so the corpus must hold the kind of images that honest clients send.
 
     Args:
-        benign: Folder of a corpus whose images stand for honest traffic; a guard needs one.
-        calibrate: Splits of it that thresholds are set on; never the one on which they are tried.
-        n: Images of them, at most, drawn with the seed; all when left out.
-        detectors: Any of chest-gate, perturbation (by image), prada, mmd, coverage (by account; they need an encoder).
-        encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder; none does without.
-        image_bound: Share of benign images that each detector by image may refuse, at most, with 95 % confidence; it
-            needs about 4.5/image_bound images.
-        account_bound: Share of benign accounts that each detector may stop in `account_queries` queries.
-        account_queries: Queries after which the count of an account begins anew.
-        least_flagged: Pictures that a detector by image must refuse in that time, at least, before the account is
-            stopped; its own bound may ask for more.
-        defence: Words of every report: plain, coarse or watermark, see `cxrlab defend`; the model's own when left out.
-        key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
-        seed: Decides which images do what.
-        batch_size: Images that are measured at once.
+        benign: Folder of a corpus of benign images; required for a guard.
+        calibrate: Its splits for setting thresholds; never the one for testing them.
+        n: Largest number of these images, drawn with the seed; default: all.
+        detectors: Any of chest-gate, perturbation (per image), prada, mmd, coverage (per account, with an encoder).
+        encoder: Contrastive encoder for image embeddings, such as builtin:encoder; or none.
+        image_bound: Largest share of benign images that a detector per image refuses, with 95 % confidence; needs about
+            4.5/image_bound images.
+        account_bound: Largest share of benign accounts that a detector blocks within `account_queries` queries.
+        account_queries: Queries after which the count of an account is reset.
+        least_flagged: Fewest images that a detector per image must refuse in that time before the account is blocked;
+            its own bound may require more.
+        defence: Wording of reports: plain, coarse or watermark, see `cxrlab defend`; default: unchanged.
+        key_file: File with the key of the watermark; default: the environment variable CXRLAB_WATERMARK_KEY.
+        seed: Assigns images to their uses.
+        batch_size: Images per batch.
     """
 
     benign: Path | None = None
@@ -55,24 +55,20 @@ class GuardConfig:
 
     def __post_init__(self) -> None:
         if self.defence is not None and self.defence not in WORDS:
-            more = "; gates and quotas are the business of detectors and of accounts"
-            raise ConfigError(f"defence='{self.defence}' is none that chooses words.{did_you_mean(self.defence, WORDS)} "
-                              f"There are: {', '.join(WORDS)}{more}.")  # fmt: skip
+            raise ConfigError(
+                f"defence='{self.defence}' does not change the wording of reports.{did_you_mean(self.defence, WORDS)} "
+                f"There are: {', '.join(WORDS)}; for gates use --guarding.detectors, for quotas the accounts."
+            )
         if not 2 <= self.least_flagged <= self.account_queries:
             raise ConfigError(
                 f"least_flagged={self.least_flagged} is not usable; give at least 2, since one benign image may be "
                 f"refused by mistake, and at most account_queries={self.account_queries}."
             )
-        self.detection(Path())  # what detection would refuse is refused here
+        self.detection(Path())  # raises for settings that detection would refuse
 
     def detection(self, benign: Path, loading: LoadSettings | None = None) -> DetectConfig:
-        """The same as settings of detection.
-
-        Args:
-            benign: Folder of the corpus.
-            loading: How the encoder is loaded.
-        """
-        # Sizes of detectors by account that an account of fewer queries would never reach shrink with it.
+        """These settings for `cxrlab detect`."""
+        # Windows of detectors per account must not exceed its number of queries.
         usual, most = DetectorSettings(), self.account_queries - 1
         settings = DetectorSettings(
             image_bound=self.image_bound,
@@ -98,37 +94,37 @@ class GuardConfig:
         )
 
     def wording(self, benign: Path) -> DefenceSettings:
-        """Settings of the defence that chooses words, checked on the reports of the benign corpus."""
+        """Settings of the defence, which is checked on the reports of the benign corpus."""
         return DefenceSettings(benign=benign, benign_split=self.calibrate[0], key_file=self.key_file)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may ask of the machine.
+    """Resource limits of one request and of all together.
 
     Args:
-        body_bytes: Longest request.
-        held_bytes: Bytes of requests that are held at once; whoever comes when they are used up is sent away.
+        body_bytes: Longest request body.
+        held_bytes: Bytes of all requests held at once; further ones get 503.
         json_marks: Commas, colons and brackets in a request: a few megabytes of them would fill the memory.
         messages: Messages in a request.
         text_characters: Characters of text in a request.
-        images: Pictures in a request; the last message alone may hold the one that is answered.
-        pixels: Pixels of a picture, by its header, before it is decoded.
-        side: Pixels of its longer side: a line of millions takes gigabytes to be made as small as models want it.
+        images: Images in a request; the last message may hold one, which is answered.
+        pixels: Pixels of an image by its header, before it is decoded.
+        side: Pixels of its longer side: resizing a line of millions takes gigabytes.
         held_pixels: Pixels of all images that are decoded and not yet answered; further ones wait.
-        parts: Chunks of a PNG picture, or segments of a JPEG picture before its first scan.
-        scans: Passes in which a JPEG picture may come: each costs as much as the whole picture.
-        tokens: Longest answer that may be asked for.
+        parts: Chunks of a PNG, or segments of a JPEG before its first scan.
+        scans: Scans of a JPEG: each costs as much as the whole image.
+        tokens: Longest answer.
         choices: Answers to one request.
-        queue: Requests under way at once, without those whose body is still being received; further ones get 503.
-        connections: Open connections; a further one takes the place of the one that has been idle longest.
-        headers_s: Seconds in which the head of a request must have come.
-        body_s: Seconds in which the body must have come.
-        sent_s: Seconds in which a client must have taken what it is sent.
+        queue: Requests in flight, without those whose body is still being received; further ones get 503.
+        connections: Open connections; a further one replaces the one that has been idle longest.
+        headers_s: Seconds to receive the head of a request.
+        body_s: Seconds to receive the body.
+        sent_s: Seconds for a client to read the answer.
         keep_alive_s: Seconds for which a connection stays open between requests.
-        answer_s: Seconds after which a request is given up.
-        hang_s: Seconds for which the model may write at one batch before the server calls itself unwell.
-        drain_s: Seconds that requests under way have for their end when the server is told to stop.
+        answer_s: Seconds after which a request is cancelled.
+        hang_s: Seconds of one batch after which the server reports itself hung.
+        drain_s: Seconds for requests in flight to end when the server stops.
     """
 
     body_bytes: int = 32 << 20
@@ -158,25 +154,25 @@ class Limits:
         for one in fields(self):
             value = getattr(self, one.name)
             if not value > 0:
-                raise ConfigError(f"limits.{one.name}={value} would let nobody in; give a number above 0.")
+                raise ConfigError(f"limits.{one.name}={value} is not usable; give a number above 0.")
         for part, whole in (("body_bytes", "held_bytes"), ("pixels", "held_pixels")):
             if getattr(self, part) > getattr(self, whole):
                 raise ConfigError(
-                    f"limits.{part}={getattr(self, part):,} is more than limits.{whole}={getattr(self, whole):,}, so "
-                    "the largest request would never be served; raise the second or lower the first."
+                    f"limits.{part}={getattr(self, part):,} exceeds limits.{whole}={getattr(self, whole):,}, so the "
+                    "largest request would never be answered; raise the second or lower the first."
                 )
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What an account may ask for, unless its entry in the file of keys says otherwise.
+    """Limits of an account, unless its entry in the file of keys has its own.
 
     Args:
-        requests_per_minute: Requests in a minute; as many at once; no limit when left out.
-        answers_per_day: Answers in a day (UTC); no limit when left out.
-        answers_total: Answers altogether; no limit when left out.
-        requests_in_flight: Requests under way at once, from the head to the answer; further ones get 429. Without keys
-            it holds for each client address. No limit when null.
+        requests_per_minute: Requests per minute, also the largest burst; default: no limit.
+        answers_per_day: Answers per day (UTC); default: no limit.
+        answers_total: Answers in total; default: no limit.
+        requests_in_flight: Requests at once, from head to answer; further ones get 429. Without keys it applies to each
+            client address. No limit when null.
     """
 
     requests_per_minute: float | None = None
@@ -196,23 +192,22 @@ class ServeConfig:
     """Settings of `cxrlab serve`.
 
     Args:
-        model: The model that writes reports, by name (`cxrlab models ls`).
-        text: A text model for requests without a picture (judge, oracle, structurer); such requests are refused when
-            left out.
-        name: What clients call the report model; its own name when left out, which may tell a path.
-        host: Address to listen at; anything but this machine needs `expose` and `keys`.
+        model: The report model, by name (`cxrlab models ls`).
+        text: A text model for requests without an image (judge, oracle, structurer); without one they are refused.
+        name: Name of the report model for clients; default: its own name, which may contain a path.
+        host: Address to listen at; other than this machine it needs `expose` and `keys`.
         port: Port to listen at; 0 takes a free one, which is printed.
-        expose: Listen at an address that other machines reach; nothing here encrypts, so put a proxy before it.
-        keys: YAML file of accounts and the hashes of their keys (`cxrlab serve key` writes it); everybody on this
-            machine may ask when left out.
-        guard: Let detectors look at every image first, and stop accounts that seem to copy the model.
-        max_batch: Most answers that are written together.
-        max_wait_ms: Milliseconds that the first request waits for others to be answered with.
-        log_file: File that the log is added to, beside the error stream.
-        allowance: Rate and quotas of every account that has none of its own.
-        limits: What requests may ask of the machine.
-        guarding: What the guard looks for, and the benign images that it is set on.
-        loading: How the model is opened and, where it is behind an address, reached.
+        expose: Listen at an address that other machines reach; put an encrypting proxy before it.
+        keys: YAML file of accounts and hashes of their keys (written by `cxrlab serve key`); without it, every client on
+            this machine is served.
+        guard: Let detectors check every image, and block accounts that seem to copy the model.
+        max_batch: Most answers per batch.
+        max_wait_ms: Milliseconds that the first request of a batch waits for others.
+        log_file: File to which the log is appended, beside the error stream.
+        allowance: Rate limit and quotas of accounts without their own.
+        limits: Resource limits.
+        guarding: Settings of the guard.
+        loading: How the model is loaded, or its endpoint reached.
     """
 
     model: str
@@ -240,20 +235,20 @@ class ServeConfig:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:
             raise ConfigError(
-                "a guard is set on images like those that honest clients send; name a corpus of them with "
+                "a guard is calibrated on images like those of honest clients; name a corpus of them with "
                 "--guarding.benign CORPUS."
             )
         if not self.guard and self.guarding != GuardConfig():
             raise ConfigError("settings of the guard were given, but no guard; give --guard as well.")
         if not self.on_this_machine and not (self.expose and self.keys):
             raise ConfigError(
-                f"host={self.host} can be reached from other machines; give --expose and --keys FILE if that is meant "
-                "(and a proxy that encrypts before it), or leave the host at 127.0.0.1."
+                f"host={self.host} can be reached from other machines; give --expose and --keys FILE if that is intended "
+                "(with an encrypting proxy before it), or keep --host 127.0.0.1."
             )
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether nobody else can reach the host; a name other than localhost may mean anything and is refused."""
+        """Whether only this machine can reach the host; a name other than localhost is refused."""
         if self.host == "localhost":
             return True
         try:
@@ -264,24 +259,23 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class RehearseConfig:
-    """A server tried out on this machine before anybody else meets it, for models that you own or may test.
+    """Settings of `cxrlab serve rehearse`, for models that you own or may test.
 
     Args:
-        model: The model to be served, by name.
+        model: The model to serve, by name.
         data: Corpus of benign images.
-        split: Of the benign images; the guard must not have been set on it.
-        n: Benign images, drawn with the seed; all of the split when left out.
+        split: Split of the benign images; not one on which the guard is calibrated.
+        n: Benign images, drawn with the seed; default: the whole split.
         accounts: Honest accounts that take turns in sending them.
-        clients: Requests under way at once.
-        alone: Of the images as many are sent again one by one, to see what batches gain; 0 for none.
-        pools: Pictures that somebody who copies the model would send, an account a pool; see `cxrlab extract`.
-        queries: Pictures of each pool, sent one after the other; it ends where the account is stopped.
-        size: Side of those pictures in pixels.
-        guard: Put the guard before the model.
-        guarding: What the guard looks for; the train and val splits of the data stand for honest traffic when no
-            benign corpus is named.
-        seed: Decides images and pictures.
-        loading: How the model is opened.
+        clients: Requests at once.
+        alone: Number of images sent again one by one, to measure the gain of batches; 0 for none.
+        pools: Image pools of copying accounts, one account per pool; see `cxrlab extract`.
+        queries: Images of each pool, sent one by one until the account is blocked.
+        size: Side of those images in pixels.
+        guard: Use the guard.
+        guarding: Settings of the guard; default for its benign images: the train and val splits of the data.
+        seed: Decides which images are used.
+        loading: How the model is loaded.
     """
 
     model: str
@@ -309,10 +303,10 @@ class RehearseConfig:
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
         if len(set(self.pools)) < len(self.pools):
-            raise ConfigError("pools names one twice; name each once.")
+            raise ConfigError(f"pools={','.join(self.pools)} names a pool twice; name each once.")
         benign = self.guarding.benign
         if self.guard and (benign is None or benign == self.data) and self.split in self.guarding.calibrate:
             raise ConfigError(
-                f"the split {self.split} cannot both set the guard's thresholds and try them; take it out of "
-                "guarding.calibrate, or name another split."
+                f"split={self.split} cannot both set the guard's thresholds and test them; remove it from "
+                "--guarding.calibrate, or give another --split."
             )

@@ -14,7 +14,7 @@ import pytest
 from published_checkpoints import open_clip_folder
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
-from cxrlab.models.convert.conversion import ConvertConfig, convert, whole_folder
+from cxrlab.models.convert import ConvertConfig, convert, whole_folder
 
 
 def test_the_folder_appears_when_all_is_written(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
 def test_a_killed_conversion_leaves_no_folder_and_the_next_one_starts_anew(tmp_path: Path) -> None:
     """Killed in the middle of writing: `out` is not there, and what lies beside it is cleared by the next."""
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom cxrlab.models.convert.conversion import whole_folder\n"
+        "import sys, time\nfrom pathlib import Path\nfrom cxrlab.models.convert import whole_folder\n"
         "with whole_folder(Path(sys.argv[1])) as part:\n"
         "    (part / 'half').write_text('x')\n    print('ready', flush=True)\n    time.sleep(60)\n"
     )

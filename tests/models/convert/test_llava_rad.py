@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from cxrlab.core.errors import CxrlabError
-from cxrlab.models.convert.conversion import ConvertConfig, convert, under
-from cxrlab.models.convert.llava_rad import SYSTEM, add_image_token, chat_template
+from cxrlab.models.convert import ConvertConfig, convert, under
+from cxrlab.models.convert_llava_rad import SYSTEM, add_image_token, chat_template
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.model import HfModel
 

@@ -12,8 +12,8 @@ import torch
 from published_checkpoints import MEAN, PATCH, STD, bert, open_clip_config, open_clip_folder, save_tokenizer
 
 from cxrlab.core.errors import CxrlabError
-from cxrlab.models.convert.conversion import ConvertConfig, convert
-from cxrlab.models.convert.open_clip import OpenClip, image_processor, read_open_clip
+from cxrlab.models.convert import ConvertConfig, convert
+from cxrlab.models.convert_open_clip import OpenClip, image_processor, read_open_clip
 
 SIDE = 3 * PATCH
 

@@ -12,7 +12,7 @@ from published_checkpoints import PATCH, open_clip_folder, open_clip_tensors
 from torch.nn.functional import gelu, normalize
 
 from cxrlab.models.components import load_vision_encoder
-from cxrlab.models.convert.conversion import ConvertConfig, convert, under
+from cxrlab.models.convert import ConvertConfig, convert, under
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.convert.conversion import check_loaded, read_tensors, renamed, without
+from cxrlab.models.convert import check_loaded, read_tensors, renamed, without
 
 
 class Trap:

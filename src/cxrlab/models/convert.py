@@ -45,8 +45,8 @@ class ConvertConfig:
 CONVERTERS = Table(
     "checkpoint layout",
     {
-        "llava-rad": "cxrlab.models.convert.llava_rad:convert_llava_rad",
-        "open-clip": "cxrlab.models.convert.open_clip:convert_open_clip",
+        "llava-rad": "cxrlab.models.convert_llava_rad:convert_llava_rad",
+        "open-clip": "cxrlab.models.convert_open_clip:convert_open_clip",
     },
 )
 

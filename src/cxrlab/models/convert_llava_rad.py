@@ -10,7 +10,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import make_folder, read_json
-from cxrlab.models.convert.conversion import (
+from cxrlab.models.convert import (
     ConvertConfig,
     Converted,
     check_loaded,
@@ -19,7 +19,7 @@ from cxrlab.models.convert.conversion import (
     shape,
     without,
 )
-from cxrlab.models.convert.open_clip import image_processor, read_open_clip, vision_encoder_of
+from cxrlab.models.convert_open_clip import image_processor, read_open_clip, vision_encoder_of
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.random_init import IMAGE

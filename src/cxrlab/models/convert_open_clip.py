@@ -11,7 +11,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
-from cxrlab.models.convert.conversion import (
+from cxrlab.models.convert import (
     ConvertConfig,
     Converted,
     check_names,
