@@ -61,8 +61,8 @@ def test_a_scored_run_shows_numbers_floors_errors_and_marked_words(tmp_path: Pat
     assert "0.500" in shown and "0.250–0.750" in shown and "90 % interval" in shown
     assert "0.300 <span class=later>shuffled</span>" in shown and "left:30.0%" in shown, "the best floor is the tick"
     assert "1 more metrics" in shown and "(3 undefined)" in shown and "s|v:1" in shown
-    assert "<mark class=grave>Small &lt;left&gt; effusion</mark><sup>1</sup>" in shown, "escaped and marked"
-    assert "<mark class=grave>Small right effusion</mark><sup>1</sup>. <mark>Nodule</mark><sup>2</sup>." in shown
+    assert "<mark class=significant>Small &lt;left&gt; effusion</mark><sup>1</sup>" in shown, "escaped and marked"
+    assert "<mark class=significant>Small right effusion</mark><sup>1</sup>. <mark>Nodule</mark><sup>2</sup>." in shown
     assert "right instead of left" in shown and "no error found" in shown
     assert "<script" not in shown and "http://" not in shown
 
@@ -187,7 +187,8 @@ def test_overlapping_spans_and_spans_beyond_the_text_are_shown_once(tmp_path: Pa
         scored(tmp_path, "run", {"x": metric(1.0)}, [row("a", errors, reference="0123456789abc", candidate=None)])
     )
     assert (
-        "<mark>01234</mark><mark class=grave>56789</mark><sup>1</sup><mark class=grave>abc</mark><sup>2</sup>" in shown
+        "<mark>01234</mark><mark class=significant>56789</mark><sup>1</sup><mark class=significant>abc</mark><sup>2</sup>"
+        in shown
     )
     assert "(no words)" in shown
 

@@ -114,9 +114,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab train finetune --data corpora/phantom --start runs/align --out runs/finetune",
         ),
         "models ls": Command(
-            "list the built-in models, and how models are named",
-            "cxrlab.models.names:list_models",
-            "cxrlab models ls",
+            "list the built-in models, and how models are named", "cxrlab.models.names:list_models", "cxrlab models ls"
         ),
         "models merge": Command(
             "merge an adapter into the weights of its base model",
@@ -264,9 +262,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("runs",),
         ),
         "doctor": Command(
-            "show what is installed, what is missing, how to get it",
-            "cxrlab.cli.doctor:doctor",
-            "cxrlab doctor",
+            "show what is installed, what is missing, how to get it", "cxrlab.cli.doctor:doctor", "cxrlab doctor"
         ),
     }
 )

@@ -158,11 +158,7 @@ _FEWER_PROCESSES = (("workers", "fewer {}"),)
 
 
 def _memory_advice(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
-    """What is kept, and at most four flags of this command that reduce its memory and are not given already.
-
-    Args:
-        savings: Last part of a setting, and what to do with its flag.
-    """
+    """What is kept, and at most four flags of this command that reduce its memory and are not given already."""
     from cxrlab.cli.arguments import CommandLine
 
     name = command_named(words)

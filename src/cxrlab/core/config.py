@@ -327,7 +327,7 @@ def read_yaml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, i
     """The mapping in a YAML file (empty for an empty file), and dotted key → line number from 1.
 
     Repeated keys are refused, since YAML would silently drop the first value, and so are aliases (`*name`), since a few
-    of them can stand for endless values.
+    of them can expand to endless values.
     """
     name, text = os.fspath(path), read_text(path)
     try:
@@ -358,8 +358,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(
-                problem=f"'*{event.anchor}' stands for a value elsewhere; write out the value",
-                problem_mark=event.start_mark,
+                problem=f"'*{event.anchor}' is an alias; write out the value", problem_mark=event.start_mark
             )
         return super().compose_node(parent, index)
 

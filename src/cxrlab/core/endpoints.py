@@ -132,7 +132,7 @@ class Connection:
             raise ConfigError(f"timeout_s={self.timeout_s} is not usable; give seconds above 0.")
         if self.auth not in ("bearer", "api-key"):
             raise ConfigError(f"auth={self.auth!r} is unknown; choose bearer or api-key.")
-        # Capitals alone: a key that somebody gives in the place of its variable must not end in the run's settings.
+        # Capitals only: a key given instead of its variable must not be stored in the run's settings.
         if not (self.key_variable.isidentifier() and self.key_variable.isupper()):
             raise ConfigError(
                 "key_variable must be the NAME, in capitals, of an environment variable that holds the key, such as "

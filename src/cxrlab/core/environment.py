@@ -91,7 +91,7 @@ def without_secrets(argv: Sequence[str]) -> list[str]:
 def source_commit(folder: Path | None = None) -> str | None:
     """Commit of the checkout this package runs from, with `-dirty` after local changes; None without one."""
     here = folder or Path(__file__).resolve().parent
-    if "site-packages" in here.parts:  # installed: the repository around it, if any, is somebody else's
+    if "site-packages" in here.parts:  # installed: a repository around it is another project's
         return None
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"]
     try:

@@ -1,4 +1,4 @@
-"""The errors that users can cause; each message says what was given, what is wrong and what to do.
+"""The errors that users can cause; each message states what was given, what is wrong and what to do.
 
 The command line prints the message of a `CxrlabError` as one sentence and exits 1; any other exception is a defect of
 the program and keeps its traceback.

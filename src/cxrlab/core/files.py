@@ -113,8 +113,8 @@ def make_file(path: str | os.PathLike[str]) -> Path:
     """The file, made empty for its owner alone where it is not there; SQLite gives its companions the same mode."""
     file = Path(path)
     make_folder(file.parent)
-    # SQLite's locks end when its process closes any descriptor of the file: nobody here may connect before this one
-    # is closed, and a file that is there already is not opened.
+    # SQLite's locks end when its process closes any descriptor of the file: no thread may connect before this one
+    # is closed, and an existing file is not opened.
     with _making:
         try:
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
@@ -181,7 +181,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value in a JSON file; a malformed one is a `DataError` that says where and why."""
+    """The value in a JSON file; a malformed one is a `DataError` with place and reason."""
     try:
         return loads(read_text(path))
     except InvalidJson as error:

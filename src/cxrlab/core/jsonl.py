@@ -157,7 +157,7 @@ class JsonlAppender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An error on its way out says more than that the disk did not take the lines either.
+        # An error that is being raised already matters more than one of closing the file.
         with contextlib.suppress(RunError) if error is not None else contextlib.nullcontext():
             self.close()
 

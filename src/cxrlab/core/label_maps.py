@@ -30,7 +30,7 @@ class LabelMapping(Record):
     # A CheXpert observation that the label itself states, where it is wider than the observations
     chexpert: str | None = None
     # Why nothing fits, or a caveat. A label without a counterpart keeps its row with the reason, so that an
-    # importer can tell it from a label that it has never seen.
+    # importer can distinguish it from a label that it has never seen.
     note: str = ""
 
     @property

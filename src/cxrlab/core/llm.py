@@ -219,7 +219,7 @@ class AnswerStore:
                     self._file.execute(f"PRAGMA user_version = {VERSION}")
 
     def _is_new(self) -> bool:
-        """Whether nothing stands in the file; what another program put there is refused."""
+        """Whether the file is empty; one of another program is a `DataError`."""
         with contextlib.nullcontext() if self._file.in_transaction else self._transaction("BEGIN"):
             version = self._file.execute("PRAGMA user_version").fetchone()[0]
             tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

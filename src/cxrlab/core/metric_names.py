@@ -15,7 +15,7 @@ ARROWS = {"higher": "↑", "lower": "↓"}  # which way is better
 
 
 def headline_metrics(names: Iterable[str]) -> list[str]:
-    """The headline metrics among the names, then the totals of model judges, whose values somebody requested; all if none."""
+    """The headline metrics among the names, then the totals of the requested model judges; all if none."""
     known = list(names)
     judged = [name for name in known if is_model_judge(name) and not is_error_count(name)]
     return [name for name in HEADLINES if name in known] + judged or known

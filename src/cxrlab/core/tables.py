@@ -1,4 +1,4 @@
-"""Lazy tables: names, and the `"module:attribute"` that each one stands for.
+"""Lazy tables: names, and the `"module:attribute"` of each.
 
 A package lists what it offers in one greppable dictionary. Listing the names imports nothing; the module of a row is
 imported when the row is loaded.

@@ -237,7 +237,7 @@ _ROWS = (
 OBSERVATIONS: Mapping[str, Observation] = MappingProxyType({row.name: row for row in _ROWS})
 
 # The observations that the phantom draws and the narrator can put into words. The rest of the
-# vocabulary exists for reading other people's reports.
+# vocabulary is for reading reports of data sets.
 DRAWN = (
     "lung opacity", "consolidation", "pneumonia", "atelectasis", "edema", "nodule", "mass", "cavity",
     "granuloma", "emphysema", "interstitial pattern", "low lung volumes",
@@ -256,7 +256,7 @@ def observation(name: str) -> Observation:
     except KeyError:
         raise VocabularyError(
             f"'{name}' is not an observation of the vocabulary.{did_you_mean(name, OBSERVATIONS)} "
-            f"The {len(OBSERVATIONS)} observations stand in cxrlab/core/vocabulary.py."
+            f"The {len(OBSERVATIONS)} observations are listed in cxrlab/core/vocabulary.py."
         ) from None
 
 

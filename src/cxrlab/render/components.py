@@ -85,7 +85,7 @@ def over_seeds(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The difference of a comparison, whose ends stand beside it, as a measurement."""
+    """The difference of a comparison, with its interval, as a measurement."""
     return {"value": found.get("difference"), "low": found.get("low"), "high": found.get("high")}
 
 
@@ -163,7 +163,7 @@ class Table:
 def grouped_table(
     groups: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]], words: int = 1, dense: bool = True
 ) -> Table:
-    """A table whose columns stand in titled groups: title and headings of each."""
+    """A table with titled groups of columns: title and headings of each."""
     head = [heading for _, headings in groups for heading in headings]
     return Table(head, rows, words, [(title, len(headings)) for title, headings in groups], dense)
 
@@ -267,7 +267,7 @@ class Report:
 
 
 def report(who: str, words: Any, marks: Iterable[Mark] = (), note: str = "", reference: bool = False) -> Report:
-    """A report with its marks; one that is None is a dash, one without words says so."""
+    """A report with its marks; None is written as a dash, a text without words as such."""
     text = UNKNOWN if words is None else str(words)
     return Report(who, pieces(text, marks) if text.strip() else (), note, reference)
 

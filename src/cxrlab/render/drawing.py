@@ -70,12 +70,12 @@ class Curve:
     label: str  # Its name in the legend
     points: tuple[Point, ...]  # Place on the axis, value, and the ends of its interval or None
     colour: str  # Of line, shade and markers
-    marker: int  # Which of four shapes its points have, so that lines are told apart without colour too
+    marker: int  # Which of four shapes its points have, so that lines can be distinguished without colour
     dashed: bool = False  # Whether the line is a control
-    thick: bool = False  # Whether the line stands above the others
+    thick: bool = False  # Whether the line is emphasised
     # Place and value of single measurements behind the line, such as one for each seed
     dots: tuple[tuple[float, float], ...] = ()
-    # Pixels that the dots are moved to the right, so that those of several lines can be told apart
+    # Pixels that the dots are moved to the right, so that those of several lines do not overlap
     shift: float = 0.0
     notes: tuple[str, ...] = ()  # What each point is, in words before its value; its place on the axis when left out
 
@@ -268,7 +268,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that belong together; the name stands once, beside the first."""
+    """Rows that belong together; the name is written once, beside the first."""
 
     name: str
     rows: Sequence[Row]

@@ -193,7 +193,7 @@ class Details:
     findings: Table  # Findings by how many answers name them
     map: SentenceMap | None  # The victim's sentences
     pairs: tuple[PicturePair, ...]  # Pictures before and after they were perturbed
-    pair_notes: tuple[bool, bool]  # What the pairs show: (a picture stands alone, marks are explained)
+    pair_notes: tuple[bool, bool]  # What the pairs show: (a picture without a pair, explanation of marks)
     options: Mapping[str, Any]  # What the paper leaves open and was chosen
     unused: list[str]  # Options without an effect in this method
     method: Any  # Its name
@@ -335,7 +335,7 @@ def _details(copy: Copy) -> Details:
         for name in part(sides, "victim") or part(sides, "surrogate"):
             own, alike = part(sides, "surrogate", name), part(sides, "fidelity", name)
             support = own.get("support", part(sides, "victim", name).get("support"))
-            # Without support the F1 is 0 by definition and says nothing; that of fidelity is the victim's reports.
+            # Without support the F1 is 0 by definition and means nothing; that of fidelity is the victim's reports.
             scores = [measured(part(sides, side, name)) if support else None for side in ("victim", "surrogate")]
             rows.append([name, support, *scores, measured(alike) if alike.get("support") else None, own.get("claimed")])
         labels.append((reader, Table(label_head, rows, words=1)))
@@ -479,7 +479,7 @@ def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | No
         return None
     drawn = [
         Curve(truncated(copy.name, 62), points, COLOURS[place], place)
-        for place, (copy, points) in enumerate(lines[: len(COLOURS)])  # more cannot be told apart
+        for place, (copy, points) in enumerate(lines[: len(COLOURS)])  # more could not be distinguished
     ]
     most = max(point[0] for curve in drawn for point in curve.points)
     if victim := spread_of(part(lines[0][0].found, "victim").get(metric)):
@@ -628,7 +628,9 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], metric: str, better: str) -> T
         if one := part(row, "metrics", metric):
             seeds = ", ".join(figure(seed.get("difference"), "+") for seed in one.get("by_seed") or ())
             ratio = part(one, "ratio")
-            times = None if number(ratio.get("low")) is None else measured(ratio)  # over almost nothing it says nothing
+            times = (
+                None if number(ratio.get("low")) is None else measured(ratio)
+            )  # a ratio to almost nothing means nothing
             pair = Cell(f"{row.get('name')} − {row.get('against')}")
             body.append([pair, changed(part(one, "pooled"), better), seeds, times])
     return Table(["compared", "difference", "by seed", "ratio"], body, words=1)
@@ -690,7 +692,7 @@ def _seeds_curve(found: Mapping[str, Any]) -> Drawing | None:
         points = tuple((one, *spread) for one, spread in spreads if spread)
         if len(points) > 1:
             lines.append((name, points))
-    most = len(COLOURS)  # more cannot be told apart
+    most = len(COLOURS)  # more could not be distinguished
     drawn = [Curve(name, points, COLOURS[at], at) for at, (name, points) in enumerate(lines[:most])]
     note = f"{most} of {len(lines)} drawn" if len(lines) > most else ""
     layout = Layout(per=1.0, across="queries", over="the queries", sign="queries")

@@ -1,4 +1,4 @@
-"""Metrics and attack conditions: what people call them, which way is better, and in which order they stand."""
+"""Metrics and attack conditions: their titles, which way is better, and their order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _METRICS = {
 
 
 def metric_title(metric: str) -> str:
-    """What people call a metric; its name where there is no other."""
+    """The title of a metric; its name if it has none."""
     return _METRICS[metric][0] if metric in _METRICS else metric
 
 
@@ -80,7 +80,7 @@ def split(condition: str) -> tuple[str, str]:
 
 
 def radius(size: str) -> float | None:
-    """The number that `2/255` or `0.01` stands for; None where it is neither."""
+    """The number written as `2/255` or `0.01`; None for other text."""
     above, _, below = size.partition("/")
     try:
         value = float(above) / float(below or 1)

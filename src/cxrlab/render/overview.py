@@ -113,7 +113,7 @@ class Examples:
 
 
 def examples(runs: Runs) -> Examples | None:
-    """The studies that runs chose for people to look at."""
+    """The studies that runs selected to be shown."""
     chosen: dict[str, tuple[RunFolder, Example]] = {}
     for run in runs:
         for example in run.examples:

@@ -60,11 +60,7 @@ SECTIONS = Table(
 
 
 def write_page(
-    runs: Sequence[Path],
-    out: Path | None = None,
-    title: str = "Chest X-ray reports",
-    *,
-    allow_unfinished: bool = False,
+    runs: Sequence[Path], out: Path | None = None, title: str = "Chest X-ray reports", *, allow_unfinished: bool = False
 ) -> Path:
     """Write one HTML file that shows these runs; it needs no network and no script.
 

@@ -204,7 +204,7 @@ class Audited:
     """One model of an audit."""
 
     key: str  # Short key, as comparisons and images name it
-    name: str  # Name for people; of a long path only the end
+    name: str  # Short name: of a long path only the end
     full: str  # Name as the file has it
     found: Mapping[str, Any]  # What was measured
 
@@ -256,7 +256,7 @@ def strongest_attack(found: Mapping[str, Any]) -> str | None:
 
 # Accuracy and confidence by label -----------------------------------------------------------------------------------
 
-# Group of columns, where the figures of a label stand, and which way is better.
+# Group of columns, keys of the values of a label, and which way is better.
 _GROUPS = (
     ("accuracy of answers ↑", ("asked", "accuracy"), "higher"),
     ("confidence of answers", ("asked", "confidence"), ""),
@@ -335,7 +335,7 @@ def _summary(models: Sequence[Audited]) -> Table:
 # Curves over the radius ---------------------------------------------------------------------------------------------
 
 _PANELS = ("asked.accuracy", "asked.confidence", FINDINGS, "flip_rate")
-_DRAWN = 6  # models in one drawing; more cannot be told apart
+_DRAWN = 6  # models in one drawing; more could not be distinguished
 _WORSE = {"higher": "lower is worse", "lower": "higher is worse"}
 
 
@@ -559,7 +559,7 @@ class Pair:
     """One model against another."""
 
     title: str  # Both models
-    equal: tuple[bool, Any]  # Whether both start alike, with the sentence that says so
+    equal: tuple[bool, Any]  # Whether both are equal on clean images, with the sentence that states it
     counts: tuple[Any, Any]  # Studies and patients
     first: Table  # Differences at the middle radius
     more: Table  # Every other condition and metric

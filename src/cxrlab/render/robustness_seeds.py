@@ -54,9 +54,9 @@ from cxrlab.render.run_folder import ROBUSTNESS_SEEDS, RunFolder, per_run, short
 _ANSWERS = (FINDINGS, "asked.accuracy", "asked.confidence")
 _REPORTS = ("flip_rate", "report.confidence", "errors.significant")
 START, ALIGNED = "start", "aligned"
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart; their black is the start.
+# Okabe and Ito's colours, distinguishable with any colour vision; black is the start.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_DRAWN = len(_COLOURS)  # ways to align in one drawing; more cannot be told apart
+_DRAWN = len(_COLOURS)  # ways to align in one drawing; more could not be distinguished
 _APART = 4.5  # pixels between the seeds of two lines
 _DECIDING = {"asked": "asked.accuracy", "report": FINDINGS}
 _ALPHA = 0.05
@@ -64,9 +64,9 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Alarm:
-    """Warnings of several audits that say the same."""
+    """One warning that several audits gave."""
 
-    blind: bool  # Whether they say that a model does not look at the image
+    blind: bool  # Whether the warning is that a model does not look at the image
     aligned: bool  # Whether they are about aligned models, not the start
     count: str  # In how many audits
     models: tuple[str, ...]  # Whose audits
@@ -246,7 +246,7 @@ def _condition(variants: Mapping[str, Any], condition: str) -> Table:
 # Warnings of several audits -----------------------------------------------------------------------------------------
 
 _MODEL = re.compile(r"\b(?:hf|builtin|stub|retrieval|https?):[^\s,;]*[^\s,;:.]")
-# What differs between two audits that warn of the same; a radius, which stands after @, distinguishes two warnings.
+# Numbers that differ between two audits with the same warning; a radius (after @) distinguishes two warnings.
 _FIGURE = re.compile(r"(?<![@\w])\d+\.\d+(?:e-?\d+)?|\d+ ?%")
 _BLIND = "does not look at the image"
 
@@ -259,7 +259,7 @@ def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
     for line in lines:
         aligned = not variants.isdisjoint((_model(line) or "").split("/"))
         groups.setdefault((aligned, _FIGURE.sub("…", _MODEL.sub("…", line))), []).append(line)
-    # A file that names a line once, whoever gave it, leaves open how many audits of the one start did.
+    # A file that lists each line only once does not show how many audits of the start gave it.
     repeated = len(set(lines)) < len(lines)
     made = []
     for (aligned, _), several in groups.items():

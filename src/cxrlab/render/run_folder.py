@@ -329,7 +329,7 @@ def result_shapes() -> Mapping[str, Any]:
 
 
 def _expanded(shape: Any) -> Any:
-    """A shape with one key for each name: `low, high: number` stands for two."""
+    """A shape with one key for each name: `low, high: number` describes two."""
     if isinstance(shape, Mapping):
         return {name: _expanded(inner) for names, inner in shape.items() for name in names.split(", ")}
     return [_expanded(shape[0])] if isinstance(shape, list) else shape

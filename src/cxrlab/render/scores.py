@@ -48,7 +48,7 @@ class Scores:
 
     cautions: tuple[Caution, ...]  # What readers must know before the numbers
     level: str  # Of the intervals, in words
-    first: Table  # The metrics that most people ask for
+    first: Table  # The headline metrics
     rest: Table  # All others
     signatures: Table  # How each metric was computed
     judges: tuple[Judges, ...]  # Judges by language models, for each run that has some
@@ -315,7 +315,7 @@ def marked_reports(runs: Runs) -> list[tuple[str, list[MarkedStudy]]]:
 def _marks(spans: Iterable[tuple[Span | None, ReportError]]) -> list[Mark]:
     """Numbered marks; those of significant errors are dark."""
     return [
-        Mark(span[0], span[1], str(number), "grave" if error.significant else "")
+        Mark(span[0], span[1], str(number), "significant" if error.significant else "")
         for number, (span, error) in enumerate(spans, 1)
         if span
     ]
