@@ -94,7 +94,7 @@ def test_feedback_and_no_pair(corpus: Path, tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["sample", "--model", "stub:normal", "--data", "{corpus}"], "'stub:normal' cannot draw several reports"),
+        (["sample", "--model", "stub:normal", "--data", "{corpus}"], "'stub:normal' cannot sample"),
         (["sample", "--model", "stub:normal", "--data", "{corpus}", "--split", "test"], "is kept for measuring"),
         (["judge", "--candidates", "{file}", "--data", "{corpus}", "--judge", "bertscore"], "needs --extras.encoder"),
         (
