@@ -109,7 +109,7 @@ WEIGHTS = {
     "train encoder": "train encoder --start {model} --data {patients}",
 }
 
-NO_WEIGHTS = ("cannot be a start", "has no vision encoder", "does not name a dual encoder", "(asked for by")
+NO_WEIGHTS = ("cannot be a start", "has no vision encoder", "does not name a dual encoder", "(in")
 
 
 def run(words: str, folders: dict[str, Path], out: Path, model: str = AWAY, *more: str) -> int:
