@@ -245,7 +245,7 @@ def test_dicom_headers_tell_the_view_where_no_table_does(root: Path) -> None:
     found = studies(ImportConfig(root))
     one = found["s50990002"]
     assert [image.view.value for image in one.study.images] == ["PA", "other"]
-    assert "view not told by the source; the image is kept as other" in one.remarks
+    assert "view not stated by the source; the image is kept as other" in one.remarks
     assert mimic_cxr.NO_DATE in one.remarks and one.study.prior is None
     assert any("header not readable" in remark for remark in found["s50990001"].remarks)
 

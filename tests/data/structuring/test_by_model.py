@@ -54,7 +54,7 @@ def test_an_invented_finding_is_asked_for_again(tmp_path: Path) -> None:
     [
         (INVENTED, "a finding appears: pneumothorax"),
         (answer(findings="Clear lungs."), "a finding disappears: pleural effusion"),
-        (answer(findings=TEXT), "it speaks of an earlier film: pleural effusion"),
+        (answer(findings=TEXT), "it mentions an earlier image: pleural effusion"),
         ('{"findings": "Left eff', "the JSON object is broken or cut off"),
         ("Sorry.", "the answer holds no JSON object"),
         ('{"findings": "Left effusion.", "note": "x"}', "the JSON object has other keys than the four sections"),
@@ -191,8 +191,8 @@ def test_a_translation_without_labels_says_that_nobody_checked(tmp_path: Path) -
         ("Right pleural effusion.", "the side differs"),
         ("Pleural effusion.", "the side differs"),
         ("Left pleural effusion of 3 cm.", "a number appears"),
-        ("Left pleural effusion, unchanged.", "it speaks of an earlier film: pleural effusion"),
-        ("Left pleural effusion in a woman.", "it speaks of age or sex"),
+        ("Left pleural effusion, unchanged.", "it mentions an earlier image: pleural effusion"),
+        ("Left pleural effusion in a woman.", "it mentions age or sex"),
     ],
 )
 def test_a_translation_is_checked_against_the_words_of_its_source(tmp_path: Path, told: str, why: str) -> None:

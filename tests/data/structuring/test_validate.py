@@ -59,8 +59,8 @@ def test_taking_out_a_change_is_no_violation_and_leaving_it_is_one() -> None:
     source = "The left effusion has grown and is now moderate. The right pneumothorax has resolved."
     assert judged("Moderate left effusion. No right pneumothorax.", source) == ()
     assert judged(source, source) == (
-        "it speaks of an earlier film: pleural effusion",
-        "it speaks of an earlier film: pneumothorax",
+        "it mentions an earlier image: pleural effusion",
+        "it mentions an earlier image: pneumothorax",
     )
 
 

@@ -182,7 +182,7 @@ TABLES = (TABLE, f"{TABLE}.gz", "df_chexpert_plus*.csv", "df_chexpert_plus*.csv.
 NO_REPORT = "no report text"
 NO_FINDINGS = "report without a findings section"
 NO_SECTION = "report in which no section was found"
-OWN_SECTIONS = "report without the source's sections, cut by our own rule"
+OWN_SECTIONS = "report without the source's sections, split by our rules"
 REPORTS_DIFFER = "images of one study with different reports; the first kept"
 PATIENTS_DIFFER = "patient of the table is not the patient of the path; that of the path kept"
 NO_LABELS = "study without a row in report_fixed.json"
@@ -379,7 +379,7 @@ def _filled(cells: tables.Row, column: str) -> str | None:
 SPLITS = {"train": "train", "valid": "val", "validate": "val", "val": "val", "test": "test"}
 ENDINGS = (".png", ".jpg", ".dcm")
 
-AGE_ZERO = "age 0, which stands for unknown"
+AGE_ZERO = "age 0, which means unknown"
 LISTED_TWICE = "image listed twice; the first row counts"
 
 _PATH = re.compile(

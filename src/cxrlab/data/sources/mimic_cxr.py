@@ -296,9 +296,9 @@ def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[st
     return visits
 
 
-VIEW_ELSEWHERE = "view told by the view code or the procedure, not by ViewPosition"
-VIEW_NOT_STATED = "view not told by the source; the image is kept as other"
-VIEW_UNKNOWN_WORD = "view given by a word that is not known; the image is kept as other"
+VIEW_ELSEWHERE = "view from the view code or the procedure, not from ViewPosition"
+VIEW_NOT_STATED = "view not stated by the source; the image is kept as other"
+VIEW_UNKNOWN_WORD = "unknown word for the view; the image is kept as other"
 
 _POSITIONS = {
     "PA": View.PA,

@@ -317,7 +317,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
 
 COLLECTION = "indiana"
 PROJECTIONS = "indiana_projections.csv"
-FROM_PICTURE = "view told from the picture itself"
+FROM_PICTURE = "view decided from the image itself"
 UNDECODABLE = "image cannot be decoded, view unknown"
 SHOWS_NOTHING = "image shows no chest (blank or noise), view unknown"
 _VIEWS = {"frontal": View.FRONTAL, "lateral": View.LATERAL}

@@ -93,7 +93,7 @@ def text_with_headings(report: Report) -> str:
     return "\n".join(f"{name.upper()}: {text.strip()}" for name, text in parts if text and text.strip())
 
 
-TEST = "test split: the source's text alone"
+TEST = "test split: only the source's text"
 NOT_CHOSEN = "not chosen"
 NO_TEXT = "no report to structure"
 FOREIGN = "not in English; needs a model to translate"
@@ -104,9 +104,9 @@ KEPT_RULES = "kept rule-based: every answer of the model was refused"
 NOT_TRANSLATED = "not translated: every answer of the model was refused"
 DECLINED = "the model refused to answer"
 UNCHECKED = "translated without labels to check it against"
-ADDRESSED = "a sentence that speaks to a machine counts for nothing"
-COMPARES = "rules: a sentence still speaks of an earlier film, since a finding hung on it"
-RESTORED = "rules: a change was taken back, since the whole text would have read differently"
+ADDRESSED = "a sentence addressed to a machine is ignored"
+COMPARES = "rules: a sentence still mentions an earlier image, because a finding depends on it"
+RESTORED = "rules: a change was undone, because the text would have been read differently"
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,16 @@ PLACE = "the place differs"
 DEGREE = "the degree differs"
 SIZE = "the size differs"
 TIP = "the tip of a device differs"
-COMPARES = "it speaks of an earlier film"
-PATIENT = "it speaks of age or sex"
-HISTORY = "it tells a history beside the reason for the film"
+COMPARES = "it mentions an earlier image"
+PATIENT = "it mentions age or sex"
+HISTORY = "it mentions history beside the indication"
 NUMBER = "a number appears"
-SPEAKS = "it speaks of a film of which the source says nothing"
-NORMAL_APPEARS = "something is called normal"
-NORMAL_DISAPPEARS = "what is called normal is left out"
+SPEAKS = "it mentions an image that the source does not mention"
+NORMAL_APPEARS = "a normal statement appears"
+NORMAL_DISAPPEARS = "a normal statement is left out"
 ADVICE_APPEARS = "advice appears"
 ADVICE_DISAPPEARS = "advice disappears"
-SECTION = "a section appears of which the source says nothing"
+SECTION = "a section appears that the source does not have"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -191,9 +191,9 @@ def _words(*texts: str | None) -> set[str]:
 
 
 NORMAL = "No Finding"
-# Names that readers give to the same clouding of the lung.
+# Names for the same opacity of the lung.
 _CLOUDED = frozenset({"Lung Opacity", "Consolidation", "Pneumonia", "Atelectasis", "Edema"})
-NOT_NORMAL = "a film labelled normal is not told as normal"
+NOT_NORMAL = "an image labelled normal is not reported as normal"
 # Left and right, also within the abbreviations of lobes (LSI, LID) and sides of the chest (HTI); stems, since PadChest
 # gives its reports in stems.
 _SIDES: Mapping[str, tuple[re.Pattern[str], re.Pattern[str]]] = MappingProxyType(

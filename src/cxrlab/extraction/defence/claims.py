@@ -30,7 +30,7 @@ class Claims:
     Args:
         present: Each present finding and how often it is stated.
         absent: Each denied finding.
-        normal: Whether something is called normal without an observation.
+        normal: Whether a normal statement appears without an observation.
         unread: Sentences that may state a finding unknown to the vocabulary, in lower case.
     """
 
