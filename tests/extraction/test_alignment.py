@@ -13,7 +13,7 @@ from extraction_attacks import LinearSurrogate
 from tiny_models import save_tiny_llava
 
 from cxrlab.extraction.config import Alignment
-from cxrlab.extraction.records import Picture
+from cxrlab.extraction.records import QueryImage
 from cxrlab.extraction.rounds import align_images
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
@@ -23,8 +23,8 @@ WEIGHTS = np.array([[1.0, -1.0], [0.5, 0.0]])
 GREY = np.array([[100, 100], [20, 100]], np.uint8)
 
 
-def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[Picture], list[dict[str, float]]]:
-    pictures = [Picture(f"p{k}", pixels, in_domain=False) for k, _ in enumerate(reports)]
+def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[QueryImage], list[dict[str, float]]]:
+    pictures = [QueryImage(f"p{k}", pixels, in_domain=False) for k, _ in enumerate(reports)]
     return align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
 
 
@@ -60,7 +60,7 @@ def test_a_picture_of_which_nothing_is_wanted_stays() -> None:
 
 def test_batches_change_nothing() -> None:
     rng = np.random.default_rng(4)
-    pictures = [Picture(str(k), rng.integers(0, 256, (2, 2), dtype=np.uint8)) for k in range(5)]
+    pictures = [QueryImage(str(k), rng.integers(0, 256, (2, 2), dtype=np.uint8)) for k in range(5)]
     reports = ["a", "", "b", "c", "d"]
     ways = [align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
             for size in (1, 2, 32)]  # fmt: skip
@@ -80,13 +80,13 @@ def surrogate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HfModel]:
 def test_a_true_surrogate_moves_by_what_the_victim_will_see(surrogate: HfModel, direction: Any, sign: int) -> None:
     """Measured anew on the 8-bit pictures: the loss of the wanted report has gone the right way."""
     rng = np.random.default_rng(5)
-    pictures = [Picture(str(k), rng.integers(0, 256, (24, 24), dtype=np.uint8)) for k in range(3)]
+    pictures = [QueryImage(str(k), rng.integers(0, 256, (24, 24), dtype=np.uint8)) for k in range(3)]
     reports = ["Moderate cardiomegaly.", "Small left pleural effusion.", "Both lungs are clear."]
     found, told = align_images(
         surrogate, pictures, reports, Alignment(eps="8/255", direction=direction), seed=1, round=1
     )
 
-    def losses(shown: list[Picture]) -> Any:
+    def losses(shown: list[QueryImage]) -> Any:
         with torch.no_grad():
             return surrogate.losses([one.pixels.astype(np.float32) / 255 for one in shown], reports).numpy()
 

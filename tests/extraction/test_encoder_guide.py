@@ -17,7 +17,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.config import Alignment, Shares
-from cxrlab.extraction.records import Picture
+from cxrlab.extraction.records import QueryImage
 from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.models.names import load_encoder
 
@@ -29,9 +29,9 @@ def guide() -> EncoderGuide:
     return EncoderGuide(load_encoder("builtin:encoder"))
 
 
-def grey(count: int) -> list[Picture]:
+def grey(count: int) -> list[QueryImage]:
     rng = np.random.default_rng(3)
-    return [Picture(str(k), rng.integers(0, 256, (128, 128), dtype=np.uint8)) for k in range(count)]
+    return [QueryImage(str(k), rng.integers(0, 256, (128, 128), dtype=np.uint8)) for k in range(count)]
 
 
 def test_the_loss_is_one_less_the_cosine(guide: EncoderGuide) -> None:
@@ -64,7 +64,7 @@ def test_pictures_come_nearer_to_their_own_report(guide: EncoderGuide, direction
     found, told = align_images(guide, grey(3), REPORTS, settings, seed=1, round=0)
     encoder = load_encoder("builtin:encoder")
 
-    def likeness(pictures: list[Picture]) -> Any:
+    def likeness(pictures: list[QueryImage]) -> Any:
         images = [one.pixels.astype(np.float32) / 255 for one in pictures]
         return encoder.embed_images(images) @ encoder.embed_texts(REPORTS).T
 

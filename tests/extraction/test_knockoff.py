@@ -19,7 +19,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.config import ExtractConfig, Policy
 from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, reports_rewards
 from cxrlab.extraction.pools import Pool, open_pool
-from cxrlab.extraction.records import Picture, Query
+from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.rounds import run_attack
 
 SILENT = "I can only help with chest radiographs."
@@ -31,8 +31,8 @@ class Halves(Pool):
     kind, takes_argument = "noise", False
     count: int | None = None
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
-        return [Picture(f"{'bright' if k % 2 else 'dark'}{k}", self._pixels(k)) for k in range(skip, skip + n)]
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
+        return [QueryImage(f"{'bright' if k % 2 else 'dark'}{k}", self._pixels(k)) for k in range(skip, skip + n)]
 
     def _pixels(self, k: int) -> Any:
         pixels = np.full((8, 8), 200 if k % 2 else 40, np.uint8)
@@ -61,7 +61,7 @@ def adaptive(budget: int = 12, **changes: Any) -> ExtractConfig:
     return helper.settings(method="knockoff", budget=budget, policy=policy)
 
 
-def dark_share(pictures: Sequence[Picture]) -> float:
+def dark_share(pictures: Sequence[QueryImage]) -> float:
     return sum(one.key.startswith("dark") for one in pictures) / len(pictures)
 
 
@@ -237,7 +237,7 @@ def test_a_pool_is_used_up_to_its_last_picture(tmp_path: Path) -> None:
     assert asked == []
 
 
-def folder_of(folder: Path, pictures: Sequence[Picture]) -> Path:
+def folder_of(folder: Path, pictures: Sequence[QueryImage]) -> Path:
     """These pictures as files, and one that is none."""
     folder.mkdir()
     for one in pictures:

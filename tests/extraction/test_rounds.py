@@ -16,7 +16,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction import rounds
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.pools import Noise, Pool
-from cxrlab.extraction.records import Picture, Query
+from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.report_text import report_content
 from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
 from cxrlab.extraction.surrogate import write_transcript
@@ -37,9 +37,11 @@ class Smooth(Pool):
     kind, takes_argument = "noise", False
     count = None
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         grids = (np.random.default_rng(k).integers(0, 256, (4, 4)) for k in range(skip, skip + n))
-        return [Picture(f"s{k}", np.kron(grid, np.ones((2, 2))).astype(np.uint8)) for k, grid in enumerate(grids, skip)]
+        return [
+            QueryImage(f"s{k}", np.kron(grid, np.ones((2, 2))).astype(np.uint8)) for k, grid in enumerate(grids, skip)
+        ]
 
 
 class Logistic:
@@ -181,7 +183,7 @@ def test_which_picture_is_moved(tmp_path: Path, kind: Any, keys: list[str], furt
 
 def test_names_with_a_mark_of_their_own_stay_apart(tmp_path: Path) -> None:
     class Marked(Smooth):
-        def _take(self, skip: int, n: int) -> list[Picture]:
+        def _take(self, skip: int, n: int) -> list[QueryImage]:
             return [replace(one, key=f"eye@{k}") for k, one in enumerate(super()._take(skip, n), skip)]
 
     config = helper.settings(budget=6, alignment=Alignment(picture="last"))

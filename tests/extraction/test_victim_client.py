@@ -16,7 +16,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.image_codec import decode
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger
-from cxrlab.extraction.records import AuditScope, Picture, fingerprint
+from cxrlab.extraction.records import AuditScope, QueryImage, fingerprint
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="0 answers to 1 images"):
             client.ask(helper.small_images(1), 0, 0)
         with pytest.raises(DataError, match=r"'x' is float64 \[2, 2\]"):
-            client.ask([Picture("x", np.zeros((2, 2)))], 0, 1)
+            client.ask([QueryImage("x", np.zeros((2, 2)))], 0, 1)
         assert client.ask([], 0, 1) == []
         with pytest.raises(ConfigError, match="batch_size=0"):
             VictimClient(Silent(), ledger, tmp_path, batch_size=0)

@@ -16,7 +16,7 @@ from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.pools import Pool, open_pool
-from cxrlab.extraction.records import AuditScope, Picture, Query, fingerprint
+from cxrlab.extraction.records import AuditScope, Query, QueryImage, fingerprint
 from cxrlab.extraction.report_text import Category
 from cxrlab.extraction.rounds import Attack
 from cxrlab.extraction.victim_client import VictimClient
@@ -36,14 +36,14 @@ class FunctionClient:
 
     __slots__ = ("_asked", "_budget", "_say")
 
-    def __init__(self, say: ReportFunction, budget: int, asked: list[Picture]) -> None:
+    def __init__(self, say: ReportFunction, budget: int, asked: list[QueryImage]) -> None:
         self._say, self._budget, self._asked = say, budget, asked
 
     @property
     def left(self) -> int:
         return self._budget - len(self._asked)
 
-    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         assert len(pictures) <= self.left, "more was asked than the budget allows"
         assert first == len(self._asked), "numbers must go on where they were"
         self._asked += pictures
@@ -93,9 +93,9 @@ def settings(**changes: Any) -> ExtractConfig:
 
 def attack_on(
     folder: Path, config: ExtractConfig, say: ReportFunction = heart, learner: Any = None, pool: Pool | None = None
-) -> tuple[Attack, list[Picture]]:
+) -> tuple[Attack, list[QueryImage]]:
     """An attack on a talking client, and the list that what it asks goes into."""
-    asked: list[Picture] = []
+    asked: list[QueryImage] = []
     client = FunctionClient(say, config.budget, asked)
     shown = pool or open_pool(config.pool, size=config.size, seed=config.seed)
     return Attack(client, shown, learner or LinearTrainer(config.size), config, folder), asked

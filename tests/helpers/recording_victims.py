@@ -20,19 +20,19 @@ import numpy as np
 
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger
-from cxrlab.extraction.records import AuditScope, PendingQuery, Picture, Query, Response, fingerprint
+from cxrlab.extraction.records import AuditScope, PendingQuery, Query, QueryImage, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 
 QUERY_LOG = "asked.txt"  # the victim's own log, a line for each picture that reached it
 
 
-def small_images(count: int) -> list[Picture]:
+def small_images(count: int) -> list[QueryImage]:
     """Small pictures, no two alike: the number stands in the first two pixels."""
     made = []
     for number in range(count):
         pixels = np.full((6, 5), 128, np.uint8)
         pixels[0, 0], pixels[0, 1] = divmod(number, 256)
-        made.append(Picture(f"p{number}", pixels))
+        made.append(QueryImage(f"p{number}", pixels))
     return made
 
 

@@ -24,7 +24,7 @@ from cxrlab.data.images import load_image
 from cxrlab.extraction.config import SHARES
 from cxrlab.extraction.defence.claims import ReportSentence, canonical, canonical_normal, difference, report_sentences
 from cxrlab.extraction.pools import Pool, square
-from cxrlab.extraction.records import Picture
+from cxrlab.extraction.records import QueryImage
 from cxrlab.extraction.report_text import report_content
 from cxrlab.extraction.rounds import Attack, BlackBox
 from cxrlab.findings.lexicon import agreed, capital, load_lexicon
@@ -227,7 +227,7 @@ class _ClientAfterProbes:
     def left(self) -> int:
         return self.client.left
 
-    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         return self.client.ask(pictures, round, self.after + first)
 
 
@@ -251,5 +251,5 @@ class _PoolAfterProbes(Pool):
     def readable(self) -> int | None:
         return None if self._pool.readable is None else self._pool.readable - self._after
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         return self._pool.draw(n, self._after + skip)

@@ -30,7 +30,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.config import REWARDS
-from cxrlab.extraction.records import Picture, Query
+from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.report_text import FindingSet, report_content
 from cxrlab.extraction.rounds import PlannedImage, blend_chests, fit_round_surrogate, plan_round, query_round
 from cxrlab.findings.reader import read
@@ -118,7 +118,7 @@ def run_adaptive_knockoff(attack: Attack) -> list[Query]:
     return queries
 
 
-def candidate_images(attack: Attack) -> list[Picture]:
+def candidate_images(attack: Attack) -> list[QueryImage]:
     """Images to choose among: twice the budget, or all of a smaller pool."""
     pool, budget = attack.pool, attack.config.budget
     count = CANDIDATES * budget
@@ -133,7 +133,7 @@ def candidate_images(attack: Attack) -> list[Picture]:
 
 
 def _draw_batch(
-    attack: Attack, number: int, groups: Sequence[list[Picture]], bandit: Bandit, count: int
+    attack: Attack, number: int, groups: Sequence[list[QueryImage]], bandit: Bandit, count: int
 ) -> list[PlannedImage]:
     """The images of a batch: a group by preference, and its next image in the order of the pool."""
     rng = generator(attack.config.seed, "adaptive", "batch", number)
@@ -194,7 +194,7 @@ class SurrogateLossReward:
         if "loss" in self._attack.config.policy.rewards and quarter > self._quarter:
             self._quarter, self._training, self._surrogate = quarter, (number, list(queries)), None
 
-    def losses(self, pictures: Sequence[Picture], reports: Sequence[str]) -> list[float | None]:
+    def losses(self, pictures: Sequence[QueryImage], reports: Sequence[str]) -> list[float | None]:
         """1 − geometric mean probability of a token of each answer, 0 to 1; None before there is a surrogate."""
         if self._surrogate is None and self._training is not None:
             gc.collect()  # frees the last surrogate before there are two

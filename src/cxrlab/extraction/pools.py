@@ -30,7 +30,7 @@ from cxrlab.data.scenes import draw_scene
 from cxrlab.data.sources.cifar100 import cifar_pool
 from cxrlab.data.sources.image_folder import FolderPool, folder_pool
 from cxrlab.data.views import load_selected_image
-from cxrlab.extraction.records import Picture
+from cxrlab.extraction.records import QueryImage
 
 POOLS = Table(
     "pool",
@@ -97,7 +97,7 @@ class Pool(ABC):
         return self.count is None or self.count > 0
 
     @final
-    def draw(self, n: int, skip: int = 0) -> list[Picture]:
+    def draw(self, n: int, skip: int = 0) -> list[QueryImage]:
         """The `n` images after the first `skip`; more than there are is a `DataError`.
 
         The same seed gives the same order, so that `draw(10)` equals `draw(5) + draw(5, skip=5)`.
@@ -109,7 +109,7 @@ class Pool(ABC):
         return self._take(skip, n) if n else []
 
     @abstractmethod
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         """`draw` for numbers that were checked."""
 
     def _order(self, count: int) -> list[int]:
@@ -154,10 +154,12 @@ class Scenes(Pool):
     kind, takes_argument = "scenes", False
     count = None
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         seed = stream_key(self.seed, "pool", "scenes")
         return [
-            Picture(f"scene{number:06d}", square(draw_scene(seed, number, self.size).image, self.size), in_domain=False)
+            QueryImage(
+                f"scene{number:06d}", square(draw_scene(seed, number, self.size).image, self.size), in_domain=False
+            )
             for number in range(skip, skip + n)
         ]
 
@@ -168,13 +170,13 @@ class Noise(Pool):
     kind, takes_argument = "noise", False
     count = None
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         found = []
         for number in range(skip, skip + n):
             values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
             spread = float(np.ptp(values)) or 1.0  # an image of one pixel has none
             pixels = to_uint8((values - values.min()) / spread)
-            found.append(Picture(f"noise{number:06d}", pixels, in_domain=False))
+            found.append(QueryImage(f"noise{number:06d}", pixels, in_domain=False))
         return found
 
 
@@ -192,14 +194,14 @@ class Cifar(Pool):
         folder, split = with_split(self.argument)
         return cifar_pool(folder, split)
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         wanted = self._order(self.count)[skip : skip + n]
-        found: dict[int, Picture] = {}
+        found: dict[int, QueryImage] = {}
         left = set(wanted)
         for number, one in enumerate(self._pictures()):
             if number in left:
                 # With the number: names may repeat between batches.
-                found[number] = Picture(f"{number:05d}-{one.name}", square(one.image, self.size), in_domain=False)
+                found[number] = QueryImage(f"{number:05d}-{one.name}", square(one.image, self.size), in_domain=False)
                 left.remove(number)
                 if not left:
                     break
@@ -232,12 +234,12 @@ class _Listed(Pool):
         """Every name, in an order that does not depend on the seed."""
 
     @abstractmethod
-    def _load(self, key: str) -> Picture:
+    def _load(self, key: str) -> QueryImage:
         """One image; a `DataError` if it cannot be read."""
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         # A skipped image is read once too, since unreadable ones do not count.
-        fresh: dict[str, Picture] = {}
+        fresh: dict[str, QueryImage] = {}
         while len(self._read) < skip + n:
             if self._tried == len(self._keys):
                 raise self._too_few(skip + n)
@@ -262,10 +264,10 @@ class Folder(_Listed):
     def _names(self) -> Sequence[str]:
         return folder_pool(self.argument).files
 
-    def _load(self, key: str) -> Picture:
+    def _load(self, key: str) -> QueryImage:
         one = FolderPool(Path(self.argument), (key,))
         for picture in one:
-            return Picture(key, square(picture.image, self.size))
+            return QueryImage(key, square(picture.image, self.size))
         raise DataError(one.unreadable[key])
 
 
@@ -281,10 +283,10 @@ class Images(_Listed):
             raise DataError(f"{folder} has no study in its {split} split; name another one as corpus:DIR@split.")
         return ids
 
-    def _load(self, key: str) -> Picture:
+    def _load(self, key: str) -> QueryImage:
         study = self._corpus[key]
         image = load_selected_image(self._corpus, study)
-        return Picture(key, square(image, self.size), in_domain=study.caption is None)
+        return QueryImage(key, square(image, self.size), in_domain=study.caption is None)
 
 
 class Mix(Pool):
@@ -339,7 +341,7 @@ class Mix(Pool):
             most.append(int(outside / (1 - self.share)))
         return min(most, default=None)
 
-    def _take(self, skip: int, n: int) -> list[Picture]:
+    def _take(self, skip: int, n: int) -> list[QueryImage]:
         before, after = int(skip * self.share), int((skip + n) * self.share)
         images = iter(self.inside.draw(after - before, before))
         others = iter(self.outside.draw(n - (after - before), skip - before))
@@ -354,7 +356,7 @@ class Mix(Pool):
         return int((place + 1) * self.share) > int(place * self.share)
 
 
-def _of_part(picture: Picture, part: str, *, known: bool) -> Picture:
+def _of_part(picture: QueryImage, part: str, *, known: bool) -> QueryImage:
     """An image of a mixture; IN counts as in the domain if its own pool does not know."""
     domain = known if picture.in_domain is None else picture.in_domain
     return replace(picture, key=f"{part}/{picture.key}", in_domain=domain)

@@ -20,7 +20,7 @@ PICTURES = "pictures"  # folder of a run: every image that was sent, by its sha2
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class QueryImage:
     """A query image: a key unique in its pool, pixels uint8 [H, W], and whether it is a chest radiograph, if known."""
 
     key: str

@@ -38,7 +38,7 @@ from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
 from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
-from cxrlab.extraction.records import PICTURES, Picture, Query, fingerprint
+from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
 from cxrlab.extraction.report_text import Category, split_by_category
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 from cxrlab.findings.disease_models import clash
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cxrlab.models.dual_encoder import DualEncoder
 
 PLAN, ROUNDS, UNREADABLE, ENRICHMENT = "plan.jsonl", "rounds", "unreadable.json", "enrichment.json"
-PlannedImage = tuple[Picture, dict[str, Any]]
+PlannedImage = tuple[QueryImage, dict[str, Any]]
 """An image, and further columns of its row in the plan."""
 
 
@@ -63,7 +63,7 @@ class BlackBox(Protocol):
         """Queries left in the budget."""
         ...
 
-    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image, in order; `first` is the query number of the first of them."""
         ...
 
@@ -114,7 +114,7 @@ def run_attack(attack: Attack) -> list[Query]:
 
         return run_adaptive_knockoff(attack)
     queries: list[Query] = []
-    previous: list[Picture] = []
+    previous: list[QueryImage] = []
     for round, count in enumerate(attack.shares()):
         pictures = plan_round(attack, round, partial(next_images, attack, round, list(queries), previous))
         queries += query_round(attack, round, len(queries), pictures[:count])
@@ -122,7 +122,7 @@ def run_attack(attack: Attack) -> list[Query]:
     return queries
 
 
-def next_images(attack: Attack, round: int, queries: list[Query], previous: list[Picture]) -> list[PlannedImage]:
+def next_images(attack: Attack, round: int, queries: list[Query], previous: list[QueryImage]) -> list[PlannedImage]:
     """The images of a round: train a surrogate on the answers so far, enrich its reports, align images with them.
 
     Round 0 has no answers and sends the pool's images unmoved, and so does a later round while the victim has stated
@@ -181,13 +181,13 @@ def next_images(attack: Attack, round: int, queries: list[Query], previous: list
     return list(zip(moved, notes, strict=True))
 
 
-def _pool_images(attack: Attack, round: int) -> list[Picture]:
+def _pool_images(attack: Attack, round: int) -> list[QueryImage]:
     """The pool's images of a round, with a chest blended in where the settings ask for it."""
     shares = attack.shares()
     return blend_chests(attack, attack.pool.draw(shares[round], skip=sum(shares[:round])))
 
 
-def blend_chests(attack: Attack, pictures: list[Picture]) -> list[Picture]:
+def blend_chests(attack: Attack, pictures: list[QueryImage]) -> list[QueryImage]:
     """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
     if not attack.config.dress:
         return pictures
@@ -227,7 +227,7 @@ def transcript_settings(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]]) -> list[Picture]:
+def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]]) -> list[QueryImage]:
     """The images of a round: those of its plan on disk if there is one; otherwise `make` draws them and they are saved.
 
     The plan is written last: without it a resumed audit makes the round again.
@@ -249,12 +249,12 @@ def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]
             write_json(unreadable, {**known, **attack.pool.unreadable})
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
-        Picture(str(row["key"]), as_uint8(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
+        QueryImage(str(row["key"]), as_uint8(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
         for _, row in read_jsonl(file)
     ]
 
 
-def query_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:
+def query_round(attack: Attack, round: int, first: int, pictures: Sequence[QueryImage]) -> list[Query]:
     """Query the victim with these images; `first` is the number of the first query."""
     answers = attack.client.ask(pictures, round, first)
     return [
@@ -387,9 +387,9 @@ class ReportObjective(Objective):
 
 
 def align_images(
-    model: Any, pictures: Sequence[Picture], reports: Sequence[str], settings: Alignment, *, seed: int, round: int,
+    model: Any, pictures: Sequence[QueryImage], reports: Sequence[str], settings: Alignment, *, seed: int, round: int,
     batch_size: BatchSize | None = None,
-) -> tuple[list[Picture], list[dict[str, float]]]:  # fmt: skip
+) -> tuple[list[QueryImage], list[dict[str, float]]]:  # fmt: skip
     """Move every image towards (or away from) its target report, rounded to 8 bits; returns losses and distances too.
 
     Args:
@@ -401,7 +401,7 @@ def align_images(
         round: Suffix of the keys of moved images.
         batch_size: Images at once; that of the settings when None.
     """
-    found: list[tuple[Picture, dict[str, float]]] = []
+    found: list[tuple[QueryImage, dict[str, float]]] = []
     at_once = batch_size or BatchSize(settings.batch_size)
     pairs, size = list(zip(pictures, reports, strict=True)), settings.batch_size
     batches = [pairs[start : start + size] for start in range(0, len(pairs), size)]
@@ -411,9 +411,9 @@ def align_images(
 
 
 def _align_batch(
-    model: Any, pairs: Sequence[tuple[Picture, str]], settings: Alignment, seed: int, round: int
-) -> list[tuple[Picture, dict[str, float]]]:
-    found: list[tuple[Picture, dict[str, float]]] = [(picture, {}) for picture, _ in pairs]
+    model: Any, pairs: Sequence[tuple[QueryImage, str]], settings: Alignment, seed: int, round: int
+) -> list[tuple[QueryImage, dict[str, float]]]:
+    found: list[tuple[QueryImage, dict[str, float]]] = [(picture, {}) for picture, _ in pairs]
     places = [place for place, (_, text) in enumerate(pairs) if text.strip()]
     if not places:
         return found
@@ -433,7 +433,7 @@ def _align_batch(
     ):
         picture = pairs[place][0]
         losses = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
-        found[place] = Picture(f"{picture.key}@{round}", to_uint8(image[0]), picture.in_domain), losses
+        found[place] = QueryImage(f"{picture.key}@{round}", to_uint8(image[0]), picture.in_domain), losses
     return found
 
 

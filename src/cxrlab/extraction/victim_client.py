@@ -24,13 +24,13 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED
 from cxrlab.core.terminal import track
 from cxrlab.extraction.ledger import Ledger, Reservation
-from cxrlab.extraction.records import PICTURES, PendingQuery, Picture, Query, Response, fingerprint
+from cxrlab.extraction.records import PICTURES, PendingQuery, Query, QueryImage, Response, fingerprint
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
-_PendingImage = tuple[PendingQuery, Picture]
+_PendingImage = tuple[PendingQuery, QueryImage]
 
 
 class AccountsBlocked(CxrlabError):
@@ -94,7 +94,7 @@ class VictimClient:
         """Queries left in the budget."""
         return self._ledger.left
 
-    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image (uint8 [H, W]), in order.
 
         An image that was sent before, in this call or an earlier one, is answered from the ledger. Called again with

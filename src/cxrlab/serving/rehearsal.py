@@ -38,7 +38,7 @@ from cxrlab.serving.config import RehearseConfig
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.extraction.detection.features import StreamImage
-    from cxrlab.extraction.records import Picture
+    from cxrlab.extraction.records import QueryImage
     from cxrlab.models.http_models import HttpReportModel
     from cxrlab.serving.guard import Guard
 
@@ -176,7 +176,7 @@ def _send_benign(
 
 
 def _attack(
-    run: Run, client: HttpReportModel, pool: str, pictures: Sequence[Picture], account: str, guard: Guard | None
+    run: Run, client: HttpReportModel, pool: str, pictures: Sequence[QueryImage], account: str, guard: Guard | None
 ) -> dict[str, Any]:
     """Send images of one account one by one, until it is blocked."""
     reports = queries = 0

@@ -9,10 +9,10 @@ from cxrlab.core.errors import DataError
 from cxrlab.extraction.defence.defences import ChestImages
 from cxrlab.extraction.evasion import smallest_passing_share
 from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.records import Picture
+from cxrlab.extraction.records import QueryImage
 
 
-def images(count: int) -> list[Picture]:
+def images(count: int) -> list[QueryImage]:
     """A dark frame around a bright middle, each with its own noise and brightness."""
     rng = np.random.default_rng(5)
     found = []
@@ -20,7 +20,7 @@ def images(count: int) -> list[Picture]:
         image = np.full((48, 48), 20.0)
         image[8:, 8:40] = 120 + rng.normal(0, 6)
         image[8:, 20:28] = 200 + rng.normal(0, 6)
-        found.append(Picture(f"f{number}", np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)))
+        found.append(QueryImage(f"f{number}", np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)))
     return found
 
 

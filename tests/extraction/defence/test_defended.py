@@ -14,7 +14,7 @@ from cxrlab.core.protocols import REFUSED, Capabilities, Generated, ImageToText
 from cxrlab.extraction.defence.base import defended
 from cxrlab.extraction.defence.defences import Coarse, Gate, Quota
 from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.records import AuditScope, Picture
+from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
@@ -88,7 +88,7 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
 
     The third question is of the first account, whose answer is used, and the fourth of the second, whose is not.
     """
-    dark, grey, white = (Picture(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
+    dark, grey, white = (QueryImage(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
     with Ledger.open(tmp_path / "ledger.sqlite", AuditScope("victim", 9)) as ledger:
         client = VictimClient(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
         client.ask([dark, dark], 0, 0)
@@ -96,7 +96,7 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
         booked = [(query.account, query.cached, query.refused) for query in ledger.queries()]
         earlier = [query.account for query in ledger.queries() if not query.cached]
         later = VictimClient(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
-        later.ask([Picture("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
+        later.ask([QueryImage("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
         assert ledger.queries()[-1].refused  # also after a restart
     assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]
 

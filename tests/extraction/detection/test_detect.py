@@ -21,7 +21,7 @@ from cxrlab.extraction.detection.base import StreamResult
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, Verdict, calibrated, detect, stream_names
 from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.records import AuditScope, Picture
+from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.names import load_model
 
@@ -50,7 +50,7 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("attack") / "knockoff"
     folder.mkdir()
     asked = [*(image(3 * number + 2) for number in range(60, 70)), *pictures(40, 1)]
-    keyed = [Picture(str(place), pixels) for place, pixels in enumerate(asked)]
+    keyed = [QueryImage(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", AuditScope("stub:normal", 60)) as ledger:
         client = VictimClient(load_model("stub:normal", lambda _: ()), ledger, folder)
         client.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)

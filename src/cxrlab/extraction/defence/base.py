@@ -27,7 +27,7 @@ from cxrlab.models.decoding import Decoding, SupportsDecoding
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.extraction.config import DefenceSettings
-    from cxrlab.extraction.records import Picture, Pixels
+    from cxrlab.extraction.records import Pixels, QueryImage
 
 DEFENCES = Table(
     "defence",
@@ -49,17 +49,17 @@ class Benign:
     seed: int
 
     @cached_property
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[QueryImage]:
         """Frontal images as they are stored; unreadable ones are left out."""
         from cxrlab.data.corpus import load_corpus
         from cxrlab.evaluation.generate import Images, select_studies
-        from cxrlab.extraction.records import Picture
+        from cxrlab.extraction.records import QueryImage
 
         corpus = load_corpus(self._folder)
         images, found = Images(corpus), []
         for key in select_studies(corpus, self.settings.benign_split, self.settings.benign_images, self.seed):
             with suppress(DataError):
-                found.append(Picture(key, to_uint8(grey_image(images.image(key))), in_domain=True))
+                found.append(QueryImage(key, to_uint8(grey_image(images.image(key))), in_domain=True))
         return found
 
     @cached_property

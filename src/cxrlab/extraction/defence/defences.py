@@ -23,7 +23,7 @@ from cxrlab.findings.reader import read
 if TYPE_CHECKING:
     from cxrlab.extraction.config import DefenceSettings
     from cxrlab.extraction.defence.base import Benign
-    from cxrlab.extraction.records import Picture, Pixels
+    from cxrlab.extraction.records import Pixels, QueryImage
 
 
 class Gate(Defence):
@@ -54,7 +54,7 @@ class ChestImages:
     Too few benign images for the bound are a `DataError` that gives the number.
     """
 
-    def __init__(self, benign: Sequence[Picture], *, bound: float, seed: int) -> None:
+    def __init__(self, benign: Sequence[QueryImage], *, bound: float, seed: int) -> None:
         detector: Detector = DETECTORS.load("chest-gate")(DetectorSettings(image_bound=bound))
         looks = np.stack([image_statistics(picture.pixels) for picture in benign])
         keys = tuple(picture.key for picture in benign)
