@@ -178,7 +178,7 @@ class Measured:
 
 
 def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> tuple[Measured, float]:
-    """Stage 3 on the engine; the second figure is the vision encoder's images a second where its features are kept."""
+    """Stage 3 with `ExactTrainer`; the second figure is the vision encoder's images a second where its features are kept."""
     fresh()
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
     model = build(scale, dtype, args.seed)
@@ -203,7 +203,7 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     clock = Clock(args.warm, args.window)
 
     class Timed(ExactTrainer):
-        """The engine with a clock."""
+        """The trainer with a clock."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
@@ -211,7 +211,7 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
 
     order = plan([Part(len(rows))], args.batch, 1.0, args.steps, args.seed, rows.lengths)
     with tempfile.TemporaryDirectory() as folder, training_run(settings, Path(folder) / "run", args.seed) as run:
-        fit(Job(module, rows, order, engine=Timed), settings, run)
+        fit(Job(module, rows, order, trainer_class=Timed), settings, run)
     name = "cxrlab, features kept" if kept else "cxrlab, vision encoder run at every step"
     return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss), vision_encoder_rate
 

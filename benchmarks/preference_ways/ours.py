@@ -1,4 +1,4 @@
-"""The same training on our engine."""
+"""The same training with `ExactTrainer`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run_engine(
     """All steps, with a clock."""
 
     class Timed(ExactTrainer):
-        """The engine with a clock."""
+        """The trainer with a clock."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
@@ -96,4 +96,4 @@ def run_engine(
     # In the order as drawn, as TRL has it: without our grouping of like lengths, which saves padding.
     order = plan([Part(args.longest)], args.batch, 1.0, args.steps, args.seed, None)
     with training_run(settings, out, args.seed) as run:
-        fit(Job(module, rows, order, engine=Timed), settings, run)
+        fit(Job(module, rows, order, trainer_class=Timed), settings, run)

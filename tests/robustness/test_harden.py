@@ -184,7 +184,7 @@ def test_gemma_has_a_vision_encoder_by_itself_and_models_of_tiles_are_refused(
     """An image of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
     encoder = open_vision_encoder(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
     assert encoder(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
-    for family, said in (("llava_next", "one square of pixels an image"), ("qwen2_5_vl", "no separate vision encoder")):
+    for family, said in (("llava_next", "one array per image"), ("qwen2_5_vl", "no separate vision encoder")):
         with pytest.raises(ConfigError, match=said):
             harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""The engine: exact steps, exact resumption, honest stops."""
+"""The trainer: exact steps, exact resume, honest stops."""
 
 from __future__ import annotations
 
@@ -285,10 +285,10 @@ def test_a_run_does_not_go_on_from_other_frozen_weights(tmp_path: Path) -> None:
 
 def test_a_run_does_not_go_on_with_another_number_of_processes(tmp_path: Path) -> None:
     with training_run({}, tmp_path, 0) as run:
-        run.stand_on({"processes": 1})
-        run.stand_on({"processes": 1})
+        run.check_basis({"processes": 1})
+        run.check_basis({"processes": 1})
         with pytest.raises(RunError, match="was begun with processes: 1, and now it is 2"):
-            run.stand_on({"processes": 2})
+            run.check_basis({"processes": 2})
 
 
 class Unreadable(ToyRows):

@@ -92,7 +92,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
     with run_folder.training_run(config, out, config.seed, HARDEN_OPERATIONAL) as run:
         cache = config.cache or run.folder / CACHE
         images = open_images(train.files, encoder.image_processor, cache)
-        run.stand_on({"images": images.key, "weights": weights_key(encoder.model)})
+        run.check_basis({"images": images.key, "weights": weights_key(encoder.model)})
         reference = encoder.frozen()
         loss = Hardening(encoder, reference, images, train.names, config).fit(run)
         encoder.round_to(dtype)  # measured as it will be written

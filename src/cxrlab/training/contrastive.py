@@ -341,7 +341,7 @@ class ContrastiveDataset:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: images and tokens."""
+        """A hash of the training data: images and tokens."""
         digest = hashlib.blake2b(digest_size=12)
         for array in (self.texts.ids, self.texts.starts, self.texts.keys, self.image_of):
             digest.update(np.ascontiguousarray(array).tobytes())

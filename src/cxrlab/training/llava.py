@@ -76,8 +76,8 @@ def load_start(start: str | None, encoder: str | None, language_model: str | Non
         )
         names = {"encoder": encoder, "language_model": language_model}
         seen = tuple(dict.fromkeys((*vision.collections, *language.collections)))
-        learnt = trained_on((vision.trained_on, language.trained_on))
-        return StartModel(model, processor, names, collections=seen, trained_on=learnt)
+        data = trained_on((vision.trained_on, language.trained_on))
+        return StartModel(model, processor, names, collections=seen, trained_on=data)
     check_has_weights(start)
     folder = _result_of(Path(start)) if _is_path(start) else folder_of(start)
     opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype="float32"), merge=True)

@@ -41,7 +41,7 @@ def estimate(model: Any, settings: Optimisation, length: int, trained: int) -> M
     text = model.config.text_config
     number = 2 if settings.precision == "bfloat16" else 4
     weights = number * sum(value.numel() for value in model.parameters())
-    # A block keeps about 16 vectors of its width and 3 of its inner width a token; with checkpointing only its input,
+    # Per token a block keeps about 16 vectors of its width and 3 of its inner width; with checkpointing only its input,
     # and one block in full while it is computed again.
     block = 16 * text.hidden_size + 3 * getattr(text, "intermediate_size", 4 * text.hidden_size)
     layers = text.num_hidden_layers

@@ -209,7 +209,7 @@ class ReportDataset:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: tokens, images, and the longest sample."""
+        """A hash of the training data: tokens, images, and the length limit."""
         digest = hashlib.blake2b(digest_size=12)
         for array in (self.tokens.ids, self.tokens.starts, self.tokens.prompts, self.image_of):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -243,7 +243,7 @@ class ReportDataset:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Reason → studies that are not learnt from, over all corpora."""
+        """Reason → unused studies, over all corpora."""
         return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:

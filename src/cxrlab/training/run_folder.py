@@ -57,7 +57,7 @@ class RunFolder:
         """Whether a training has begun here, so that its basis is recorded."""
         return (self.steps / BASIS).is_file()
 
-    def stand_on(self, basis: Mapping[str, Any]) -> None:
+    def check_basis(self, basis: Mapping[str, Any]) -> None:
         """Record what the result depends on beyond the config; a resumed run must have the same.
 
         Raises:

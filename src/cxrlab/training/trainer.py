@@ -74,7 +74,7 @@ class Job:
         rows: The data set.
         order: Which rows at which step.
         label: Of the progress line.
-        engine: Subclass of `ExactTrainer` with another `training_step`.
+        trainer_class: Subclass of `ExactTrainer` with another `training_step`.
         on_evaluate: (module in evaluation mode, step) → numbers for the history; it cannot disturb the random state.
         evaluate_first: Evaluate before the first step too, as step 0.
     """
@@ -83,7 +83,7 @@ class Job:
     rows: Rows
     order: Order
     label: str = "training"
-    engine: type[ExactTrainer] | None = None
+    trainer_class: type[ExactTrainer] | None = None
     on_evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
     evaluate_first: bool = False
 
@@ -106,7 +106,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
         KeyboardInterrupt: After Ctrl-C, once the current step is done and saved.
     """
     if run.writes:
-        run.stand_on(
+        run.check_basis(
             {
                 "processes": count(),
                 "samples a step": job.order.step,
@@ -115,7 +115,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
                 "weights": weights_key(job.module),
             }
         )
-    trainer = (job.engine or ExactTrainer)(job, settings, run)
+    trainer = (job.trainer_class or ExactTrainer)(job, settings, run)
     start = resumable(run.steps) if run.writes else latest(run.steps)
     if run.writes:
         remove_incomplete(run.steps)
@@ -320,7 +320,7 @@ class Journal(TrainerCallback):
         next(self._progress, None)
         last = state.global_step >= state.max_steps
         if last or state.global_step % self.settings.log_every == 0:
-            self._line(state.global_step)
+            self._log(state.global_step)
         every = self.settings.evaluate_every
         if self.job.on_evaluate is not None and (last or (every is not None and state.global_step % every == 0)):
             self._evaluate(state.global_step)
@@ -333,7 +333,7 @@ class Journal(TrainerCallback):
         for _step in self._progress:
             pass
 
-    def _line(self, step: int) -> None:
+    def _log(self, step: int) -> None:
         if self._sum is None:
             return
         mean = self.trainer.accelerator.gather(self._sum.reshape(1)).mean()
