@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,14 +202,6 @@ def _unit(vectors: NDArray[np.floating]) -> Vectors:
 _KEYS = ("contains", "sha256", "answer", "tokens")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line for prompts that contain a text."""
-
-    contains: str
-    answer: Generated
-
-
 class ScriptedTextModel:
     """Answers each prompt with the matching line of a JSONL file; without one, it raises.
 
@@ -226,9 +218,25 @@ class ScriptedTextModel:
     def __init__(self, file: str) -> None:
         self.file = file
         self._by_hash: dict[str, Generated] = {}
-        self._lines: list[_Line] = []
+        self._by_text: list[tuple[str, Generated]] = []
         for number, values in read_jsonl(Path(file)):
-            self._take(values, f"{file}:{number}")
+            place = f"{file}:{number}"
+            for key in values:
+                if key not in _KEYS:
+                    raise DataError(
+                        f"{place} has an unknown key '{key}'.{did_you_mean(key, _KEYS)} Keys: {', '.join(_KEYS)}."
+                    )
+            contains, digest, answer, tokens = (values.get(key) for key in _KEYS)
+            if not isinstance(answer, str):
+                raise DataError(f"{place} needs a text 'answer'.")
+            if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0):
+                raise DataError(f"{place}: 'tokens' must be a whole number from 0.")
+            if isinstance(digest, str) and contains is None:
+                self._by_hash.setdefault(digest.lower(), Generated(answer, tokens=tokens))
+            elif isinstance(contains, str) and digest is None:
+                self._by_text.append((contains, Generated(answer, tokens=tokens)))
+            else:
+                raise DataError(f"{place} needs either a text 'contains' or a text 'sha256'.")
         self.fingerprint = sha256_of(file)
 
     @classmethod
@@ -251,28 +259,9 @@ class ScriptedTextModel:
         digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
         if digest in self._by_hash:
             return self._by_hash[digest]
-        for line in self._lines:
-            if line.contains in prompt:
-                return line.answer
+        for text, answer in self._by_text:
+            if text in prompt:
+                return answer
         raise DataError(
             f"{self.file} has no answer to a prompt of {len(prompt):,} characters (sha256 {digest}); add a line for it."
         )
-
-    def _take(self, values: Mapping[str, Any], place: str) -> None:
-        for key in values:
-            if key not in _KEYS:
-                raise DataError(
-                    f"{place} has an unknown key '{key}'.{did_you_mean(key, _KEYS)} Keys: {', '.join(_KEYS)}."
-                )
-        contains, digest, answer, tokens = (values.get(key) for key in _KEYS)
-        if not isinstance(answer, str):
-            raise DataError(f"{place} needs a text 'answer'.")
-        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0):
-            raise DataError(f"{place}: 'tokens' must be a whole number from 0.")
-        given = Generated(answer, tokens=tokens)
-        if isinstance(digest, str) and contains is None:
-            self._by_hash.setdefault(digest.lower(), given)
-        elif isinstance(contains, str) and digest is None:
-            self._lines.append(_Line(contains, given))
-        else:
-            raise DataError(f"{place} needs either a text 'contains' or a text 'sha256'.")

@@ -191,7 +191,7 @@ def filled(model_class: Any, config: Any, tensors: Mapping[str, Any], where: str
 def check_loaded(report: Mapping[str, Any], where: str) -> None:
     """Raise if transformers filled a model incompletely; it only reports this and continues with random weights."""
     check_names(report["missing_keys"], report["unexpected_keys"], where)
-    wrong = sorted(f"{name} ({shape_words(a)}, not {shape_words(b)})" for name, a, b in report["mismatched_keys"])
+    wrong = sorted(f"{name} ({shape(a)}, not {shape(b)})" for name, a, b in report["mismatched_keys"])
     if wrong:
         raise DataError(f"{where}: {_several(wrong, 'tensor')} of another shape than expected: {_first(wrong)}.")
 
@@ -224,14 +224,9 @@ def under(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def shape(tensor: Any) -> str:
-    """The shape of a tensor as `3×224×224`."""
-    return shape_words(tensor.shape)
-
-
-def shape_words(size: Iterable[int]) -> str:
+def shape(tensor_or_size: Any) -> str:
     """A shape as `3×224×224`."""
-    return "×".join(map(str, size)) or "a single number"
+    return "×".join(map(str, getattr(tensor_or_size, "shape", tensor_or_size))) or "a single number"
 
 
 def _several(names: list[str], what: str) -> str:

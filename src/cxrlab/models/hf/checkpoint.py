@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.core.files import read_json
 from cxrlab.core.memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
 from cxrlab.models.load_settings import LoadSettings
@@ -81,21 +80,15 @@ def open_checkpoint(path_or_id: str | Path, loading: LoadSettings | None = None,
 
 def check_model_type(folder: Path, loading: LoadSettings) -> None:
     """Raise unless the folder holds a decoder-only image-text-to-text model."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
-    check_remote_code(folder, loading)
-    stored = read_json(folder / "config.json")
-    if isinstance(stored, dict) and stored.get("model_type") in DUAL_ENCODERS:
+    stored = _read(folder / "config.json")
+    if stored.get("model_type") in DUAL_ENCODERS:
         raise DataError(
             f"{folder} holds a dual encoder ('{stored['model_type']}'), not an image-text-to-text model; use it with "
             "'cxrlab retrieve', or with 'cxrlab train align' as --encoder."
         )
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
-    except Exception as error:  # a config or code of others may fail in any way
-        raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
+    config = read_config(folder, loading)
     if _own_class(folder, loading) is not None:
         return
     if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
@@ -115,6 +108,19 @@ def check_model_type(folder: Path, loading: LoadSettings) -> None:
             f"{folder} holds an encoder-decoder ('{config.model_type}'), which is not supported; name a decoder-only "
             "model, such as a LLaVA."
         )
+
+
+def read_config(folder: Path, loading: LoadSettings) -> Any:
+    """The transformers config of a checkpoint, whose own code is refused unless it is trusted."""
+    from transformers import AutoConfig
+
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
+    check_remote_code(folder, loading)
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
+    except Exception as error:  # a config or code of others may fail in any way
+        raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
 
 
 def open_processor(folder: Path, loading: LoadSettings) -> Any:

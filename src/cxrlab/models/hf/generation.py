@@ -7,9 +7,9 @@ stream of random numbers, keyed by the image and its prompt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -116,12 +116,7 @@ class Answer:
     ended: bool
 
 
-class Strategy(Protocol):
-    """A decoding strategy."""
-
-    def __call__(self, steps: Steps) -> list[list[Answer]]:
-        """Generate the answers of each image, best first."""
-        ...
+Strategy = Callable[["Steps"], list[list[Answer]]]  # gives the answers of each image, best first
 
 
 def decode(

@@ -18,9 +18,9 @@ from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters
-from cxrlab.models.hf.checkpoint import check_memory, device_of, load_weights
+from cxrlab.models.hf.checkpoint import check_memory, device_of, load_weights, read_config
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.local_files import check_remote_code, first_line, load_tokenizer, locate
+from cxrlab.models.local_files import load_tokenizer, locate
 from cxrlab.models.tokenization import escape, token_ids
 
 BATCH = 8
@@ -202,16 +202,9 @@ def check_causal_model(folder: Path, loading: LoadSettings) -> None:
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
         MODEL_FOR_MASKED_LM_MAPPING,
-        AutoConfig,
     )
 
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
-    check_remote_code(folder, loading)
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
-    except Exception as error:  # a config or code of others may fail in any way
-        raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
+    config = read_config(folder, loading)
     kind = type(config)
     what = None
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
