@@ -169,7 +169,7 @@ def test_an_untrained_model_gets_a_row_for_every_map_near_chance(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"maps": ("sheet",)}, "no single map"),
+        ({"maps": ("sheet",)}, "not a single map"),
         ({"maps": ("max-mean", "max-mean")}, "named twice"),
         ({"maps": ("max",)}, "no map 'max'"),
         ({"split": "tset"}, "Did you mean 'test'"),
