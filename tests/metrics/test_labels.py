@@ -11,7 +11,7 @@ import pytest
 from cxrlab.core.errors import DataError, VocabularyError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import CHEXPERT_14, Presence
-from cxrlab.metrics.labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, count
+from cxrlab.metrics.labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Tally
 
@@ -156,29 +156,21 @@ def test_exact_findings_are_the_reference_and_an_open_parent_is_not_counted() ->
     assert tallies["chexpert14.micro.accuracy" + POSITIVE].rows[0].tolist() == [1, 0, 0, 12]
 
 
-def positives(family: ChexpertLabels, batch: Batch, label: str, policy: str = "positive") -> tuple[float, float]:
-    """Positives in references and in candidates."""
-    name = f"chexpert.{label}.f1:uncertain-{policy}"
-    tally = next(tally for tally in family.tallies(batch) if tally.metric.name == name)
-    tp, fp, fn, _ = tally.rows.sum(axis=0).tolist()
-    return tp + fn, tp + fp
-
-
 def test_labels_come_from_the_reader_by_default() -> None:
     """Exact findings need no reading, so the two sides can be told apart without trusting the reader."""
     present, absent = Finding("edema"), Finding("edema", presence=Presence.ABSENT)
     pairs = [Pair("1", "x", "", findings=(present,)), Pair("2", "x", "", findings=(absent,))]
     family = ChexpertLabels()
-    assert positives(family, Batch(pairs), "Edema") == (1, 0)
-    assert positives(family, Batch(pairs), "No Finding") == (1, 0)
+    assert family.support(Batch(pairs))["Edema"] == Support(reference=1, candidate=0)
+    assert family.support(Batch(pairs))["No Finding"] == Support(reference=1, candidate=0)
     assert "labeler:rules" in family.metrics[0].signature
 
 
-def test_uncertain_labels_are_positive_or_negative_by_policy() -> None:
+def test_support_counts_positives_under_a_policy() -> None:
     told = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
     batch = Batch([Pair("1", "r", "c"), Pair("2", "c", "r"), Pair("3", None, "c")])
-    assert positives(ChexpertLabels(told), batch, "Edema") == (2, 2)
-    assert positives(ChexpertLabels(told), batch, "Edema", "negative") == (1, 1)
+    assert ChexpertLabels(told).support(batch, "positive")["Edema"] == Support(2, 2)
+    assert ChexpertLabels(told).support(batch, "negative")["Edema"] == Support(1, 1)
 
 
 def test_every_name_differs_and_the_defaults_are_few_and_known() -> None:

@@ -30,6 +30,14 @@ Cells = NDArray[np.int8]
 Labels = Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Support:
+    """How often a label is positive: in the references and in the candidates."""
+
+    reference: int
+    candidate: int
+
+
 class ChexpertLabels:
     """The fourteen CheXpert labels of references and candidates, compared.
 
@@ -59,6 +67,14 @@ class ChexpertLabels:
             _make_tally(choice, metric, by_policy[choice.policy], defined)
             for choice, metric in zip(CHOICES, self.metrics, strict=True)
         ]
+
+    def support(self, batch: Batch, policy: Policy = "positive") -> dict[str, Support]:
+        """Label → positives in references and in candidates, over the pairs that have a reference."""
+        reference, candidate, defined = self._cells(batch)
+        counts = count(reference, candidate, policy)[defined].sum(axis=0).astype(int)
+        return {
+            name: Support(int(tp + fn), int(tp + fp)) for name, (tp, fp, fn, _) in zip(CHEXPERT_14, counts, strict=True)
+        }
 
     def _cells(self, batch: Batch) -> tuple[Cells, Cells, NDArray[np.bool_]]:
         """Label cells [N, 14] of references and candidates, and which pairs have a reference [N]."""
