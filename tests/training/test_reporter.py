@@ -170,7 +170,7 @@ def test_language_models_with_other_names(kind: str, inner: dict[str, int], laye
     vision_encoder, language = load_vision_encoder("fresh:tiny"), AutoModelForCausalLM.from_config(config)
     whole = (vision_encoder.model, language, tiny_tokenizer(), vision_encoder.image_processor, 0)
     if layers is None:
-        with pytest.raises(ConfigError, match="type 'gpt2' cannot stand in a LLaVA"):
+        with pytest.raises(ConfigError, match="type 'gpt2' cannot be part of a LLaVA"):
             assemble_llava(*whole)
         return
     peft = add_adapters(assemble_llava(*whole)[0], 2, 4, 0.0, train_projector=True)

@@ -100,7 +100,7 @@ class Batcher(Generic[Item]):
             if self._stopping or not self._thread.is_alive():
                 raise stopping()
             if len(self._queue) >= self._most:
-                raise overloaded("too many requests wait already; come again.")
+                raise overloaded("too many requests wait already; try again later.")
             if all(other.client != client for other in self._queue):
                 self._had[client] = max(self._had.get(client, 0), self._turn)
             self._queue.append(job)
