@@ -1,19 +1,19 @@
-"""Stage 3 on one GPU: samples a second, the share of the GPU's arithmetic put to use, and a plain Trainer beside it.
+"""Stage 3 on one GPU: samples per second and FLOP utilisation, compared with a plain transformers.Trainer.
 
-    python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compiled]  a GPU: a billion parameters, 518 px
-    python benchmarks/finetune_speed.py --tiny                                  anywhere: that it works, no claim
+    python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compiled]  GPU: one billion parameters, 518 px
+    python benchmarks/finetune_speed.py --tiny                                  any machine: a check that it runs
 
 A LLaVA with random weights: a DINOv2-shaped encoder (ViT-B/14 at 518 px, 1,369 image tokens), a Llama of a billion
 parameters (16 layers of 2,048, vocabulary 32,000), adapters of rank 64 on all its linear layers, a trained projector.
 Reports have 60 to 250 tokens, prompts 40. Everything is in bfloat16 with trained weights in float32.
 
-The peer is `transformers.Trainer` with PEFT as a user would start: weights in bfloat16 as stored, `bf16=True`,
+The baseline is `transformers.Trainer` with PEFT as a user would start: weights in bfloat16 as stored, `bf16=True`,
 everything else at its default (AdamW, no gradient checkpointing, random batches padded to the longest, the model's own
 loss). It gets the same samples at the same batch size, its images already scaled, normalised and in memory.
 
-Useful arithmetic is counted by `finetune_ways/flops.py`: a frozen weight costs its forward pass and the gradient that
-goes through it; padding and whatever is computed twice count for nothing. Warm-up steps are left out; the figure is the
-median over windows of steps, the GPU waited for at the ends of each.
+`finetune_ways/flops.py` counts the useful operations: a frozen weight costs its forward pass and the gradient of its
+input; padding and recomputed activations do not count. Warm-up steps are left out. The rate is the median over windows
+of steps, with the GPU synchronised at the end of each.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from cxrlab.training.report_training import select_trainable
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, length_multiple, plan
 
-UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the vision encoder's one run is spread
+UTILISATION, RATIO = 0.35, 1.2  # targets
+EPOCHS = 3  # over which the one pass of the vision encoder is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
 PROMPT, SHORTEST, LONGEST = 40, 60, 250  # tokens
 RANK, ALPHA, DROPOUT = 64, 128.0, 0.05
@@ -59,7 +60,7 @@ RANK, ALPHA, DROPOUT = 64, 128.0, 0.05
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the model and the data are."""
+    """Sizes of the model and the data."""
 
     image: int
     patch: int
@@ -75,27 +76,27 @@ TINY = Scale(56, 14, (2, 32, 2), (2, 32, 64, 2, 2), 300, 6)
 
 @dataclass
 class Clock(TrainerCallback):
-    """Notes the time after the warm-up and then after every window of steps, once the GPU is done."""
+    """Records the time after the warm-up and after every window of steps, with the GPU synchronised."""
 
     warm: int
     window: int
     marks: list[float] = field(default_factory=list)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One step is done."""
+        """Record the time at the end of a window."""
         if state.global_step >= self.warm and (state.global_step - self.warm) % self.window == 0:
             wait()
             self.marks.append(time.perf_counter())
 
     def rate(self, batch: int) -> float:
-        """Samples a second: the median over windows."""
+        """Samples per second: the median over windows."""
         spans = [b - a for a, b in zip(self.marks, self.marks[1:], strict=False)]
         return self.window * batch / statistics.median(spans)
 
 
 @dataclass(frozen=True)
 class Data:
-    """The samples: tokens, images as bytes, and what the vision encoder sees in them."""
+    """The samples: tokens, and images as uint8."""
 
     tokens: Tokens
     image_of: np.ndarray
@@ -105,28 +106,28 @@ class Data:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each sample with those of its image."""
+        """Tokens of each sample, image tokens included."""
         return np.diff(self.tokens.starts) + self.image_tokens - 1
 
     @property
     def reports(self) -> np.ndarray:
-        """Learnt tokens of each sample."""
+        """Report tokens of each sample, those with a loss."""
         return np.diff(self.tokens.starts) - self.tokens.prompts
 
 
 def device() -> torch.device:
-    """The GPU where there is one."""
+    """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def wait() -> None:
-    """Until the GPU has done what it was given."""
+    """Wait for the GPU."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def make_data(scale: Scale, samples: int, seed: int) -> Data:
-    """Random tokens and images; what they say does not change the arithmetic."""
+    """Random tokens and images; their values do not change the number of operations."""
     rng = np.random.default_rng(seed)
     reports = rng.integers(SHORTEST, LONGEST + 1, samples)
     starts = np.concatenate([[0], np.cumsum(PROMPT + reports)]).astype(np.int64)
@@ -168,7 +169,7 @@ def build(scale: Scale, dtype: torch.dtype, seed: int) -> LlavaForConditionalGen
 
 @dataclass(frozen=True)
 class Measured:
-    """One way to train: samples a second, its useful arithmetic, the memory it took at most, its loss on one batch."""
+    """Result of one trainer: samples per second, useful FLOP per sample, peak memory in GB, and the loss of one batch."""
 
     name: str
     rate: float
@@ -177,13 +178,13 @@ class Measured:
     loss: float
 
 
-def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> tuple[Measured, float]:
-    """Stage 3 with `ExactTrainer`; the second figure is the vision encoder's images a second where its features are kept."""
-    fresh()
+def measure_cxrlab(data: Data, scale: Scale, args: argparse.Namespace, *, cached: bool) -> tuple[Measured, float]:
+    """Stage 3 of cxrlab; the second value is the vision encoder's images per second if its features are cached."""
+    reset_memory()
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
     model = build(scale, dtype, args.seed)
     processor = build_image_processor(scale.image)
-    features, vision_encoder_rate = run_vision_encoder(model, data, processor, dtype) if kept else (None, 0.0)
+    features, vision_encoder_rate = run_vision_encoder(model, data, processor, dtype) if cached else (None, 0.0)
     length = int(data.lengths.max())
     settings = Optimisation(
         steps=args.steps, batch_size=args.batch, precision=args.precision, max_length=length, save_every=10**9,
@@ -192,14 +193,14 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     recipe = FinetuneConfig(
         Path("none"), start="none", lora_rank=RANK, lora_alpha=ALPHA, lora_dropout=DROPOUT, optimisation=settings
     )
-    shape = shape_of(select_trainable(model, recipe), features_kept=kept)
+    shape = shape_of(select_trainable(model, recipe), features_kept=cached)
     module = ReportLoss(model, processor).to(device())
     if args.compiled:
         compile_layers(model)
-    images = None if kept else data.images  # an array gives images by number, as the store does
+    images = None if cached else data.images  # an array gives images by index, as the image cache does
     fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
     rows = ReportDataset(data.tokens, data.image_of, images, features, *fixed)  # type: ignore[arg-type]
-    loss = own_loss(module, rows, args)
+    loss = first_batch_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 
     class Timed(ExactTrainer):
@@ -212,27 +213,27 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     order = plan([Part(len(rows))], args.batch, 1.0, args.steps, args.seed, rows.lengths)
     with tempfile.TemporaryDirectory() as folder, training_run(settings, Path(folder) / "run", args.seed) as run:
         fit(Job(module, rows, order, trainer_class=Timed), settings, run)
-    name = "cxrlab, features kept" if kept else "cxrlab, vision encoder run at every step"
+    name = "cxrlab, cached features" if cached else "cxrlab, vision encoder at every step"
     return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss), vision_encoder_rate
 
 
 def run_vision_encoder(
     model: Any, data: Data, processor: Any, dtype: torch.dtype, batch: int = 16
 ) -> tuple[Features, float]:
-    """What the vision encoder sees in every image, and how many images a second that took."""
-    found = []
+    """Features of every image, and images per second."""
+    features = []
     with torch.no_grad():
         for first in [0, *range(0, len(data.images), batch)]:  # the first batch twice: once to warm up
-            if len(found) == 1:
+            if len(features) == 1:
                 wait()
                 start = time.perf_counter()
             images = torch.from_numpy(data.images[first : first + batch]).to(device())
-            seen = vision_encoder_features(model, to_pixels(images, processor).to(dtype))
-            found.append((seen.view(torch.uint16) if dtype == torch.bfloat16 else seen).cpu().numpy())
-    return Features(np.concatenate(found[1:]), dtype), len(data.images) / (time.perf_counter() - start)
+            output = vision_encoder_features(model, to_pixels(images, processor).to(dtype))
+            features.append((output.view(torch.uint16) if dtype == torch.bfloat16 else output).cpu().numpy())
+    return Features(np.concatenate(features[1:]), dtype), len(data.images) / (time.perf_counter() - start)
 
 
-def own_loss(module: ReportLoss, rows: ReportDataset, args: argparse.Namespace) -> float:
+def first_batch_loss(module: ReportLoss, rows: ReportDataset, args: argparse.Namespace) -> float:
     """Mean loss of the first batch, without dropout."""
     batch = rows.__getitems__(list(range(args.batch)))
     items = int(batch.pop("items"))
@@ -241,11 +242,11 @@ def own_loss(module: ReportLoss, rows: ReportDataset, args: argparse.Namespace) 
         return float(module(**{key: value.to(device()) for key, value in batch.items()})) / items
 
 
-def peer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
-    """transformers.Trainer with PEFT at its defaults."""
+def measure_trainer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
+    """transformers.Trainer with PEFT at the defaults."""
     from peft import LoraConfig, get_peft_model
 
-    fresh()
+    reset_memory()
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
     model = build(scale, dtype, args.seed)
     kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
@@ -259,7 +260,7 @@ def peer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
     shape = shape_of(adapted, features_kept=False)
     pixels = to_pixels(torch.from_numpy(data.images), build_image_processor(scale.image))
     samples = [sample(data, number, pixels) for number in range(data.rows)]
-    loss = peer_loss(adapted, collate(samples[: args.batch]), args)
+    loss = trainer_loss(adapted, collate(samples[: args.batch]), args)
     clock = Clock(args.warm, args.window)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
@@ -268,14 +269,14 @@ def peer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
             disable_tqdm=True, use_cpu=not torch.cuda.is_available(),
         )  # fmt: skip
         trainer = Trainer(adapted, settings, data_collator=collate, train_dataset=samples, callbacks=[clock])
-        with contextlib.redirect_stdout(sys.stderr):  # its own lines are not part of the table
+        with contextlib.redirect_stdout(sys.stderr):  # keep its log out of the table
             trainer.train()
     name = "transformers.Trainer with PEFT, defaults"
     return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss)
 
 
 def sample(data: Data, number: int, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """One sample as the model's own forward takes it."""
+    """One sample in the form of the model's own forward."""
     first, last = data.tokens.starts[number], data.tokens.starts[number + 1]
     own = torch.from_numpy(data.tokens.ids[first:last].astype(np.int64))
     ids = torch.cat([own[:1], torch.full((data.image_tokens,), IMAGE), own[2:]])
@@ -296,7 +297,7 @@ def collate(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     }
 
 
-def peer_loss(model: Any, batch: dict[str, torch.Tensor], args: argparse.Namespace) -> float:
+def trainer_loss(model: Any, batch: dict[str, torch.Tensor], args: argparse.Namespace) -> float:
     """Mean loss of the same batch by the model's own forward."""
     model.eval()
     with torch.no_grad(), autocast(args):
@@ -304,12 +305,12 @@ def peer_loss(model: Any, batch: dict[str, torch.Tensor], args: argparse.Namespa
 
 
 def autocast(args: argparse.Namespace) -> Any:
-    """As the training runs."""
+    """The precision of the training."""
     return torch.autocast(device().type, torch.bfloat16, enabled=args.precision == "bfloat16")
 
 
-def fresh() -> None:
-    """Empty the GPU of what an earlier way left."""
+def reset_memory() -> None:
+    """Free GPU memory and reset its peak."""
     import gc
 
     gc.collect()
@@ -319,75 +320,81 @@ def fresh() -> None:
 
 
 def peak() -> float:
-    """Most memory of the GPU since it was emptied, 10^9 bytes."""
+    """Peak GPU memory since the last reset, in GB."""
     return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else float("nan")
 
 
 def mean_flops(shape: Shape, data: Data) -> float:
-    """Useful operations a sample, on average."""
+    """Mean useful FLOP per sample."""
     pairs = zip(data.lengths.tolist(), data.reports.tolist(), strict=True)
     return statistics.fmean(sample_flops(shape, tokens, report) for tokens, report in pairs)
 
 
-def lines(found: list[Measured], data: Data, vision_encoder_rate: float) -> Iterator[str]:
-    """The table and what it says."""
+def lines(results: list[Measured], data: Data, vision_encoder_rate: float) -> Iterator[str]:
+    """The table, and the comparison with the targets."""
     tokens = float(data.lengths.mean())
-    yield f"{data.rows} samples of {tokens:.0f} tokens on average, {data.image_tokens} of them of the image"
+    yield f"{data.rows} samples of {tokens:.0f} tokens on average, {data.image_tokens} of them image tokens"
     yield ""
-    yield "| way | samples/s | tokens/s | useful TFLOP a sample | share of 989 TFLOP/s | peak GB | loss of one batch |"
+    yield "| trainer | samples/s | tokens/s | useful TFLOP per sample | share of 989 TFLOP/s | peak GB | loss of one batch |"
     yield "|---|---|---|---|---|---|---|"
-    for one in found:
+    for result in results:
         yield (
-            f"| {one.name} | {one.rate:.2f} | {one.rate * tokens:,.0f} | {one.flops / 1e12:.4g} "
-            f"| {100 * one.rate * one.flops / H200_BFLOAT16:.1f} % | {one.memory:.1f} | {one.loss:.4f} |"
+            f"| {result.name} | {result.rate:.2f} | {result.rate * tokens:,.0f} | {result.flops / 1e12:.4g} "
+            f"| {100 * result.rate * result.flops / H200_BFLOAT16:.1f} % | {result.memory:.1f} | {result.loss:.4f} |"
         )
-    best, against = found[-1], found[0]
+    baseline, best = results[0], results[-1]
     spread = 1 / (1 / best.rate + 1 / (EPOCHS * vision_encoder_rate))
     yield ""
-    yield f"the encoder's one run: {vision_encoder_rate:.1f} images a second; spread over {EPOCHS} epochs: {spread:.2f} samples/s"
     yield (
-        f"aimed at: {100 * UTILISATION:.0f} % of the GPU's arithmetic; reached: "
+        f"Vision encoder alone: {vision_encoder_rate:.1f} images/s. Training, with one pass of the vision encoder over "
+        f"{EPOCHS} epochs: {spread:.2f} samples/s"
+    )
+    yield (
+        f"FLOP utilisation: target {100 * UTILISATION:.0f} %, measured "
         f"{100 * best.rate * best.flops / H200_BFLOAT16:.1f} %"
     )
-    ratio, spread_ratio, running = (rate / against.rate for rate in (best.rate, spread, found[1].rate))
+    ratio, spread_ratio, running = (rate / baseline.rate for rate in (best.rate, spread, results[1].rate))
     yield (
-        f"aimed at: {RATIO:.1f} times the samples a second of the plain Trainer; reached: {ratio:.2f}, with the "
-        f"vision encoder's one run {spread_ratio:.2f}, with the vision encoder at every step {running:.2f}"
+        f"Samples per second: target {RATIO:.1f} times the plain Trainer, measured {ratio:.2f}; with the pass of the "
+        f"vision encoder {spread_ratio:.2f}, with the vision encoder at every step {running:.2f}"
     )
 
 
 def main() -> None:
     """Measure, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="a size for any machine; says nothing but that it works")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model, to check that the script runs")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--warm", type=int, default=8)
     parser.add_argument("--window", type=int, default=8)
     parser.add_argument("--samples", type=int, default=512)
-    parser.add_argument("--workers", type=int, default=2, help="processes that read batches, of ours; the peer's are 0")
-    parser.add_argument("--compiled", action="store_true", help="ours with optimisation.compiled")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes that read batches for cxrlab; the Trainer has 0"
+    )
+    parser.add_argument("--compiled", action="store_true", help="measure cxrlab with optimisation.compiled")
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
     if args.tiny or not torch.cuda.is_available():
         args.tiny, args.workers = True, 0
         args.batch, args.steps, args.warm, args.window, args.samples = 2, 6, 2, 2, 12
-        print("a tiny model, as there is no GPU or --tiny is given: that it works; no figure below is a claim")
+        print("Tiny model (no GPU, or --tiny): a check that the script runs. The numbers below mean nothing.")
     if args.steps < args.warm + 2 * args.window:
         sys.exit(f"--steps must be at least {args.warm + 2 * args.window}: the warm-up and two windows.")
     scale = TINY if args.tiny else BILLION
     data = make_data(scale, args.samples, args.seed)
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {args.batch}, {args.precision}")
-    against = peer(data, scale, args)
-    running, _ = ours(data, scale, args, kept=False)
-    kept, vision_encoder_rate = ours(data, scale, args, kept=True)
-    print("\n".join(lines([against, running, kept], data, vision_encoder_rate)))
-    # The three must learn the same thing, or their speeds say nothing of each other.
-    spread = max(one.loss for one in (against, running, kept)) / min(one.loss for one in (against, running, kept)) - 1
+    baseline = measure_trainer(data, scale, args)
+    running, _ = measure_cxrlab(data, scale, args, cached=False)
+    cached, vision_encoder_rate = measure_cxrlab(data, scale, args, cached=True)
+    print("\n".join(lines([baseline, running, cached], data, vision_encoder_rate)))
+    # Speeds can only be compared if all three compute the same loss.
+    batch_losses = [result.loss for result in (baseline, running, cached)]
+    spread = max(batch_losses) / min(batch_losses) - 1
     if spread > (0.01 if args.precision == "bfloat16" else 1e-4):
-        sys.exit(f"the losses of one batch differ by {100 * spread:.2f} %; these are not the same training.")
+        sys.exit(f"The losses of one batch differ by {100 * spread:.2f} %; these are not the same training.")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""Preference training beside TRL's DPOTrainer on two processor threads: steps a second and memory.
+"""Preference training of cxrlab and of TRL's DPOTrainer on two CPU threads: steps per second and memory.
 
     python benchmarks/preference_speed.py [--pairs 192] [--batch 4] [--rounds 1]    about six minutes
-    python benchmarks/preference_speed.py --tiny                                    that it works, no claim
+    python benchmarks/preference_speed.py --tiny                                    a check that it runs
 
 A LLaVA of the size of the built-in one (six layers of width 192 in encoder and language model, 128 px, 64 image tokens)
 with random weights; DPO in float32 with adapters of rank 64 on all linear layers of the language model; phantoms with
 their own findings as the chosen report and those of another study as the rejected one.
 
 TRL gets the same model, images, texts, adapters, batch size and optimiser, its images as files that its own processor
-reads, everything else at its defaults. By default it computes activations twice to keep few of them (gradient
-checkpointing); both trainers are measured with it and without, and like is compared with like. Ours takes the pairs in
-the order as drawn, without its grouping of like lengths.
+reads, everything else at its defaults. Its default is gradient checkpointing. Both trainers are measured with and
+without it, and compared with the same setting. cxrlab takes the pairs in random order, without grouping by length.
 
-Each run is a process of its own. Steps a second are the median over windows of steps after a warm-up; the second
-figure counts what is prepared first (images decoded, features of the encoder, reference) over the stated number of
-steps. Where other work shares the machine, the processor's time a step is the steadier figure.
-Memory is the largest resident size of the process less its size when everything is imported. It is taken twice: as it
-comes, where half is blocks that the C library keeps for later, and in a short run over the longest pairs in which
-it gives back what is freed, so that the figure is what the training needs. The aim is about the latter.
+Each run has a process of its own. Steps per second are the median over windows of steps after a warm-up. The second
+rate includes the preparation (decoded images, vision features, log probabilities of the reference model) for the stated
+number of steps. On a busy machine the CPU time per step is the more stable measure.
 
-Before the first step every way gives its loss of one batch, with adapters that are not zero; these must agree, or the
-figures say nothing of each other.
+Memory is the peak resident memory of the process minus its memory after all imports. It is measured twice: as
+allocated, where half are blocks that the C library keeps for reuse, and in a short run over the longest pairs in which
+the C library returns freed memory. The target applies to the latter, the memory that the training needs.
+
+Before the first step every trainer computes its loss of one batch, with adapters that are not zero. These losses must
+agree; otherwise the trainers cannot be compared.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from typing import Any
 
 from preference_ways.common import THREADS
 
-SPEED, MEMORY = 1.5, 0.7  # what is aimed at
+SPEED, MEMORY = 1.5, 0.7  # targets
 SHORT = 12  # steps of the run that measures memory
 WAYS = {
     "trl": "trl.DPOTrainer",
-    "images": "cxrlab, vision encoder run once a pair",
-    "kept": "cxrlab, features kept",
+    "images": "cxrlab, vision encoder run once per pair",
+    "kept": "cxrlab, cached features",
     "trl-checkpointed": "trl.DPOTrainer, gradient checkpointing (its default)",
-    "kept-checkpointed": "cxrlab, features kept, gradient checkpointing",
+    "kept-checkpointed": "cxrlab, cached features, gradient checkpointing",
 }
-PAIRED = (("kept", "trl"), ("kept-checkpointed", "trl-checkpointed"))  # ours and the peer that it is compared with
+PAIRED = (("kept", "trl"), ("kept-checkpointed", "trl-checkpointed"))  # cxrlab and the TRL run that it is compared with
 
 
 def make(folder: Path, args: argparse.Namespace) -> None:
-    """Model, images and pairs, for every way the same files."""
+    """Write model, images and pairs, the same files for every trainer."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
     from cxrlab.models.components import load_language_model, load_vision_encoder
@@ -71,11 +71,11 @@ def make(folder: Path, args: argparse.Namespace) -> None:
         PhantomConfig(n=args.pairs, size=side, seed=args.seed, masks=False, workers=1), folder / "corpus"
     )
     studies = list(corpus)
-    found = []
+    pairs = []
     for number, study in enumerate(studies):
         other = studies[(number + 1) % len(studies)]
         assert study.sections is not None and other.sections is not None
-        found.append(
+        pairs.append(
             {
                 "image": str(corpus.path / study.images[0].path),
                 "prompt": load_prompts().ask(study.sections.indication),
@@ -83,12 +83,12 @@ def make(folder: Path, args: argparse.Namespace) -> None:
                 "rejected": other.sections.findings,
             }
         )
-    found.sort(key=lambda pair: -max(len(pair["chosen"]), len(pair["rejected"])))
-    (folder / "pairs.json").write_text(json.dumps(found))
+    pairs.sort(key=lambda pair: -max(len(pair["chosen"]), len(pair["rejected"])))
+    (folder / "pairs.json").write_text(json.dumps(pairs))
 
 
-def trained(args: argparse.Namespace) -> dict[str, Any]:
-    """What one way came to, in this process."""
+def train_here(args: argparse.Namespace) -> dict[str, Any]:
+    """Run one trainer in this process; returns its measurements."""
     if args.way.startswith("trl"):
         from preference_ways.theirs import train
     else:
@@ -97,33 +97,33 @@ def trained(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(way: str, folder: Path, args: argparse.Namespace, *, lean: bool) -> dict[str, Any]:
-    """One way in a process of its own; lean: a short run in which freed memory is given back."""
+    """Run one trainer in a process of its own; `lean` is a short run in which the C library returns freed memory."""
     steps = min(SHORT, args.steps) if lean else args.steps
-    handed = {name: getattr(args, name) for name in ("batch", "warm", "window", "seed")}
-    handed |= {"way": way, "folder": folder, "steps": steps, "longest": steps * args.batch if lean else args.pairs}
-    # Idle threads sleep: spinning ones would slow down whichever way leaves more of them idle.
+    flags = {name: getattr(args, name) for name in ("batch", "warm", "window", "seed")}
+    flags |= {"way": way, "folder": folder, "steps": steps, "longest": steps * args.batch if lean else args.pairs}
+    # Idle threads sleep: spinning threads slow down the trainer that leaves more of them idle.
     quiet = {"OMP_WAIT_POLICY": "passive", "CXRLAB_QUIET": "1", "OMP_NUM_THREADS": str(THREADS)}
-    given_back = {"MALLOC_MMAP_THRESHOLD_": "131072"} if lean else {}
-    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in handed.items())]
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **quiet, **given_back})
+    malloc = {"MALLOC_MMAP_THRESHOLD_": "131072"} if lean else {}
+    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in flags.items())]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **quiet, **malloc})
     if run.returncode:
         sys.exit(f"{WAYS[way]} failed:\n{run.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
+    return result
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One way.
+    """Result of one trainer.
 
     Args:
-        rate: Steps a second.
-        processor: Seconds of both cores that a step takes.
-        whole: Steps a second with what is prepared first.
-        prepared: Seconds of that.
-        needed: Bytes of memory.
-        resident: The same as it comes.
-        loss: Of one batch.
+        rate: Steps per second.
+        processor: CPU seconds per step.
+        whole: Steps per second, preparation included.
+        prepared: Seconds of the preparation.
+        needed: Memory in bytes if the C library returns freed memory.
+        resident: Memory in bytes as allocated.
+        loss: Loss of one batch.
     """
 
     rate: float
@@ -135,8 +135,8 @@ class Measured:
     loss: float
 
 
-def summed(runs: list[dict[str, Any]], lean: dict[str, Any], steps: int) -> Measured:
-    """All runs of a way as one; they must agree on the loss."""
+def summarise(runs: list[dict[str, Any]], lean: dict[str, Any], steps: int) -> Measured:
+    """Combine all runs of a trainer; they must agree on the loss."""
     losses = [one["loss"] for one in (*runs, lean)]
     check_losses(losses)
     return Measured(
@@ -151,16 +151,18 @@ def summed(runs: list[dict[str, Any]], lean: dict[str, Any], steps: int) -> Meas
 
 
 def check_losses(losses: list[float]) -> None:
-    """End with an error where they differ by more than rounding in sums over hundreds of tokens."""
+    """Exit if the losses differ by more than the rounding of sums over hundreds of tokens."""
     if max(losses) - min(losses) > 1e-3 * max(losses):
-        sys.exit(f"the losses of one batch differ ({min(losses):.6f} to {max(losses):.6f}): not the same training.")
+        sys.exit(
+            f"The losses of one batch differ ({min(losses):.6f} to {max(losses):.6f}); these are not the same training."
+        )
 
 
 def lines(found: dict[str, Measured], args: argparse.Namespace) -> Iterator[str]:
-    """The table and what it says."""
+    """The table, and the comparison with the targets."""
     yield f"{args.steps} steps of {args.batch} of {args.pairs} pairs"
     yield ""
-    yield "| way | steps/s | CPU s a step | with what is prepared | in | memory needed | as it comes | loss |"
+    yield "| trainer | steps/s | CPU s per step | preparation included | preparation | memory needed | as allocated | loss |"
     yield "|---|---|---|---|---|---|---|---|"
     for way, one in found.items():
         yield (
@@ -173,50 +175,50 @@ def lines(found: dict[str, Measured], args: argparse.Namespace) -> Iterator[str]
             continue
         our, their = found[mine], found[peer]
         yield (
-            f"{WAYS[mine]}: aimed at {SPEED} times the steps a second of TRL; reached {our.rate / their.rate:.2f} "
-            f"({their.processor / our.processor:.2f} by the processor's time), {our.whole / their.whole:.2f} with what "
-            f"is prepared over {args.steps} steps"
+            f"{WAYS[mine]}, steps per second: target {SPEED} times TRL, measured {our.rate / their.rate:.2f} "
+            f"({their.processor / our.processor:.2f} by CPU time), {our.whole / their.whole:.2f} with the preparation "
+            f"for {args.steps} steps"
         )
         yield (
-            f"{WAYS[mine]}: aimed at {MEMORY} times the memory of TRL at most; reached "
-            f"{our.needed / their.needed:.2f}, {our.resident / their.resident:.2f} as it comes"
+            f"{WAYS[mine]}, memory: target at most {MEMORY} times TRL, measured "
+            f"{our.needed / their.needed:.2f}, {our.resident / their.resident:.2f} as allocated"
         )
 
 
 def main() -> None:
     """Measure, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="a size that says nothing but that it works")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model, to check that the script runs")
     parser.add_argument("--pairs", type=int, default=192)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--steps", type=int, help="one pass through the pairs when left out")
+    parser.add_argument("--steps", type=int, help="default: one epoch")
     parser.add_argument("--warm", type=int, default=8)
     parser.add_argument("--window", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=7)
     for name, kind in (("way", str), ("folder", Path), ("longest", int)):
-        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)  # of the processes that it starts
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)  # passed to its child processes
     args = parser.parse_args()
     if args.way is not None:
-        print(json.dumps(trained(args)))
+        print(json.dumps(train_here(args)))
         return
     ways = list(WAYS)
     if args.tiny:
         args.pairs, args.batch, args.warm, args.window, ways = 12, 2, 2, 2, ["trl", "kept"]
-        print("a tiny model: that it works; no figure below is a claim")
+        print("Tiny model: a check that the script runs. The numbers below mean nothing.")
     args.steps = args.steps or args.pairs // args.batch
     if args.steps < args.warm + 2 * args.window:
         sys.exit(f"--steps must be at least {args.warm + 2 * args.window}: the warm-up and two windows.")
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         make(folder, args)
         runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
         for _ in range(args.rounds):
             for way in ways:
                 runs[way].append(measure(way, folder, args, lean=False))
-        # The tiny run has nothing to say about memory, and each process takes seconds to start.
+        # The tiny run does not measure memory: each process takes seconds to start.
         lean = {way: runs[way][0] if args.tiny else measure(way, folder, args, lean=True) for way in ways}
-    found = {way: summed(runs[way], lean[way], args.steps) for way in ways}
+    found = {way: summarise(runs[way], lean[way], args.steps) for way in ways}
     print("\n".join(lines(found, args)))
     check_losses([one.loss for one in found.values()])
 

@@ -1,4 +1,4 @@
-"""PGD as it is here: a batch at a time, through `HfModel.losses`."""
+"""PGD of cxrlab: one batch at a time, through `HfModel.losses`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,18 @@ from cxrlab.models.hf.model import HfModel
 
 
 def attack(model: HfModel, images: Images, strength: Strength, batch: int) -> Tensor:
-    """Images after the attack, [N, 1, H, W] on the processor.
+    """Perturbed images [N, 1, H, W] on the CPU.
 
-    Nothing is written for any image: the verdict of an attack is no part of what is compared, so that `perturb` runs
-    without the call around it.
-
-    Args:
-        model: What is attacked.
-        images: With their reports.
-        strength: Of the attack.
-        batch: Images at once.
+    Calls `perturb` alone: generating reports to verify the attack is not part of the measurement.
     """
     settings = AttackSettings(steps=strength.steps, step_size=strength.share, random_start=False, keep="last")
-    found = []
+    perturbed = []
     for start in range(0, len(images), batch):
         some = images[start : start + batch]
-        aim = RaiseReportLoss(model, some.reports, some.indications, [""] * len(some), lambda all_images, rows: [])
+        objective = RaiseReportLoss(
+            model, some.reports, some.indications, [""] * len(some), lambda all_images, rows: []
+        )
         keys = tuple(map(str, range(start, start + len(some))))
-        task = AttackTask(aim, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
-        found.append(Pgd(settings).perturb(task).cpu())
-    return torch.cat(found)
+        task = AttackTask(objective, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
+        perturbed.append(Pgd(settings).perturb(task).cpu())
+    return torch.cat(perturbed)

@@ -2,15 +2,16 @@
 
 Taken from how the evaluation code of Robust CLIP (chs20/RobustVLM) attacks a LLaVA:
 
-    once an image    prompt and report are cut into tokens together, the labels of the prompt are blanked
-    each step      the range of the image is checked on the device, it is normalised, the whole sequence goes through
-    the model with labels (so that logits are made for every token), and autograd goes back to the image
+    once per image   prompt and report are tokenised together, the labels of the prompt are masked
+    each step        the range of the image is checked on the device, the image is normalised, the whole sequence goes
+                     through the model with labels (so that logits are computed for every token), and autograd computes
+                     the gradient of the image
 
-VisionEncoder frozen, other weights as they are loaded (they ask for gradients; autograd leaves them out, their
-activations are kept); the cache of keys and values at the model's default. Three things are in its favour here:
-attention is SDPA where
-it had the slower eager one, images are given as tensors and not read and resized, and there is no momentum. Images stay
-float32 in every precision, which costs nothing; the published code rounds them to that of the weights.
+The vision encoder is frozen. The other weights stay as loaded: they require gradients, which autograd does not compute
+here, but their activations are kept. The cache of keys and values has the model's default. Three changes favour the
+loop: attention is SDPA instead of the slower eager one, images are given as tensors instead of being read and resized,
+and there is no momentum. Images stay float32 in every precision, which costs nothing; the published code rounds them to
+the precision of the weights.
 """
 
 from __future__ import annotations
@@ -27,43 +28,39 @@ from cxrlab.models.hf.prompting import prompt_text, report_text
 
 
 def attack(model: Any, processor: Any, prompts: Sequence[str], images: Images, strength: Strength) -> Tensor:
-    """Images after the attack, [N, 1, H, W] on the processor.
-
-    Args:
-        model: A LLaVA of transformers.
-        processor: Its own.
-        prompts: One an image.
-        images: With their reports.
-        strength: Of the attack.
-    """
-    found = []
+    """Perturbed images [N, 1, H, W] on the CPU; `model` is a LLaVA of transformers, `prompts` has one per image."""
+    perturbed = []
     with _weights_as_loaded(model):
         for image, prompt, report in zip(images.images, prompts, images.reports, strict=True):
             loss = OneLoss(model, processor, prompt, report)
-            found.append(_perturbed(loss, image[None].to(model.device), strength).cpu())
-    return torch.cat(found)
+            perturbed.append(_perturb(loss, image[None].to(model.device), strength).cpu())
+    return torch.cat(perturbed)
 
 
 class OneLoss:
-    """An image into the model's own loss of one report."""
+    """The model's own loss of one report, as a function of the image."""
 
     def __init__(self, model: Any, processor: Any, prompt: str, report: str) -> None:
         self.model = model
         features = (model.config.vision_config.image_size // model.config.vision_config.patch_size) ** 2
-        asked = prompt_text(processor, prompt).replace(processor.image_token, processor.image_token * features)
-        words = processor.tokenizer
-        self.ids = torch.tensor([words(asked + report_text(processor, report) + words.eos_token)["input_ids"]])
+        prompt_with_image = prompt_text(processor, prompt).replace(
+            processor.image_token, processor.image_token * features
+        )
+        tokenizer = processor.tokenizer
+        text = prompt_with_image + report_text(processor, report) + tokenizer.eos_token
+        self.ids = torch.tensor([tokenizer(text)["input_ids"]])
         self.labels = self.ids.clone()
-        self.labels[:, : len(words(asked)["input_ids"])] = -100
+        self.labels[:, : len(tokenizer(prompt_with_image)["input_ids"])] = -100
         self.ids, self.labels = self.ids.to(model.device), self.labels.to(model.device)
         self.mask = torch.ones_like(self.ids)
-        scale = processor.image_processor
+        image_processor = processor.image_processor
         self.mean, self.std = (
-            torch.tensor(values, device=model.device).view(3, 1, 1) for values in (scale.image_mean, scale.image_std)
+            torch.tensor(values, device=model.device).view(3, 1, 1)
+            for values in (image_processor.image_mean, image_processor.image_std)
         )
 
     def __call__(self, image: Tensor) -> Tensor:
-        """Of an image [1, 1, H, W]: mean of −log p over the tokens of the report."""
+        """Mean of −log p over the tokens of the report, for an image [1, 1, H, W]."""
         if not (image.min() >= 0 and image.max() <= 1):
             raise ValueError("an image must be in [0, 1]")
         pixels = (image - self.mean) / self.std
@@ -77,24 +74,24 @@ class OneLoss:
         return loss
 
 
-def _perturbed(loss: OneLoss, clean: Tensor, strength: Strength) -> Tensor:
-    """The last image of so many steps, each brought back into the ball."""
+def _perturb(loss: OneLoss, clean: Tensor, strength: Strength) -> Tensor:
+    """The image after the last step of projected gradient ascent."""
     image = clean.clone()
     for _ in range(strength.steps):
         image.requires_grad_()
         with torch.enable_grad():
             value = loss(image)
-        (slope,) = torch.autograd.grad(value, image)
+        (gradient,) = torch.autograd.grad(value, image)
         with torch.no_grad():
-            image = image + strength.length * slope.sign()
+            image = image + strength.length * gradient.sign()
             image = torch.minimum(torch.maximum(image, clean - strength.eps), clean + strength.eps).clamp(0, 1)
     return image.detach()
 
 
 def _weights_as_loaded(model: Any) -> ExitStack:
-    """Everything but the vision encoder asks for gradients until this is left."""
-    left = ExitStack()
-    left.callback(model.requires_grad_, False)
+    """All weights but the vision encoder's require gradients inside the block."""
+    stack = ExitStack()
+    stack.callback(model.requires_grad_, False)
     model.requires_grad_(True)
     model.model.vision_tower.requires_grad_(False)
-    return left
+    return stack

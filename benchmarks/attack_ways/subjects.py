@@ -1,4 +1,4 @@
-"""What is attacked: models in two precisions, images with their reports, and how strong the attack is."""
+"""Models in two precisions, images with their reports, and attack settings for the attack benchmark."""
 
 from __future__ import annotations
 
@@ -26,13 +26,7 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Strength:
-    """How strong PGD is.
-
-    Args:
-        eps: Most that a pixel may change.
-        steps: Gradient steps.
-        share: Length of a step as a share of ε.
-    """
+    """Settings of PGD; `share` is the step size as a share of `eps`."""
 
     eps: float = 2 / 255
     steps: int = 10
@@ -40,7 +34,7 @@ class Strength:
 
     @property
     def length(self) -> float:
-        """Of a step."""
+        """Step size."""
         return self.share * self.eps
 
 
@@ -60,10 +54,10 @@ class Images:
 
 
 def phantoms(count: int, side: int, seed: int = SEED) -> Images:
-    """Drawn on the spot, each with the report of its findings."""
-    with tempfile.TemporaryDirectory() as place:
+    """Generate phantoms with the reports of their findings."""
+    with tempfile.TemporaryDirectory() as folder:
         config = PhantomConfig(n=count, size=side, seed=seed, masks=False, workers=0 if count > 16 else 1)
-        corpus = make_phantom(config, Path(place) / "corpus")
+        corpus = make_phantom(config, Path(folder) / "corpus")
         images, reports, indications = [], [], []
         for study in corpus:
             assert study.sections is not None
@@ -74,12 +68,12 @@ def phantoms(count: int, side: int, seed: int = SEED) -> Images:
 
 
 def reporter(device: str) -> Checkpoint:
-    """`builtin:reporter`, its adapter added into the weights, so that no way pays for it."""
+    """`builtin:reporter` with its adapter merged into the weights, so that neither implementation pays for it."""
     return open_checkpoint(builtin_folder("reporter"), LoadSettings(device=device, dtype="float32"), merge=True)
 
 
 def tiny(device: str) -> Checkpoint:
-    """A LLaVA that says nothing but that it works."""
+    """A tiny LLaVA with random weights, to check that the script runs."""
     vision_encoder, language = load_vision_encoder("fresh:tiny"), load_language_model("fresh:tiny", seed=1)
     model, processor = assemble_llava(
         vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, 2
@@ -113,9 +107,9 @@ def billion(device: str) -> Checkpoint:
 
 
 def in_precision(checkpoint: Checkpoint, dtype: str) -> HfModel:
-    """The same weights in float32 or bfloat16: numbers that both hold, so that going to and fro changes nothing."""
+    """The weights rounded to bfloat16, stored as `dtype`: converting back and forth changes nothing."""
     model: Any = checkpoint.model
     with torch.no_grad():
-        for weights in model.parameters():  # not the tables of rotary places, which stay float32 in a loaded model too
+        for weights in model.parameters():  # not the rotary embeddings, which stay float32 in a loaded model too
             weights.data = weights.data.to(torch.bfloat16).to(getattr(torch, dtype))
     return HfModel(checkpoint, "hf:subject", load_prompts())

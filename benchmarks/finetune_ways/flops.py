@@ -1,19 +1,19 @@
-"""How much arithmetic a step of stage 3 needs, so that what a GPU does can be held against what it could do.
+"""Useful FLOP per sample of stage 3, for the FLOP utilisation of a GPU.
 
-A multiplication with an addition counts as two operations. Counted is what the training needs, not what a program
-happens to do: padding, logits of positions without a report token and activations computed a second time are none of
-it. For one sample of L tokens, I of them of the image and R of the report, with frozen weights W of the language
-model's linear layers, adapters A, projector layers P1 and P2 (numbers of weights), vocabulary V, width d, N layers:
+A multiplication with an addition counts as two operations. Only operations that the training needs are counted:
+padding, logits of positions without a report token and recomputed activations are not. For one sample of L tokens, I
+of them image tokens and R report tokens, with frozen weights W of the language model's linear layers, adapters A,
+projector layers P1 and P2 (numbers of weights), vocabulary V, width d, N layers:
 
-    linear layers    2·W·L forward, 2·W·L backward: a frozen weight passes the gradient on and gets none itself
+    linear layers    2·W·L forward, 2·W·L backward: a frozen weight passes the gradient on and has none
     adapters         2·A·L forward, 4·A·L backward
     attention        2·N·d·L² forward (a token looks back only: half the square), twice that backward
     output layer     2·V·d·R forward, 2·V·d·R backward
     projector        2·(P1 + P2)·I forward; backward 4·P2·I and 2·P1·I, since nothing below it is trained
     encoder            2·T·(I + 1) + 4·M·t·(I + 1)² forward, for T weights in the M layers of width t whose output is
-                     used, and nothing where its features are kept
+                     used; nothing with cached features
 
-Norms, activations, embeddings and the optimiser are left out; they are below a hundredth of it.
+Norms, activations, embeddings and the optimiser are left out; they need less than 1 % of the total.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from typing import Any
 
 _LANGUAGE = re.compile(r"language_model\.(?:model\.)?layers\.")
 _VISION_ENCODER = re.compile(r"vision_tower\.(?:.*\.)?layers?\.(\d+)\.")
-H200_BFLOAT16 = 989e12  # operations a second, dense, as its maker states
+H200_BFLOAT16 = 989e12  # operations per second, dense, from the data sheet
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that decide the arithmetic.
+    """The sizes that determine the number of operations.
 
     Args:
         linear: Weights of the language model's linear layers, without embeddings and output layer.
         adapters: Weights of the adapters on them.
         layers: Layers of the language model.
-        width: Numbers a token in its attention: heads times numbers a head.
+        width: Attention heads times head dimension.
         output: Weights of the output layer.
-        projector: Weights of the projector's two layers, the first one first.
-        vision_encoder: Weights of the vision encoder's layers that are used; 0 where its features are kept.
-        vision_encoder_layers: How many layers those are.
-        vision_encoder_width: Numbers a patch.
-        image_tokens: Of an image.
+        projector: Weights of the projector's first and second layer.
+        vision_encoder: Weights of the vision encoder's layers in use; 0 with cached features.
+        vision_encoder_layers: Number of these layers.
+        vision_encoder_width: Its hidden size.
+        image_tokens: Per image.
     """
 
     linear: int
@@ -60,9 +60,9 @@ def sample_flops(shape: Shape, tokens: int, report: int) -> float:
     """Operations that one sample needs, forward and backward.
 
     Args:
-        shape: Of the model.
-        tokens: Of the sample, those of the image included, padding not.
-        report: Those of them whose loss is learnt.
+        shape: Sizes of the model.
+        tokens: Tokens of the sample, image tokens included, padding excluded.
+        report: Number of report tokens, those with a loss.
     """
     first, second = shape.projector
     patches = shape.image_tokens
@@ -82,7 +82,7 @@ def shape_of(model: Any, *, features_kept: bool) -> Shape:
 
     Args:
         model: `LlavaForConditionalGeneration`, plain or wrapped by PEFT.
-        features_kept: Whether the vision encoder is passed over because its features were computed before.
+        features_kept: The vision features are cached, so the vision encoder does not run.
     """
     matrices = {
         name: value.numel()

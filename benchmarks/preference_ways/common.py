@@ -1,6 +1,6 @@
-"""What both trainings share: the model, its adapters, the clock and what is told.
+"""Parts shared by both preference trainings: the model, its adapters, the clock and the measurements.
 
-Nothing heavy is imported at the top: each way imports all that it needs before it takes its size.
+Heavy imports are inside functions: each training imports all it needs before it measures its memory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def open_model(folder: Path) -> tuple[Any, Any]:
     return LlavaForConditionalGeneration.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
 
 
-def stir(model: Any, seed: int) -> None:
-    """New adapters change nothing, and every DPO loss would be ln 2; these are given numbers, the same in every way."""
+def randomise_adapters(model: Any, seed: int) -> None:
+    """Fill the adapters with the same random numbers in every training; with new adapters every DPO loss is ln 2."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -32,52 +32,51 @@ def stir(model: Any, seed: int) -> None:
 
 
 class Clock:
-    """Notes the time when the training begins and after every window of steps, those of the warm-up left out."""
+    """Records the time at the start of training and after every window of steps that follows the warm-up."""
 
     def __init__(self, warm: int, window: int) -> None:
         self.warm, self.window = warm, window
-        self.marks: list[tuple[float, float]] = []  # on the wall, of the processor
+        self.marks: list[tuple[float, float]] = []  # wall time, CPU time
         self.began = self.ended = 0.0
 
     def begin(self) -> None:
-        """The first step begins."""
+        """Start of the first step."""
         self.began = time.perf_counter()
 
     def step(self, number: int) -> None:
-        """A step is done."""
+        """End of a step."""
         self.ended = time.perf_counter()
         if number >= self.warm and (number - self.warm) % self.window == 0:
             self.marks.append((self.ended, time.process_time()))
 
     def spans(self, kind: int) -> list[float]:
-        """Seconds a step of every window: 0 on the wall, 1 of the processor."""
+        """Seconds per step of every window: `kind` 0 is wall time, 1 is CPU time."""
         marks = [mark[kind] for mark in self.marks]
         return [(b - a) / self.window for a, b in zip(marks, marks[1:], strict=False)]
 
 
-def listener(clock: Clock) -> Any:
-    """The clock as a callback."""
+def clock_callback(clock: Clock) -> Any:
+    """The clock as a callback of the trainer."""
     from transformers import TrainerCallback
 
-    class Listener(TrainerCallback):
-        """Tells the clock."""
+    class ClockCallback(TrainerCallback):
+        """Calls the clock."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """Before the first step."""
+            """Start of training."""
             clock.begin()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """After each."""
+            """End of a step."""
             clock.step(state.global_step)
 
-    return Listener()
+    return ClockCallback()
 
 
-def size_now() -> int:
-    """Largest resident size of this program so far, in bytes.
+def peak_memory() -> int:
+    """Peak resident memory of this process in bytes.
 
-    Linux tells it in its status; `getrusage` there also counts what the process was before it became this program,
-    which may be a large parent.
+    On Linux `getrusage` includes the memory of the parent before `exec`, so /proc is read there instead.
     """
     status = Path("/proc/self/status")
     if status.is_file():
@@ -86,14 +85,14 @@ def size_now() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def told(clock: Clock, loss: float, before: int, prepared: float) -> dict[str, Any]:
-    """What a way came to, for the process that asked."""
+def measurements(clock: Clock, loss: float, before: int, prepared: float) -> dict[str, Any]:
+    """The measurements of one training, for the parent process."""
     return {
         "spans": clock.spans(0),
         "processor": clock.spans(1),
         "training_s": clock.ended - clock.began,
         "prepared_s": prepared,
         "loss": loss,
-        "memory": size_now() - before,
+        "memory": peak_memory() - before,
         "imported": before,
     }

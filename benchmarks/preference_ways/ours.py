@@ -1,4 +1,4 @@
-"""The same training with `ExactTrainer`."""
+"""DPO with cxrlab."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import peft  # noqa: F401  imported before the size is taken
+import peft  # noqa: F401  imported before memory is measured
 import torch
-from preference_ways.common import ALPHA, RANK, THREADS, Clock, listener, open_model, size_now, stir, told
+from preference_ways.common import (
+    ALPHA,
+    RANK,
+    THREADS,
+    Clock,
+    clock_callback,
+    measurements,
+    open_model,
+    peak_memory,
+    randomise_adapters,
+)
 
 from cxrlab.preference.config import LossSettings
 from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
@@ -28,32 +38,34 @@ from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, plan
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Our training: speed, memory and the loss of the first batch."""
+    """Train with cxrlab; return speed, memory and the loss of the first batch."""
     torch.set_num_threads(THREADS)
-    before = size_now()
+    before = peak_memory()
     model, processor = open_model(folder / "model")
     model.requires_grad_(False)
     pairs = json.loads((folder / "pairs.json").read_text())
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as place:
-        cache = Path(place) / "cache"
-        rows = twins(model, processor, pairs, cache, kept=args.way != "images")
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        cache = Path(temporary) / "cache"
+        rows = preference_dataset(model, processor, pairs, cache, cached=args.way != "images")
         reporter = ReportLoss(model, processor.image_processor)
         reference = reference_log_probabilities(reporter, rows, cache, precision="float32", batch_size=args.batch)
         rows = replace(rows, reference=reference)
-        prepared = time.perf_counter() - began
-        stir(add_adapters(model, RANK, float(ALPHA), 0.0, train_projector=False), args.seed)
+        prepared = time.perf_counter() - start
+        randomise_adapters(add_adapters(model, RANK, float(ALPHA), 0.0, train_projector=False), args.seed)
         module = PreferenceLoss(reporter, LossSettings("dpo")).eval()
         loss = first_loss(module, rows, args.batch)
         if args.way.endswith("checkpointed"):
             enable_gradient_checkpointing(model, vision_encoder_frozen=True)
         clock = Clock(args.warm, args.window)
-        run_engine(module, rows, clock, Path(place) / "run", args)
-    return told(clock, loss, before, prepared)
+        run_training(module, rows, clock, Path(temporary) / "run", args)
+    return measurements(clock, loss, before, prepared)
 
 
-def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, kept: bool) -> PreferenceDataset:
-    """Both reports of every pair with their image, or with what the vision encoder sees in it where that is kept."""
+def preference_dataset(
+    model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, cached: bool
+) -> PreferenceDataset:
+    """Both reports of every pair with their image, or with its cached vision features."""
     token = int(model.config.image_token_id)
     tokens = tokenise(
         processor,
@@ -62,8 +74,8 @@ def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, 
         [pair[name] for pair in pairs for name in ("chosen", "rejected")],
     )
     images = open_images([ImageFile(Path(pair["image"])) for pair in pairs], processor.image_processor, cache)
-    wanted, cpu = "on" if kept else "off", torch.device("cpu")
-    features = open_features(model, images, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
+    mode, cpu = "on" if cached else "off", torch.device("cpu")
+    features = open_features(model, images, cache, cache=mode, most_gb=40, dtype=torch.float32, device=cpu)
     fixed = (count_image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
     reports = ReportDataset(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
     return PreferenceDataset(reports, images, features)
@@ -77,23 +89,23 @@ def first_loss(module: PreferenceLoss, rows: PreferenceDataset, size: int) -> fl
         return float(module(**batch)) / items
 
 
-def run_engine(
+def run_training(
     module: PreferenceLoss, rows: PreferenceDataset, clock: Clock, out: Path, args: argparse.Namespace
 ) -> None:
-    """All steps, with a clock."""
+    """Run all steps with a clock."""
 
     class Timed(ExactTrainer):
         """The trainer with a clock."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self.add_callback(listener(clock))
+            self.add_callback(clock_callback(clock))
 
     settings = Optimisation(
         learning_rate=5e-6, steps=args.steps, batch_size=args.batch, max_length=1024, save_every=10**9,
         log_every=10, seed=args.seed,
     )  # fmt: skip
-    # In the order as drawn, as TRL has it: without our grouping of like lengths, which saves padding.
+    # In random order, as TRL does: without grouping by length, which saves padding.
     order = plan([Part(args.longest)], args.batch, 1.0, args.steps, args.seed, None)
     with training_run(settings, out, args.seed) as run:
         fit(Job(module, rows, order, trainer_class=Timed), settings, run)

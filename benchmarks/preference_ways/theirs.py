@@ -1,4 +1,4 @@
-"""TRL's training."""
+"""DPO with TRL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from typing import Any
 import datasets
 import torch
 from peft import LoraConfig
-from preference_ways.common import ALPHA, RANK, THREADS, Clock, listener, open_model, size_now, stir, told
+from preference_ways.common import (
+    ALPHA,
+    RANK,
+    THREADS,
+    Clock,
+    clock_callback,
+    measurements,
+    open_model,
+    peak_memory,
+    randomise_adapters,
+)
 from trl import DPOConfig, DPOTrainer
 
 from cxrlab.models.hf.prompting import prompt_text, report_text
@@ -20,32 +30,32 @@ from cxrlab.training.llava import language_linears
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """TRL's training: speed, memory and the loss of the first batch."""
+    """Train with TRL; return speed, memory and the loss of the first batch."""
     torch.set_num_threads(THREADS)
-    before = size_now()
+    before = peak_memory()
     model, processor = open_model(folder / "model")
     model.requires_grad_(False)
     pairs = dataset(processor, folder / "pairs.json")
     clock = Clock(args.warm, args.window)
-    with contextlib.redirect_stdout(sys.stderr):  # its own lines are not part of the answer
+    with contextlib.redirect_stdout(sys.stderr):  # keep its log out of the result
         trainer = DPOTrainer(
             model=model,
             args=settings(folder, args),
             train_dataset=pairs.select(range(args.longest)),
             processing_class=processor,
             peft_config=adapters(model),
-            callbacks=[listener(clock)],
+            callbacks=[clock_callback(clock)],
         )
-        stir(trainer.model, args.seed)
+        randomise_adapters(trainer.model, args.seed)
         batch = trainer.data_collator([pairs[number] for number in range(args.batch)])
         with torch.no_grad():
             loss = float(trainer.compute_loss(trainer.model, batch))
         trainer.train()
-    return told(clock, loss, before, 0.0)
+    return measurements(clock, loss, before, 0.0)
 
 
 def dataset(processor: Any, file: Path) -> Any:
-    """The pairs as texts, their images as files that its own processor reads."""
+    """The pairs as texts; TRL's processor reads the image files."""
     begin, end = processor.tokenizer.bos_token, processor.tokenizer.eos_token
     rows = [
         {
@@ -60,7 +70,7 @@ def dataset(processor: Any, file: Path) -> Any:
 
 
 def settings(folder: Path, args: argparse.Namespace) -> DPOConfig:
-    """Everything else at its default."""
+    """Settings of the comparison; all others have their defaults."""
     return DPOConfig(
         output_dir=str(folder / "theirs"), per_device_train_batch_size=args.batch, max_steps=args.steps,
         learning_rate=5e-6, bf16=False, gradient_checkpointing=args.way.endswith("checkpointed"),
@@ -69,7 +79,7 @@ def settings(folder: Path, args: argparse.Namespace) -> DPOConfig:
 
 
 def adapters(model: Any) -> LoraConfig:
-    """On all linear layers of the language model."""
+    """LoRA on all linear layers of the language model."""
     kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
     return LoraConfig(
         r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
