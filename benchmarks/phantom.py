@@ -1,9 +1,9 @@
-"""Phantom images a second: drawn only, and written to disk; memory and cost as the corpus grows.
+"""Phantom images per second, rendered only and written to disk; memory and CPU time by corpus size.
 
     python benchmarks/phantom.py [--n 1000] [--size 224] [--grow 500 2000]
 
-The peer is Pillow, which writes the same images as PNG at its default settings in the same run: a
-image that is drawn for less than a few times the price of storing it never needs to be stored.
+For comparison, Pillow writes the same images as PNG with its default settings. If rendering an image costs only a few
+times as much as storing it, images need not be stored.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cxrlab.data.phantom.corpus import PatientVisits, make_phantom, patients_wit
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
-FLOOR = 100.0  # studies a second on two cores that the project promises
+FLOOR = 100.0  # target: studies per second on two cores
 
 
 def draw(config: PhantomConfig, order: PatientVisits) -> int:
-    """Render one patient's images and masks and keep nothing."""
+    """Render one patient's images and masks without keeping them; returns the number of studies."""
     case = draw_patient(config.seed, order.patient)
     for visit in case.visits[: order.visits]:
         phantom_patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
@@ -42,7 +42,7 @@ def draw(config: PhantomConfig, order: PatientVisits) -> int:
 
 
 def drawing_rate(config: PhantomConfig) -> float:
-    """Studies a second, images and masks, all cores."""
+    """Studies per second, with images and masks, on all cores."""
     start = time.perf_counter()
     count = sum(ordered_map(partial(draw, config), patients_with_visits(config), config.workers, ahead=64))
     return count / (time.perf_counter() - start)
@@ -50,7 +50,7 @@ def drawing_rate(config: PhantomConfig) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one corpus cost: wall seconds, CPU seconds of all processes, peak MiB of the one that writes the lines."""
+    """Cost of one corpus: wall seconds, CPU seconds of all processes, peak MiB of the process that writes the corpus."""
 
     wall_s: float
     cpu_s: float
@@ -58,7 +58,7 @@ class Cost:
 
 
 def writing(config: PhantomConfig) -> Cost:
-    """Make a corpus on disk in a process of its own, so that its memory is its own."""
+    """Make a corpus on disk in a separate process, to measure its memory alone."""
     with tempfile.TemporaryDirectory() as folder:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             return pool.submit(_make, config, Path(folder) / "corpus").result()
@@ -73,12 +73,12 @@ def _make(config: PhantomConfig, folder: Path) -> Cost:
 
 
 def pillow_rate(size: int, seconds: float = 2.0) -> float:
-    """Images a second that one core writes as PNG with Pillow's defaults."""
+    """Images per second that one core writes as PNG with Pillow's defaults."""
     image = render(PhantomPatient(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
-    picture = Image.fromarray(np.rint(image * 255).astype(np.uint8))
+    pil_image = Image.fromarray(np.rint(image * 255).astype(np.uint8))
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
-        picture.save(io.BytesIO(), "PNG")
+        pil_image.save(io.BytesIO(), "PNG")
         count += 1
     return count / (time.perf_counter() - start)
 
@@ -92,15 +92,17 @@ def main() -> None:
     args = parser.parse_args()
     config = PhantomConfig(n=args.n, size=args.size, seed=7)
     cores = worker_count(0)
-    drawn = drawing_rate(config)
-    peer = pillow_rate(args.size) * cores
+    rendered = drawing_rate(config)
+    pillow = pillow_rate(args.size) * cores
     print(f"{args.n} studies of {args.size} px with masks on {cores} cores")
-    print(f"drawn:  {drawn:7.1f} studies a second, {drawn / FLOOR:.2f} x the promised {FLOOR:.0f}")
-    print(f"Pillow: {peer:7.1f} images a second written as PNG: a drawn image costs {peer / drawn:.2f} written ones")
-    print(f"{'written':>9s} {'a second':>9s} {'CPU ms a study':>15s} {'peak MiB':>9s}")
+    print(f"rendered: {rendered:7.1f} studies per second, {rendered / FLOOR:.2f} x the target of {FLOOR:.0f}")
+    print(
+        f"Pillow:   {pillow:7.1f} images per second written as PNG; rendering costs {pillow / rendered:.2f} x writing"
+    )
+    print(f"{'studies':>9s} {'per second':>11s} {'CPU ms per study':>17s} {'peak MiB':>9s}")
     for n in sorted({args.n, *args.grow}):
         cost = writing(PhantomConfig(n=n, size=args.size, seed=7))
-        print(f"{n:9d} {n / cost.wall_s:9.1f} {1000 * cost.cpu_s / n:15.2f} {cost.peak_mib:9.0f}", flush=True)
+        print(f"{n:9d} {n / cost.wall_s:11.1f} {1000 * cost.cpu_s / n:17.2f} {cost.peak_mib:9.0f}", flush=True)
 
 
 if __name__ == "__main__":

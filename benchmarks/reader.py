@@ -1,10 +1,10 @@
-"""How long does the reader take a report, beside negspaCy on the same texts in the same run?
+"""Time per report of the rule-based reader, compared with negspaCy on the same texts.
 
     python benchmarks/reader.py [--n 500]
 
-The texts are narrated; with CXRLAB_REAL_DATA set, as many Open-I reports are timed too. negspaCy finds eight
-words and whether they are negated, and is faster; the reader finds 70 observations with side, place, degree,
-size, change and tip. Where negspaCy cannot be imported, the line says so.
+The texts are generated; if CXRLAB_REAL_DATA is set, as many Open-I reports are measured too. negspaCy finds eight terms
+and their negation, and is faster. The reader finds 70 observations with side, location, severity, size, change and tip
+position. negspaCy is optional.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.reader import read
 
-PROMISED_MS = 1.0
+TARGET_MS = 1.0
 SEED = 11
 TERMS = ("effusion", "pneumothorax", "consolidation", "opacity", "atelectasis", "edema", "cardiomegaly", "fracture")
 
 
 def narrated() -> Iterator[str]:
-    """Narrated findings sections without end, both lexicons in turn."""
+    """Endless generated findings sections, from both lexicons in turn."""
     for number in count():
         for visit in draw_patient(SEED, f"p{number}").visits:
             yield narrate(visit, SEED, f"{number}-{visit.number}", "AB"[number % 2]).report.findings or ""
 
 
 def openi() -> list[str]:
-    """Open-I reports, empty where the environment names no real data."""
+    """Open-I reports; empty if CXRLAB_REAL_DATA is not set."""
     path = Path(os.environ.get("CXRLAB_REAL_DATA", "")) / "openi" / "indiana_reports.csv"
     if not path.is_file():
         return []
@@ -43,7 +43,7 @@ def openi() -> list[str]:
 
 
 def ms(work: Callable[[str], object], texts: list[str]) -> float:
-    """Milliseconds a text on one core, the best of three rounds."""
+    """Milliseconds per text on one core, the best of three rounds."""
     best = float("inf")
     for _ in range(3):
         start = time.process_time()
@@ -53,8 +53,8 @@ def ms(work: Callable[[str], object], texts: list[str]) -> float:
     return 1000 * best / len(texts)
 
 
-def peer() -> Callable[[str], object] | None:
-    """The peer: negspaCy on a blank pipeline, or None where it is not installed."""
+def negspacy() -> Callable[[str], object] | None:
+    """NegspaCy on a blank pipeline, or None if it is not installed."""
     try:
         import spacy
         from negspacy.negation import Negex  # noqa: F401  (registers the component)
@@ -73,21 +73,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--n", type=int, default=500)
     args = parser.parse_args()
-    read("The lungs are clear.")  # the tables are put together once
-    other = peer()
+    read("The lungs are clear.")  # builds the tables before the measurement
+    other = negspacy()
     corpora = {"narrated": list(islice(narrated(), args.n)), "Open-I": openi()[: args.n]}
-    print(f"{'texts':10s} {'n':>6s} {'words':>6s} {'ms ours':>9s} {'ms negspaCy':>12s} {'times as fast':>14s}")
+    print(f"{'texts':10s} {'n':>6s} {'words':>6s} {'cxrlab (ms)':>12s} {'negspaCy (ms)':>14s} {'ratio':>7s}")
     for name, texts in corpora.items():
         if not texts:
-            print(f"{name:10s} not measured: CXRLAB_REAL_DATA names no folder with {name}")
+            print(f"{name:10s} not measured: set CXRLAB_REAL_DATA to a folder with {name}")
             continue
         words = sum(len(text.split()) for text in texts) / len(texts)
-        ours = ms(read, texts)
-        theirs = ms(other, texts) if other else float("nan")
-        print(f"{name:10s} {len(texts):6d} {words:6.1f} {ours:9.3f} {theirs:12.3f} {theirs / ours:14.1f}")
+        reader_ms = ms(read, texts)
+        other_ms = ms(other, texts) if other else float("nan")
+        print(f"{name:10s} {len(texts):6d} {words:6.1f} {reader_ms:12.3f} {other_ms:14.3f} {other_ms / reader_ms:7.1f}")
     if other is None:
-        print("negspaCy is not installed here: pip install negspacy, in an environment of its own")
-    print(f"promised: at most {PROMISED_MS} ms a report")
+        print("negspaCy is not installed: pip install negspacy, in a separate environment")
+    print(f"target: at most {TARGET_MS} ms per report")
 
 
 if __name__ == "__main__":

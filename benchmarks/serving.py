@@ -1,13 +1,13 @@
-"""A served model under load: many clients at once beside the same requests one by one, answers a second.
+"""Responses per second of a served model: many concurrent clients compared with one client.
 
     python benchmarks/serving.py                        64 clients for 60 s, then one client for 30 s
-    python benchmarks/serving.py --rehearse             that it works, no claim
+    python benchmarks/serving.py --rehearse             a check that it runs
 
-Starts `cxrlab serve` in a process of its own on this machine. Both ways send the same prepared requests, images in
-turns, over connections that stay open; the ratio is theirs. Every answer is held against what the model here writes for
-that image alone: *crossed* is the report of another image, which must never happen, *in other words* none of these
-reports, which a batch can cause where two words are equally likely to the last bit. No two of the
-images have the same report. Nothing is tried again: what fails or does not come is counted.
+Starts `cxrlab serve` in a separate process on this machine. Both runs send the same prepared requests, one image each,
+over persistent connections. Every response is compared with the report that the model generates in this process for the
+image alone. *Crossed* is the report of another image, which must never happen. *Different* is none of these reports;
+batching can cause it if two tokens have equal probability. No two images have the same report. Failed requests are
+counted, not repeated.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 
-AIM = 3.0  # times the answers a second of one client
+TARGET = 3.0  # times the responses per second of one client
 NAME = "served"
 
 
 @dataclass
 class Load:
-    """What came of one way of asking.
+    """Result of one load test.
 
     Args:
-        seconds: From the first request to the last answer.
-        took: Seconds of each answer.
-        counts: Answers by kind: own, crossed, in other words; and what went wrong.
+        seconds: From the first request to the last response.
+        latencies: Seconds of each response.
+        counts: Responses by kind: correct, crossed, different, and errors.
     """
 
     seconds: float = 0.0
-    took: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
-        return len(self.took) / self.seconds
+        """Responses per second."""
+        return len(self.latencies) / self.seconds
 
 
 def main() -> None:
-    """Serve, ask, print."""
+    """Serve, send requests, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="builtin:reporter")
     parser.add_argument("--clients", type=int, default=64)
@@ -73,40 +73,40 @@ def main() -> None:
     if given.rehearse:
         given.clients, given.seconds, given.alone_seconds, given.images = 4, 1.0, 0.5, 4
     with tempfile.TemporaryDirectory() as folder:
-        reports = own_reports(given.model, given.images, Path(folder) / "corpus")
+        reports = expected_reports(given.model, given.images, Path(folder) / "corpus")
         with served(given, Path(folder)) as (process, url):
-            ask(url, reports, 1, 0.0)  # the first answer is slower
+            send_requests(url, reports, 1, 0.0)  # warm-up
             before = memory_mb(process.pid)
-            together = ask(url, reports, given.clients, given.seconds)
+            concurrent = send_requests(url, reports, given.clients, given.seconds)
             after = memory_mb(process.pid)
-            alone = ask(url, reports, 1, given.alone_seconds)
-    show({f"{given.clients} clients": together, "1 client": alone})
-    print(f"memory of the server: {before:.0f} MB before, {after:.0f} MB after {given.clients} clients")
-    ratio = together.rate / alone.rate
-    print(f"{given.clients} clients get {ratio:.2f} times the answers a second of one; aimed at {AIM:g} times")
+            single = send_requests(url, reports, 1, given.alone_seconds)
+    show({f"{given.clients} clients": concurrent, "1 client": single})
+    print(f"server memory: {before:.0f} MB before, {after:.0f} MB after {given.clients} clients")
+    ratio = concurrent.rate / single.rate
+    print(f"{given.clients} clients: {ratio:.2f} times the responses per second of one client; target {TARGET:g} times")
 
 
-def own_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
-    """Request → report that the model here writes for its image alone; no two images have the same report."""
+def expected_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
+    """Request → report generated in this process for its image alone; no two images have the same report."""
     from cxrlab.evaluation.open_models import load_model
     from cxrlab.models.http_models import data_url
 
     make_phantom(PhantomConfig(n=2 * count, size=128, seed=11, masks=False), folder)
-    corpus, writer = load_corpus(folder), load_model(model)
-    found: dict[str, bytes] = {}
+    corpus, local_model = load_corpus(folder), load_model(model)
+    requests: dict[str, bytes] = {}
     for study in corpus.studies():
         image = to_unit(to_uint8(corpus.image(study)))
         parts = [{"type": "image_url", "image_url": {"url": data_url(image)}}]
         body = {"model": NAME, "messages": [{"role": "user", "content": parts}]}
-        found.setdefault(writer.generate([image])[0].text, json.dumps(body).encode())
-        if len(found) == count:
+        requests.setdefault(local_model.generate([image])[0].text, json.dumps(body).encode())
+        if len(requests) == count:
             break
-    return {request: report for report, request in found.items()}
+    return {request: report for report, request in requests.items()}
 
 
 @contextmanager
 def served(given: argparse.Namespace, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, and where it takes requests."""
+    """A server process, and the URL for its requests."""
     words = ["serve", "--model", given.model, "--name", NAME, "--port", "0", "--out", str(folder / "server")]
     words += ["--allowance.requests-in-flight", str(max(64, given.clients))]  # all clients are one account
     words += ["--max-batch", str(given.max_batch), "--log-file", str(folder / "log.jsonl")]
@@ -115,64 +115,64 @@ def served(given: argparse.Namespace, folder: Path) -> Iterator[tuple[subprocess
     )
     try:
         assert process.stdout is not None
-        told = re.search(r"http://127\.0\.0\.1:\d+/v1", process.stdout.readline())
-        if told is None:
-            raise SystemExit("the server did not start")
-        yield process, f"{told.group()}/chat/completions"
+        url = re.search(r"http://127\.0\.0\.1:\d+/v1", process.stdout.readline())
+        if url is None:
+            raise SystemExit("The server did not start.")
+        yield process, f"{url.group()}/chat/completions"
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
 
-def ask(url: str, reports: dict[bytes, str], clients: int, seconds: float) -> Load:
-    """So many clients, each with the next request as soon as it has an answer, until the time is up.
+def send_requests(url: str, reports: dict[bytes, str], clients: int, seconds: float) -> Load:
+    """Send requests from concurrent clients until the time is up; each sends the next one after its response.
 
     Args:
-        url: Where.
-        reports: Requests with the reports that they should get.
-        clients: How many.
-        seconds: After which no request is begun; 0 for one request each.
+        url: URL of the chat completions.
+        reports: Requests with their expected reports.
+        clients: Number of clients.
+        seconds: After which no request is sent; 0 for one request per client.
     """
     load, lock = Load(), threading.Lock()
-    every, known = list(reports), set(reports.values())
-    begun = time.monotonic()
+    requests, known = list(reports), set(reports.values())
+    began = time.monotonic()
 
     def client(number: int) -> None:
-        place = number
+        index = number
         with httpx.Client(timeout=120, headers={"Content-Type": "application/json"}) as http:
-            while place == number or time.monotonic() < begun + seconds:
-                request = every[place % len(every)]
+            while index == number or time.monotonic() < began + seconds:
+                request = requests[index % len(requests)]
                 start = time.monotonic()
-                kind = kind_of(http, url, request, reports[request], known)
+                kind = response_kind(http, url, request, reports[request], known)
                 with lock:
                     load.counts[kind] += 1
                     if not kind.startswith("error"):
-                        load.took.append(time.monotonic() - start)
-                place += clients
+                        load.latencies.append(time.monotonic() - start)
+                index += clients
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    load.seconds = time.monotonic() - begun
+    load.seconds = time.monotonic() - began
     return load
 
 
-def kind_of(http: httpx.Client, url: str, request: bytes, own: str, known: set[str]) -> str:
-    """Send one request; what came of it."""
+def response_kind(http: httpx.Client, url: str, request: bytes, expected: str, known: set[str]) -> str:
+    """Send one request; returns the kind of its response."""
     try:
-        answer = http.post(url, content=request)
+        response = http.post(url, content=request)
     except httpx.HTTPError as error:
         return f"error: {type(error).__name__}"
-    if answer.status_code != 200:
-        return f"error: {answer.status_code}"
-    text: str = answer.json()["choices"][0]["message"]["content"]
-    return "own" if text == own else "crossed" if text in known else "in other words"
+    if response.status_code != 200:
+        return f"error: {response.status_code}"
+    text: str = response.json()["choices"][0]["message"]["content"]
+    return "correct" if text == expected else "crossed" if text in known else "different"
 
 
 def memory_mb(process: int) -> float:
-    """Resident memory of a process; not a number where the system does not tell."""
+    """Resident memory of a process; NaN if the system does not report it."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except OSError:
@@ -181,16 +181,18 @@ def memory_mb(process: int) -> float:
 
 
 def show(loads: dict[str, Load]) -> None:
-    """The table."""
-    print("| asked by | seconds | answers | a second | median s | 95 % s | own | in other words | crossed | errors |")
+    """Print the table."""
+    print(
+        "| clients | seconds | responses | per second | median (s) | 95 % (s) | correct | different | crossed | errors |"
+    )
     print("|---" * 10 + "|")
     for name, load in loads.items():
-        middle, most = quantiles(load.took)
+        middle, most = quantiles(load.latencies)
         errors = {kind: count for kind, count in load.counts.items() if kind.startswith("error")}
         times = (f"{load.rate:.2f}", f"{middle:.2f}", f"{most:.2f}")
-        kinds = (load.counts[kind] for kind in ("own", "in other words", "crossed"))
-        told = (f"{load.seconds:.1f}", len(load.took), *times, *kinds, errors or 0)
-        print(f"| {name} | {' | '.join(map(str, told))} |")
+        kinds = (load.counts[kind] for kind in ("correct", "different", "crossed"))
+        cells = (f"{load.seconds:.1f}", len(load.latencies), *times, *kinds, errors or 0)
+        print(f"| {name} | {' | '.join(map(str, cells))} |")
 
 
 def quantiles(values: list[float]) -> tuple[float, float]:

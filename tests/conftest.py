@@ -1,4 +1,4 @@
-"""Markers whose need is absent on this machine are skipped with the reason; and no test reaches beyond this machine."""
+"""Skips tests whose requirements this machine lacks, and fails tests that connect to another host."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL, an oracle of the tests, would tell its maker that it was used
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL, which some tests compare with, sends telemetry
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 
 
 @cache
 def _reason(marker: str) -> str | None:
-    """Why tests with this marker cannot run here; None when they can."""
+    """Why tests with this marker cannot run on this machine; None if they can."""
     if marker == "real_data":
         folder = os.environ.get("CXRLAB_REAL_DATA")
         if not folder:
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: collecting garbage, as every training does, need not go through all of it."""
+    """Exclude what is imported by now from garbage collection, which every training runs."""
     gc.collect()
     gc.freeze()
 
@@ -56,39 +56,40 @@ def real_data() -> Path:
     return Path(os.environ["CXRLAB_REAL_DATA"])
 
 
-def _stays_here(host: object) -> bool:
-    """Whether a host is this machine: nothing, its name, or a loopback address."""
-    told = host.decode() if isinstance(host, bytes) else host
-    if told in (None, "", "localhost"):
+def _is_local(host: object) -> bool:
+    """Whether a host is this machine: None, empty, localhost, or a loopback address."""
+    name = host.decode() if isinstance(host, bytes) else host
+    if name in (None, "", "localhost"):
         return True
     try:
-        return ipaddress.ip_address(str(told)).is_loopback
+        return ipaddress.ip_address(str(name)).is_loopback
     except ValueError:
         return False
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nobody_outside() -> Iterator[None]:
-    """A look-up of another host, or a connection to one, fails the test before it leaves this machine."""
+def no_outside_network() -> Iterator[None]:
+    """Fail a test that looks up another host or connects to one, before any data is sent."""
     with pytest.MonkeyPatch.context() as patch:
-        _guard(patch, socket, "getaddrinfo", lambda host, *_: host == "0.0.0.0" or _stays_here(host))  # to listen there
-        _guard(patch, socket, "gethostbyname", lambda host, *_: _stays_here(host))
+        _guard(patch, socket, "getaddrinfo", lambda host, *_: host == "0.0.0.0" or _is_local(host))  # to listen there
+        _guard(patch, socket, "gethostbyname", lambda host, *_: _is_local(host))
         for name in ("connect", "connect_ex", "sendto"):
             _guard(
                 patch,
                 socket.socket,
                 name,
-                lambda one, *given: one.family == socket.AF_UNIX or _stays_here(given[-1][0]),
+                lambda connection, *given: connection.family == socket.AF_UNIX or _is_local(given[-1][0]),
             )
         yield
 
 
-def _guard(patch: pytest.MonkeyPatch, place: Any, name: str, allowed: Any) -> None:
-    real = getattr(place, name)
+def _guard(patch: pytest.MonkeyPatch, owner: Any, name: str, allowed: Any) -> None:
+    """Replace `owner.name` by a function that fails the test unless `allowed` accepts the arguments."""
+    original = getattr(owner, name)
 
     def guarded(*given: Any, **named: Any) -> Any:
         if not allowed(*given, *named.values()):
-            pytest.fail(f"a test tried to reach beyond this machine: {name}{given}")
-        return real(*given, **named)
+            pytest.fail(f"a test tried to connect to another host: {name}{given}")
+        return original(*given, **named)
 
-    patch.setattr(place, name, guarded)
+    patch.setattr(owner, name, guarded)

@@ -1,4 +1,4 @@
-"""Experiments and benchmarks still run: each on a size that says nothing but that it works."""
+"""Every experiment and benchmark runs on a small size."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ EXPECTED = {
     "experiments/sight.py": "held-out images: F1 ",
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
-    "benchmarks/imports.py": "20 images:",
+    "benchmarks/imports.py": "20 images: import",
     "benchmarks/install.py": "under 35 packages",
-    "benchmarks/phantom.py": "CPU ms a study",
+    "benchmarks/phantom.py": "CPU ms per study",
     "benchmarks/preference_speed.py": "target at most 0.7 times TRL",
-    "benchmarks/reader.py": "promised: at most 1.0 ms a report",
+    "benchmarks/reader.py": "target: at most 1.0 ms per report",
     "benchmarks/rouge.py": "values equal to the last digit",
-    "benchmarks/scoring.py": "as many metrics a second as the peer",
+    "benchmarks/scoring.py": "the metrics per second of rouge-score",
     "benchmarks/sections.py": "times the text",
-    "benchmarks/serving.py": "times the answers a second of one; aimed at 3 times",
+    "benchmarks/serving.py": "times the responses per second of one client; target 3 times",
     "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
-# These take seconds to import torch and what stands on it: they run within this process, which has it already.
+# Importing torch takes seconds, so these run in this process, which has imported it already.
 HERE = {
     "experiments/build_builtin.py",
     "experiments/builtin_scores.py",
@@ -130,7 +130,7 @@ HEAVY_AT_THE_TOP = {
 
 
 def test_every_script_has_its_small_run() -> None:
-    """A new script needs a row here."""
+    """A new script needs a row in both tables."""
     there = {
         str(path.relative_to(ROOT)) for folder in ("experiments", "benchmarks") for path in (ROOT / folder).glob("*.py")
     }
@@ -139,7 +139,7 @@ def test_every_script_has_its_small_run() -> None:
 
 @pytest.mark.parametrize("script", sorted(set(SMALL) - HERE))
 def test_the_script_runs_and_prints_its_table(script: str, tmp_path: Path) -> None:
-    """Exit 0 and the last row or heading of its table."""
+    """The script exits with 0 and prints the expected row or heading of its table."""
     if script.endswith("learnability.py"):
         pytest.importorskip("torch")
     assert EXPECTED[script] in started(script, *SMALL[script], folder=tmp_path)
@@ -149,7 +149,7 @@ def test_the_script_runs_and_prints_its_table(script: str, tmp_path: Path) -> No
 def test_the_script_runs_here_and_prints_its_table(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same, as if it were the program."""
+    """The same, within this process."""
     pytest.importorskip("torch")
     with as_program(ROOT / script, SMALL[script], tmp_path, monkeypatch):
         runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -162,7 +162,7 @@ def test_the_script_starts_in_a_process_of_its_own(script: str, tmp_path: Path) 
 
 
 def started(script: str, *words: str, folder: Path) -> str:
-    """What it prints, in a process of its own that must end well."""
+    """Output of the script, run in a process that must exit with 0."""
     run = subprocess.run(
         [sys.executable, ROOT / script, *words], capture_output=True, text=True, timeout=300, cwd=folder
     )
@@ -172,7 +172,7 @@ def started(script: str, *words: str, folder: Path) -> str:
 
 @contextmanager
 def as_program(script: Path, words: Sequence[str], folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Command line, folders to import from and working folder of a script; what it changes for all is put back."""
+    """Set the command line, import path and working folder of a script; global state is restored afterwards."""
     import torch
 
     patch.chdir(folder)
