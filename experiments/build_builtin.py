@@ -2,11 +2,11 @@
 
     python experiments/build_builtin.py [general encoder reporter outsider] [--rehearse] [--weights FOLDER]
 
-The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call goes on
-with the step that was stopped; `sight` (experiments/sight.py) begins anew.
-`encoder` needs `general` and `reporter` needs both; what is missing is built first. `outsider` needs none of them.
-Fifty minutes on one H200 with 16 cores. `--rehearse` goes through all of it with a few images and steps, to see
-that it runs; its models know nothing.
+The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call resumes
+the interrupted step; only `sight` (experiments/sight.py) starts again from the beginning.
+`encoder` needs `general` and `reporter` needs both; missing models are built first. `outsider` needs none of them.
+Fifty minutes on one H200 with 16 cores. `--rehearse` runs every step with a few images, to check that
+the script works; its models are useless.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
 WORK = Path("runs/builtin")
 SIGHT = "sight"
-# Of the corpora: studies, side of the images, seed, words.
+# Settings of the corpora.
 IMAGES = {
     "phantom": PhantomConfig(n=120_000, size=128, seed=101),
-    "quiz": PhantomConfig(n=15_000, size=128, seed=105, masks=False),  # images that closed questions are about
+    "quiz": PhantomConfig(n=15_000, size=128, seed=105, masks=False),  # images for closed questions
 }
 WORDS = {
     "words_a": PhantomConfig(n=80_000, size=32, seed=102, masks=False, lexicon="A"),
     "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
 }
 SCENES = ScenesConfig(n=40_000, size=128, seed=104)
-REHEARSAL = 40  # studies and pictures of each corpus
+REHEARSAL = 40  # studies of each corpus
 KEPT = ("config.json", "generation_config.json", "processor_config.json", "preprocessor_config.json")
 KEPT_WORDS = ("tokenizer.json", "tokenizer_config.json")
 
 
 def main() -> None:
-    """Build what was asked for, in order."""
+    """Build the named models in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[GENERAL, ENCODER, REPORTER, OUTSIDER])
     parser.add_argument("--rehearse", action="store_true")
@@ -61,7 +61,7 @@ def main() -> None:
     }  # fmt: skip
     for name in given.names:
         if name not in builders:
-            raise SystemExit(f"there is no built-in model '{name}' to build; choose from {', '.join(builders)}.")
+            raise SystemExit(f"Unknown built-in model '{name}'; choose from {', '.join(builders)}.")
         builders[name](given.rehearse)
         for packed in (ALIGNED, REPORTER) if name == REPORTER else (name,):
             size = pack(packed, given.weights / packed)
@@ -71,22 +71,22 @@ def main() -> None:
 
 
 def general(rehearse: bool) -> None:
-    """Scenes with captions and reports without images; the images of later steps are drawn meanwhile."""
+    """Train on scenes with captions and on reports without images; later steps' images are made at the same time."""
     _scenes(rehearse)
     for name, config in WORDS.items():
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
-    drawing = _images_beside(rehearse)
+    drawing = _start_making_images(rehearse)
     try:
         _finetune(GENERAL, WORK / "scenes", rehearse)
         if drawing.wait():
-            raise SystemExit("the phantoms could not be drawn.")
+            raise SystemExit("Making the phantoms failed.")
     finally:
         if drawing.poll() is None:
-            os.killpg(drawing.pid, signal.SIGKILL)  # a corpus that was stopped is continued
+            os.killpg(drawing.pid, signal.SIGKILL)  # an interrupted corpus is resumed
 
 
 def encoder(rehearse: bool) -> None:
-    """The general vision encoder learns what stands where on phantoms, then to place them beside their reports."""
+    """Train the general vision encoder to localise findings on phantoms, then contrastively with reports."""
     from sight import Settings, train_sight
 
     from cxrlab.training.encoder import train_encoder
@@ -116,14 +116,14 @@ def reporter(rehearse: bool) -> None:
 
 
 def outsider(rehearse: bool) -> None:
-    """Scenes with captions and reports of lexicon B without images: no chest, and no word of lexicon A."""
+    """Train on scenes with captions and reports of lexicon B without images: no radiographs, no text of lexicon A."""
     _scenes(rehearse)
     timed("words_b", lambda: _phantom(WORDS["words_b"], "words_b", rehearse))
     _finetune(OUTSIDER, WORK / "scenes", rehearse)
 
 
 def timed(name: str, work: Callable[[], Any]) -> None:
-    """Run a step and say how long it took."""
+    """Run a step and print its duration."""
     start = time.monotonic()
     work()
     print(f"{name:<10} {time.monotonic() - start:6.1f} s", flush=True)
@@ -153,25 +153,25 @@ def pack(name: str, out: Path) -> int:
     for file in files:
         if (source / file).is_file():
             text = (source / file).read_text()
-            (out / file).write_text(_as_shipped(text) if file == "config.json" else _without_base(text))
+            (out / file).write_text(_packed_config(text) if file == "config.json" else _without_base(text))
     card = read_model_card(source)
     assert card is not None
-    extra = {key: _by_name(value) for key, value in card.extra.items()}
+    extra = {key: _builtin_names(value) for key, value in card.extra.items()}
     write_model_card(replace(card, base=f"builtin:{ALIGNED}" if name == REPORTER else None, extra=extra), out)
     write_checksums(out)
     for file in out.iterdir():
-        file.chmod(0o644)  # what is shipped may be read by everybody
+        file.chmod(0o644)  # readable by all users
     return sum(file.stat().st_size for file in out.iterdir())
 
 
 def _published(key: str) -> str:
-    """A tensor of a CLIP encoder by its name in published LLaVAs: every release reads that one, not each the shorter."""
+    """Name of a CLIP encoder's tensor in published LLaVAs, which every release of transformers reads."""
     vision_encoder, longer = "vision_tower.", "vision_tower.vision_model."
     return key if longer in key else key.replace(vision_encoder, longer)
 
 
-def _as_shipped(config: str) -> str:
-    """A model's settings with the type of the shipped weights, and without the folder they were trained in."""
+def _packed_config(config: str) -> str:
+    """A model's config with dtype bfloat16, and without the folder of its training run."""
     values = json.loads(config)
     for part in (values, *(value for value in values.values() if isinstance(value, dict))):
         if "dtype" in part:
@@ -181,17 +181,17 @@ def _as_shipped(config: str) -> str:
 
 
 def _without_base(text: str) -> str:
-    """An adapter's settings name the folder of its base, which the package has by another name."""
+    """An adapter's config without the folder of its base model, which has another name in the package."""
     values = json.loads(text)
     if "base_model_name_or_path" not in values:
         return text
     return json.dumps({**values, "base_model_name_or_path": None}, indent=2, sort_keys=True) + "\n"
 
 
-def _by_name(value: Any) -> Any:
-    """What a model was made from, by the names that a user has: builtin:NAME, or the step of this script."""
+def _builtin_names(value: Any) -> Any:
+    """Replace folders of this script by builtin:NAME or the name of the step."""
     if isinstance(value, dict):
-        return {key: _by_name(one) for key, one in value.items()}
+        return {key: _builtin_names(one) for key, one in value.items()}
     if isinstance(value, str) and str(WORK) in value:
         step = value.split(f"{WORK}/")[1].split("/")[0]
         return step if step == SIGHT else f"builtin:{step}"
@@ -214,8 +214,8 @@ def _phantom(config: PhantomConfig, name: str, rehearse: bool) -> None:
     make_phantom(_fewer(config, rehearse), WORK / name)
 
 
-def _images_beside(rehearse: bool) -> subprocess.Popen[bytes]:
-    """Draw the images in another process, on all cores but two; who draws them again finds them there."""
+def _start_making_images(rehearse: bool) -> subprocess.Popen[bytes]:
+    """Make the image corpora in another process, on all cores but two; later steps find them finished."""
     workers = 1 if rehearse else max(1, (os.cpu_count() or 2) - 2)
     commands = []
     for name, given in IMAGES.items():

@@ -1,11 +1,11 @@
-"""How good the built-in models are on phantoms that nobody has learnt from.
+"""Scores of the built-in models on held-out phantoms.
 
     python experiments/builtin_scores.py [--n 2000] [--encoder NAME=MODEL …] [--out runs/builtin_scores] [--rehearse]
 
-Draws held-out images with the standard renderer and a quarter as many with the shifted one, lets the reporter write for
-them, and prints its scores, the F1 of every kind of finding with its side, the seconds of a hundred reports on the
-processor, and the recall of encoders both ways: one with random weights always, others by name
-(general=hf:runs/ablations_builtin/seed1/general-encoder/encoder/checkpoint). A stopped run goes on.
+Makes held-out images with the standard renderer and a quarter as many with the shifted one, generates reports, and
+prints their scores, the F1 of every finding with its side, the seconds per hundred reports on the CPU, and the
+retrieval recall of encoders in both directions: always one with random weights, and those given by name
+(general=hf:runs/ablations_builtin/seed1/general-encoder/encoder/checkpoint). An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cxrlab.models.load_settings import LoadSettings
 
 METRICS = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
 PRESETS = {"standard": 1.0, "shifted": 0.25}  # renderer → share of the images
-DRAWN = 12  # studies drawn for one in the test split, more than the ten that it is on average
+DRAWN = 12  # studies made per test study; the test split has one in ten on average
 TIMED = 100  # reports
 
 
 def main() -> None:
-    """Draw, write, score, print."""
+    """Make images, generate reports, score, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="builtin:reporter")
     parser.add_argument("--encoder", action="append", default=[], metavar="NAME=MODEL")
@@ -42,12 +42,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/builtin_scores"))
     parser.add_argument("--seed", type=int, default=909)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rehearse", action="store_true", help="a few images without any model, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="a few images without a model, to check that it runs")
     given = parser.parse_args()
     if given.rehearse:
         given.n, given.model = 8, "stub:normal"
     corpora = {preset: draw(preset, share, given) for preset, share in PRESETS.items()}
-    runs = {preset: write_and_score(preset, corpus, given) for preset, corpus in corpora.items()}
+    runs = {preset: generate_and_score(preset, corpus, given) for preset, corpus in corpora.items()}
     print(f"| renderer | {' | '.join(METRICS)} | macro over kinds | least |")
     print("|---" * (len(METRICS) + 3) + "|")
     for preset, scored in runs.items():
@@ -58,23 +58,23 @@ def main() -> None:
         least = min(kinds, key=lambda kind: kinds[kind][0], default="–")
         print(f"| {preset} | {cells} | {mean:.3f} | {least} {kinds[least][0] if kinds else 0:.3f} |")
     for preset, corpus in corpora.items():
-        print(f"\n{preset}, F1 of kind and side\n\n| finding | F1 | said or there |\n|---|---|---|")
+        print(f"\n{preset}, F1 of finding and side\n\n| finding | F1 | reported or present |\n|---|---|---|")
         for kind, (value, count) in sorted(by_kind(corpus, given.out / preset).items(), key=lambda row: row[1]):
             print(f"| {kind} | {value:.3f} | {count} |")
-    print(f"\n{TIMED} reports on the processor: {seconds(corpora['standard'], given):.1f} s")
+    print(f"\n{TIMED} reports on the CPU: {seconds(corpora['standard'], given):.1f} s")
     print_retrieval(corpora["standard"], given)
 
 
 def draw(preset: str, share: float, given: argparse.Namespace) -> Corpus:
-    """A corpus whose test split has as many images as are asked for."""
+    """A corpus whose test split has the requested number of images."""
     workers = 1 if given.rehearse else 0
     n = max(60, int(DRAWN * share * given.n))
     config = PhantomConfig(n=n, size=128, seed=given.seed, preset=preset, masks=False, workers=workers)
     return make_phantom(config, given.out / f"{preset}_images")
 
 
-def write_and_score(preset: str, corpus: Corpus, given: argparse.Namespace) -> Path:
-    """Reports for the test split, with wrong images too, and their scores."""
+def generate_and_score(preset: str, corpus: Corpus, given: argparse.Namespace) -> Path:
+    """Generate and score reports of the test split, control images included."""
     from cxrlab.evaluation.generate import generate
     from cxrlab.evaluation.score import run_score
 
@@ -90,21 +90,21 @@ def write_and_score(preset: str, corpus: Corpus, given: argparse.Namespace) -> P
 
 
 def by_kind(corpus: Corpus, run: Path) -> dict[str, tuple[float, int]]:
-    """Kind of finding → F1 of its statements with side, and how many there are in reports and truth together."""
+    """Finding → F1 of its statements with side, and their number in reports and references together."""
     hits: Counter[str] = Counter()
-    said: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for _, line in read_jsonl(run / "predictions.jsonl"):
         truth = Counter((one.observation, one.side) for one in corpus[str(line["id"])].findings or () if one.present)
         found = Counter((one.observation, one.side) for one in read(str(line["report"])) if one.present)
         for (kind, _), count in (truth & found).items():
             hits[kind] += count
         for (kind, _), count in (truth + found).items():
-            said[kind] += count
-    return {kind: (2 * hits[kind] / count, count) for kind, count in said.items()}
+            total[kind] += count
+    return {kind: (2 * hits[kind] / count, count) for kind, count in total.items()}
 
 
 def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
-    """Seconds of a hundred reports on the processor, the opening of the model included."""
+    """Seconds for a hundred reports on the CPU, loading the model included."""
     from cxrlab.core.terminal import silenced
     from cxrlab.evaluation.open_models import load_model
 
@@ -114,20 +114,22 @@ def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
     with silenced():
         for first in range(0, len(studies), 16):
             block = studies[first : first + 16]
-            reasons = [study.sections.indication if study.sections else None for study in block]
-            model.generate([corpus.image(study) for study in block], reasons)
+            indications = [study.sections.indication if study.sections else None for study in block]
+            model.generate([corpus.image(study) for study in block], indications)
     return time.perf_counter() - start
 
 
 def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
-    """Recall both ways for every encoder, beside chance and what can be found without looking."""
+    """Recall in both directions for every encoder, with chance and blind retrieval."""
     from cxrlab.evaluation.retrieve import retrieve
 
     named = dict(pair.split("=", 1) for pair in given.encoder)
     encoders = {"untrained": f"hf:{untrained(given.out / 'untrained', given.seed)}", **named}
     if not given.rehearse:
         encoders["stage 1"] = "builtin:encoder"
-    print("\n| encoder | way | recall@1 | recall@5 | recall@10 | chance@1 | blind@1 |\n|---|---|---|---|---|---|---|")
+    print(
+        "\n| encoder | direction | recall@1 | recall@5 | recall@10 | chance@1 | blind@1 |\n|---|---|---|---|---|---|---|"
+    )
     for name, model in encoders.items():
         out = given.out / f"retrieval_{name.replace(' ', '_')}"
         if state(out) != "finished":
@@ -136,11 +138,11 @@ def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
                 model, corpus.path, n=n, statements="present", zero_shot=None, batch_size=given.batch
             )
             retrieve(config, out)
-        for way, found in read_json(out / "retrieval.json")["recalls"].items():
+        for direction, found in read_json(out / "retrieval.json")["recalls"].items():
             text = found["text"]
             cells = " | ".join(_cell(value) for value in text.values())
             first = next(iter(text.values()))
-            print(f"| {name} | {way} | {cells} | {first['chance']:.3f} | {first['blind']:.3f} |")
+            print(f"| {name} | {direction} | {cells} | {first['chance']:.3f} | {first['blind']:.3f} |")
 
 
 def untrained(folder: Path, seed: int) -> Path:
@@ -166,8 +168,8 @@ def untrained(folder: Path, seed: int) -> Path:
 
 
 def _decoding(model: str) -> dict[str, Any]:
-    writes = model.startswith(("hf:", "builtin:"))  # the others choose no words
-    return {"decoding": Decoding(max_new_tokens=200)} if writes else {}
+    generates = model.startswith(("hf:", "builtin:"))  # the baselines have no decoding
+    return {"decoding": Decoding(max_new_tokens=200)} if generates else {}
 
 
 def _cell(value: Any) -> str:

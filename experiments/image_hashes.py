@@ -1,10 +1,10 @@
-"""Which perceptual hash tells chest radiographs apart and still finds an image that was saved again?
+"""Which perceptual hash separates different chest radiographs and still matches re-encoded copies?
 
     python experiments/image_hashes.py [--images FOLDER] [--n 300]
 
-Without a folder it draws phantoms. For each hash: how close the closest two different images come, and by how many bits
-an image moves when it is saved as a poor JPEG, brightened or cropped. A hash is usable when no different images come as
-close as a changed image moves. 3,000 images of 224 pixels take about two minutes on one core.
+Without a folder it uses phantoms. For each hash: the smallest distance of two different images, and the number of bits
+that change if an image is saved as a low-quality JPEG, brightened or cropped. A hash is usable if different images are
+farther apart than changed copies. 3,000 images of 224 pixels take about two minutes on one core.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ ImageArray = np.ndarray
 
 
 def shrunk(image: ImageArray, width: int, height: int) -> ImageArray:
-    """An image squeezed to this size."""
-    picture = Image.fromarray(np.ascontiguousarray(image, np.float32))
-    return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), np.float64)
+    """The image resized to this size."""
+    pil_image = Image.fromarray(np.ascontiguousarray(image, np.float32))
+    return np.asarray(pil_image.resize((width, height), Image.Resampling.BILINEAR), np.float64)
 
 
 def waves(image: ImageArray, count: int) -> np.ndarray:
-    """Signs of the slowest count × count cosine waves without the constant ones."""
+    """Signs of the count × count lowest cosine coefficients without the constant ones (pHash)."""
     cosines = np.cos(np.pi * np.outer(np.arange(1, count + 1), (2 * np.arange(64) + 1) / 128))
     return (cosines @ shrunk(image, 64, 64) @ cosines.T > 0).ravel()
 
 
 def steps(image: ImageArray, count: int) -> np.ndarray:
-    """Whether each of count × count cells is brighter than its left neighbour."""
+    """Whether each of count × count cells is brighter than its left neighbour (dHash)."""
     small = shrunk(image, count + 1, count)
     return (small[:, 1:] > small[:, :-1]).ravel()
 
 
-def ours(image: ImageArray) -> np.ndarray:
+def package_hash(image: ImageArray) -> np.ndarray:
     """The hash of the package as bits."""
     return np.unpackbits(hash_rows([perceptual_hash(image)])[0]).astype(bool)
 
@@ -56,7 +56,7 @@ HASHES: dict[str, Callable[[ImageArray], np.ndarray]] = {
     "waves, 64 bits": lambda image: waves(image, 8),
     "steps, 256 bits": lambda image: steps(image, 16),
     "waves, 144 bits": lambda image: waves(image, 12),
-    "ours (waves, 256 bits)": ours,
+    "cxrlab (waves, 256 bits)": package_hash,
 }
 
 
@@ -96,15 +96,15 @@ def phantoms(count: int) -> list[ImageArray]:
     return images
 
 
-def of_folder(folder: Path, count: int) -> list[ImageArray]:
-    """At most `count` pictures of a folder, drawn from all of them."""
+def folder_images(folder: Path, count: int) -> list[ImageArray]:
+    """At most `count` random images of a folder."""
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg", ".png", ".dcm"))
     drawn = generator(7, "films").permutation(len(files))[:count]
     return [load_image(files[k]) for k in drawn.tolist()]
 
 
 def between(bits: np.ndarray) -> np.ndarray:
-    """Distances of all pairs of rows [N, B], sorted."""
+    """Sorted Hamming distances of all pairs of rows [N, B]."""
     ones = bits.astype(np.float32)
     apart = ones @ (1 - ones).T
     return np.sort((apart + apart.T)[np.triu_indices(len(bits), 1)])
@@ -116,9 +116,9 @@ def main() -> None:
     parser.add_argument("--images", type=Path)
     parser.add_argument("--n", type=int, default=300)
     args = parser.parse_args()
-    images = phantoms(args.n) if args.images is None else of_folder(args.images, args.n)
-    print(f"{len(images)} images; bits that differ between images (closest, 1 pair in 10,000) and that a change moves")
-    print("(95 of 100 images, most of any)\n")
+    images = phantoms(args.n) if args.images is None else folder_images(args.images, args.n)
+    print(f"{len(images)} images; bits that differ between images (closest, 1 pair in 10,000) and bits that a change")
+    print("flips (95 % quantile, maximum)\n")
     print("| hash | closest | 1 in 10,000 | " + " | ".join(CHANGES) + " |")
     print("|---|--:|--:|" + "--:|" * len(CHANGES))
     for name, hashed in HASHES.items():
@@ -129,7 +129,7 @@ def main() -> None:
             moved = [int((row != hashed(change(image))).sum()) for row, image in zip(bits[:200], images, strict=False)]
             cells.append(f"{np.quantile(moved, 0.95):.0f}, {max(moved)}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-    print(f"\nthe package calls images alike up to {NEAR_BITS} bits")
+    print(f"\ncxrlab treats images as near duplicates up to {NEAR_BITS} bits")
 
 
 if __name__ == "__main__":

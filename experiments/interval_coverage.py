@@ -1,16 +1,16 @@
-"""How often do the intervals of `score` and `compare` hold the truth, and how often is a worse system let through?
+"""Coverage of the intervals of `score` and `compare`, and how often a non-inferiority gate passes a worse system.
 
     python experiments/interval_coverage.py [--pool 3000] [--runs 1000] [--patients 5 10 20 30 60 120] [--seed 11]
 
-A pool of phantom patients, each with one to four visits, gets two systems of reports with known mistakes. How many a
-patient's reports have is drawn once for all visits of that patient, so that patients and not reports are independent.
-The second system makes as many and some more. The value of the whole pool is the truth. From the pool sets of
-n patients are drawn with replacement, and each gets the intervals of `cxrlab score` and the paired one of `compare`.
+Two systems report on a pool of phantom patients, each with one to four visits, with planted errors. The error rate is
+drawn once per patient, so that patients and not reports are independent. The second system makes the same errors and
+some more. The value on the whole pool is the truth. Sets of n patients are drawn from the pool with replacement, and
+each gets the intervals of `cxrlab score` and the paired interval of `compare`.
 
-Coverage is the share of sets whose 95 % interval holds the truth; beside it stands the mean width, and the coverage of
-the plain percentile interval on the same resamples. `pass` is the share of sets in which a gate of non-inferiority
-would let the worse second system through, with a margin that equals its true deficit (nominal: 2.5 %) and with 0.02.
-The minimum number of patients is left out of it: with its default of 30 no smaller set passes at all.
+Coverage is the share of sets whose 95 % interval contains the truth. Also printed are the mean width, and the coverage
+of the plain percentile interval on the same resamples. `pass` is the share of sets in which a non-inferiority gate
+passes the worse second system, with a margin equal to its true deficit (nominal: 2.5 %) and with 0.02. The gate's
+minimum number of patients is not applied: with its default of 30 no smaller set passes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def drawn_pool(patients: int, seed: int) -> tuple[list[str], Pool, Pool]:
             key = f"{name}-{visit.number}"
             count = int(rng.poisson(rate))
             for side, mistakes in ((first, count), (second, count + int(rng.poisson(more)))):
-                told = mistaken(visit, seed, key, draw_error_plan(generator(seed, "plan", key), visit, mistakes))
-                texts = told.reference.report.findings, told.candidate.report.findings
+                pair = mistaken(visit, seed, key, draw_error_plan(generator(seed, "plan", key), visit, mistakes))
+                texts = pair.reference.report.findings, pair.candidate.report.findings
                 side.append(Pair(key, *texts, name, None, Context(age=visit.age)))
     one, two = (_tallies(Batch(pairs)) for pairs in (first, second))
     return [pair.patient or "" for pair in first], one, two

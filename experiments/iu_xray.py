@@ -3,9 +3,9 @@
     cxrlab data import iu-xray --root FOLDER --out corpora/iu_xray
     python experiments/iu_xray.py --data corpora/iu_xray [--out runs/iu_xray] [--rehearse]
 
-Trains on the train split, writes and scores reports for val, and prints aggregates alone: the trained model, the model
-without any stage on real images, the nearest training image and the constant report, each with its interval, and what
-each scores with wrong images. Minutes on a GPU. A stopped run goes on.
+Trains on the train split, generates and scores reports for val, and prints aggregates only: the trained model, the
+model before training on real images, the nearest training image and the constant report, each with its interval and its
+image dependence. Minutes on a GPU. An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,15 @@ STAGE_3 = replace(COMMON, learning_rate=1e-3, epochs=12)
 
 
 def main() -> None:
-    """Train, write, score, print."""
+    """Train, generate, score, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, help="the imported corpus; a rehearsal draws phantoms where it is left out"
-    )
+    parser.add_argument("--data", type=Path, help="the imported corpus; --rehearse uses phantoms by default")
     parser.add_argument("--out", type=Path, default=Path("runs/iu_xray"))
     parser.add_argument("--encoder", default="builtin:encoder")
     parser.add_argument("--language-model", default="builtin:general")
-    parser.add_argument("--before", default="builtin:reporter", help="the model that has seen no real image")
+    parser.add_argument("--before", default="builtin:reporter", help="the model before training on real images")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--rehearse", action="store_true", help="a few steps and studies, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="a few steps and studies, to check that it runs")
     given = parser.parse_args()
     if given.data is None:
         if not given.rehearse:
@@ -57,7 +55,7 @@ def main() -> None:
         "constant": "stub:normal",
     }
     for name, model in models.items():
-        write_and_score(name, model, given)
+        generate_and_score(name, model, given)
     print_table(list(models), given.out)
     print_retrieval(given)
 
@@ -67,7 +65,7 @@ def train(given: argparse.Namespace) -> Path:
     from cxrlab.training.encoder import train_encoder
     from cxrlab.training.report_training import align, finetune
 
-    def moved(settings: Optimisation) -> Optimisation:
+    def adjusted(settings: Optimisation) -> Optimisation:
         few = {"steps": 2, "batch_size": 4, "precision": "float32"} if given.rehearse else {}
         return replace(settings, seed=given.seed, **few)
 
@@ -76,34 +74,38 @@ def train(given: argparse.Namespace) -> Path:
     fresh = given.encoder.startswith("fresh:")
     parts = {"vision_encoder": given.encoder, "text_encoder": given.encoder} if fresh else {"start": given.encoder}
     train_encoder(
-        EncoderConfig(data, **parts, statements="present", optimisation=moved(STAGE_1), cache=cache), out / "encoder"
+        EncoderConfig(data, **parts, statements="present", optimisation=adjusted(STAGE_1), cache=cache), out / "encoder"
     )
     vision_encoder = f"hf:{out / 'encoder' / 'checkpoint'}"
     align(
         AlignConfig(
-            data, encoder=vision_encoder, language_model=given.language_model, optimisation=moved(STAGE_2), cache=cache
+            data,
+            encoder=vision_encoder,
+            language_model=given.language_model,
+            optimisation=adjusted(STAGE_2),
+            cache=cache,
         ),
         out / "align",
     )
     finetune(
         FinetuneConfig(
-            data, start=str(out / "align"), lora_rank=32, lora_alpha=64.0, optimisation=moved(STAGE_3), cache=cache
+            data, start=str(out / "align"), lora_rank=32, lora_alpha=64.0, optimisation=adjusted(STAGE_3), cache=cache
         ),
         out / "finetune",
     )
     return out / "finetune" / "checkpoint"
 
 
-def write_and_score(name: str, model: str, given: argparse.Namespace) -> None:
-    """Reports of one model for val, with wrong images too, and their scores."""
+def generate_and_score(name: str, model: str, given: argparse.Namespace) -> None:
+    """Generate and score one model's reports for val, control images included."""
     from cxrlab.evaluation.generate import generate
     from cxrlab.evaluation.score import run_score
 
     run, scored = given.out / name, given.out / f"{name}_scored"
     n = 4 if given.rehearse else None
     if state(run) != "finished":
-        writes = model.startswith(("hf:", "builtin:"))  # the others choose no words
-        decoding = Decoding(max_new_tokens=8 if given.rehearse else 160) if writes else Decoding()
+        generates = model.startswith(("hf:", "builtin:"))  # the baselines have no decoding
+        decoding = Decoding(max_new_tokens=8 if given.rehearse else 160) if generates else Decoding()
         controls = 4 if given.rehearse else 296
         generate(
             GenerateConfig(
@@ -117,7 +119,7 @@ def write_and_score(name: str, model: str, given: argparse.Namespace) -> None:
 
 
 def print_table(names: list[str], out: Path) -> None:
-    """Every model with its intervals, then with wrong images."""
+    """Print every model with its intervals, then its image dependence."""
     print("| model | " + " | ".join(METRICS) + " |")
     print("|---" * (len(METRICS) + 1) + "|")
     for name in names:
@@ -129,21 +131,21 @@ def print_table(names: list[str], out: Path) -> None:
 
 
 def print_retrieval(given: argparse.Namespace) -> None:
-    """Recall both ways on val, before and after stage 1 on real images."""
+    """Print retrieval recall in both directions on val, before and after stage 1 on real images."""
     from cxrlab.evaluation.retrieve import retrieve
 
     encoders = {"before": given.encoder, "after": f"hf:{given.out / 'encoder' / 'checkpoint'}"}
     if given.encoder.startswith("fresh:"):
-        del encoders["before"]  # two encoders that have never met
+        del encoders["before"]  # its encoders are not aligned
     for name, model in encoders.items():
         out = given.out / f"retrieval_{name}"
         if state(out) != "finished":
-            # Asked as stage 1 was taught; zero-shot is left out, since real labels are not in this corpus.
+            # The same statements as in stage 1. No zero-shot classification: this corpus has no labels.
             config = RetrieveConfig(model, given.data, split="val", statements="present", zero_shot=None)
             retrieve(replace(config, allow_missing=True), out)
-        for way, found in read_json(out / "retrieval.json")["recalls"].items():
+        for direction, found in read_json(out / "retrieval.json")["recalls"].items():
             cells = ", ".join(f"{k} {_cell(value)} (blind {value['blind']:.3f})" for k, value in found["text"].items())
-            print(f"retrieval {name} stage 1, {way}: {cells}")
+            print(f"retrieval {name} stage 1, {direction}: {cells}")
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Can what the phantom draws be learned from its images? F1 by finding of a small network.
+"""F1 by finding of a small network on phantoms: are the rendered findings visible in the images?
 
     python experiments/learnability.py --n 60000 --size 224 --epochs 16
 
@@ -132,7 +132,7 @@ def scores(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def f1(p: Tensor, y: Tensor) -> Tensor:
-    """F1 by target [T]; NaN where nothing is there and nothing was said."""
+    """F1 by target [T]; NaN if nothing is present and nothing predicted."""
     y = y.bool()
     return 2 * (p & y).sum(0) / (p.sum(0) + y.sum(0)).float()
 
@@ -164,7 +164,7 @@ def main() -> None:
     if args.shifted:
         sets["shifted"] = draw(args.n // 10, args.size, "shifted", 800000)
     total = sum(len(x) for x, _ in sets.values())
-    print(f"{total} images in {time.time() - start:.0f} s ({total / (time.time() - start):.0f} a second)", flush=True)
+    print(f"{total} images in {time.time() - start:.0f} s ({total / (time.time() - start):.0f} per second)", flush=True)
     sets = {name: (x.to(device), y.to(device)) for name, (x, y) in sets.items()}
     model = Reader(len(TARGETS)).to(device, memory_format=torch.channels_last)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {device}")

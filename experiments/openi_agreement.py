@@ -1,16 +1,16 @@
-"""Does the reader find in real reports what an indexer found? Agreement with the MeSH codes of Open-I.
+"""Agreement of the rule-based reader with the MeSH codes of Open-I.
 
     python experiments/openi_agreement.py --root OPENI [--disagreements 50 --seed 3]
 
 OPENI is a corpus imported with `cxrlab data import openi`, or the downloaded folder itself in either of
-its forms. Findings and impression of each report are read as one text; what is read as present, hedged or
-not, is set beside the report's codes by the table `openi_codes.txt`. Reports that nobody indexed, or that
-have neither section, are counted and left out. `--disagreements` prints random reports that differ, on the
-terminal alone; `--markdown` prints the table as it stands in docs/results.md. A minute.
+its forms. Findings and impression of each report are read as one text. Observations read as present, hedged or
+not, are compared with the report's codes by the table `openi_codes.txt`. Reports without codes or without both
+sections are counted and left out. `--disagreements` prints random reports that differ; `--markdown` prints the
+table of docs/results.md. A minute.
 
-Columns: reports with a code of this observation; of these, reports in which the reader says it in an
-accepted word (recall); reports where it is read; of these, reports with a code that accepts it
-(precision). The interval is of F1, by bootstrap over reports.
+Columns: reports with a code of this observation; of these, reports in which the reader finds an accepted
+observation (recall); reports in which it is read; of these, reports with a code that accepts it (precision). The
+interval is of F1, by bootstrap over reports.
 
 Limits. The codes are no truth on the image or the text: an indexer leaves out what seems small beside
 the impression (old fractures, devices, degenerative change), writes the sign or the diagnosis where a
@@ -54,14 +54,14 @@ class Meaning:
     Args:
         heading: First part of the code; "*" for any.
         qualifiers: Further parts that it must have.
-        accepts: Observations that say it; the first names the row.
-        asked: Whether one of them is asked for.
+        accepts: Observations that match the code; the first names the row.
+        required: Whether the reader should find one of them.
     """
 
     heading: str
     qualifiers: frozenset[str]
     accepts: tuple[str, ...]
-    asked: bool
+    required: bool
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Report:
 
     @cached_property
     def missed(self) -> list[Meaning]:
-        """Meanings that are asked for and that no accepted observation says."""
-        return [meaning for meaning in self.meanings if meaning.asked and not self.read & set(meaning.accepts)]
+        """Required meanings without an accepted observation."""
+        return [meaning for meaning in self.meanings if meaning.required and not self.read & set(meaning.accepts)]
 
     @cached_property
     def unbacked(self) -> set[str]:
-        """Observations read for which no code speaks."""
+        """Observations read without a code that accepts them."""
         return self.read - {name for meaning in self.meanings for name in meaning.accepts}
 
 
@@ -100,13 +100,13 @@ def table(path: Path = TABLE) -> list[Meaning]:
         heads, colon, right = line.partition(" :")
         if not colon:
             raise DataError(f"{path}, line {number}: no ' :' between codes and observations.")
-        asked = bool(right.strip()) and not right.strip().startswith("?")
+        required = bool(right.strip()) and not right.strip().startswith("?")
         names = [name for name in right.strip().lstrip("? ").split(" | ") if name]
         names = [name for given in names for name in (DEVICES if given == "DEVICES" else [given])]
         accepts = tuple(observation(name).name for name in dict.fromkeys(names))
         for head in heads.split("; "):
             heading, *qualifiers = head.lower().split(" + ")
-            rows.append(Meaning(heading, frozenset(qualifiers), accepts, asked))
+            rows.append(Meaning(heading, frozenset(qualifiers), accepts, required))
     return rows
 
 
@@ -131,7 +131,7 @@ class Loaded:
 
 
 def load(root: Path, rows: Sequence[Meaning]) -> Loaded:
-    """Every indexed report that has a text; reports that nobody indexed say nothing and are counted apart."""
+    """Every indexed report with a text; the others are counted."""
     reports, not_indexed, without_text = [], 0, 0
     for study in studies(root):
         sections = study.sections
@@ -167,8 +167,8 @@ def counts(reports: Sequence[Report], names: Set[str]) -> NDArray[np.float64]:
     """[reports, 4] of 0 and 1 for observations taken as one: coded, coded and found, read, read and backed."""
     out = np.zeros((len(reports), 4))
     for line, report in zip(out, reports, strict=True):
-        asked = [meaning for meaning in report.meanings if meaning.asked and meaning.accepts[0] in names]
-        line[0], line[1] = bool(asked), bool(asked) and all(meaning not in report.missed for meaning in asked)
+        required = [meaning for meaning in report.meanings if meaning.required and meaning.accepts[0] in names]
+        line[0], line[1] = bool(required), bool(required) and all(meaning not in report.missed for meaning in required)
         line[2] = bool(names & report.read)
         line[3] = bool(names & (report.read - report.unbacked))
     return out
@@ -205,7 +205,7 @@ def interval(columns: NDArray[np.float64], draws: NDArray[np.float64]) -> tuple[
 
 
 def all_counts(reports: Sequence[Report], rows: Sequence[Meaning]) -> dict[str, NDArray[np.float64]]:
-    """The counts of every observation that codes speak of, in the order of the vocabulary."""
+    """The counts of every observation in the table of codes, in the order of the vocabulary."""
     spoken = {name for row in rows for name in row.accepts}
     return {name: counts(reports, {name}) for name in OBSERVATIONS if name in spoken}
 
@@ -218,7 +218,7 @@ def label_counts(reports: Sequence[Report]) -> dict[str, NDArray[np.float64]]:
 
 
 def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
-    """One line an observation, then all of them together."""
+    """One line per observation, then all of them together."""
     columns, draws = all_counts(reports, rows), resamples(len(reports), seed)
     print(f"{'observation':30}{'coded':>7}{'found':>7}{'read':>7}{'backed':>8}{'prec.':>8}{'recall':>8}{'F1':>7}  95 %")
     for name, own in columns.items():
@@ -231,7 +231,7 @@ def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -
 
 
 def print_markdown(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
-    """Two tables for a page, the most coded first: labels of CheXpert, and observations that somebody coded."""
+    """Two Markdown tables, the most coded first: labels of CheXpert, and coded observations."""
     columns, draws = all_counts(reports, rows), resamples(len(reports), seed)
     total = {"all together (micro)": sum(columns.values(), np.zeros((len(reports), 4)))}
     for first, table in (("label", label_counts(reports)), ("observation", columns)):

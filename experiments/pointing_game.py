@@ -1,10 +1,10 @@
-"""How often the map of a finding's words points at the finding, on phantoms.
+"""Pointing game on phantoms: how often the saliency map of a finding's words has its maximum inside the finding.
 
     python experiments/pointing_game.py --model builtin:reporter --n 4000
 
 Every map is scored on the val split; the best map of attention there, chosen by its hits, is the one that is
-reported on the test split, beside the named maps that nobody had to choose. Choosing a layer on the split that it
-is reported on would flatter it. `--model untrained` is the control: random weights must stay at chance.
+reported on the test split, together with the fixed maps, which need no choice. Choosing a layer on the test split
+would bias its score upwards. `--model untrained` is the control: random weights must stay at chance.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def untrained(corpus: Corpus, folder: Path) -> Path:
 
 def show(title: str, table: PointingTable) -> None:
     """A table for the log: hits and mass on localised findings, hits on all."""
-    print(f"\n{title}: {table.reported} of {table.present} findings told, {table.studies} images\n")
+    print(f"\n{title}: {table.reported} of {table.present} findings reported, {table.studies} images\n")
     print("| map | hits, localised | chance | mass | area | n | hits, all | chance |")
     print("|---|---|---|---|---|---|---|---|")
     for name, row in table.maps.items():

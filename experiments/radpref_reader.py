@@ -1,4 +1,4 @@
-"""How noisily do radiologists prefer? The noise of each reader of RadPref beside several metrics.
+"""Preference noise of each reader of RadPref, fitted with several metrics as the reward.
 
 A reader prefers report A to B with probability lapse / 2 + (1 - lapse) * logistic((r(A) - r(B)) / scale), where r is
 the value of a metric on the words alone, without age and indication, as a judge sees them. Preferences are the order of
@@ -46,7 +46,7 @@ class Compared:
     Args:
         first: Place of the one among the benchmark's pairs [N].
         second: Place of the other [N].
-        shares: 1 where the reader prefers the first, 0 the second, 0.5 neither [N, readers]; not-a-number if not asked.
+        shares: 1 where the reader prefers the first, 0 the second, 0.5 neither [N, readers]; NaN if not rated.
         studies: Of each comparison [N].
         apart: Whether the studies of two comparisons share no text [N, N].
     """
@@ -90,16 +90,16 @@ def losses(by: Matrix, found: Compared) -> Losses:
     apart = found.apart.astype(np.float64)
     fitted, left, others = (np.full(shares.shape, np.nan) for _ in range(3))
     for reader in range(readers):
-        asked, rest = known[:, reader], [other for other in range(readers) if other != reader]
-        alone = fit_noise(by[asked], shares[asked, reader])[0]
-        fitted[asked, reader] = log_loss(alone, by[asked], shares[asked, reader])
-        own = fit_noise(by, shares[:, reader], apart * asked)
+        rated, rest = known[:, reader], [other for other in range(readers) if other != reader]
+        alone = fit_noise(by[rated], shares[rated, reader])[0]
+        fitted[rated, reader] = log_loss(alone, by[rated], shares[rated, reader])
+        own = fit_noise(by, shares[:, reader], apart * rated)
         weights = np.concatenate([apart * known[:, other] for other in rest], axis=1)
-        theirs = fit_noise(np.tile(by, len(rest)), shares[:, rest].T.reshape(-1), weights)
-        for place in np.flatnonzero(asked):
+        other_noise = fit_noise(np.tile(by, len(rest)), shares[:, rest].T.reshape(-1), weights)
+        for place in np.flatnonzero(rated):
             one = by[place : place + 1], shares[place : place + 1, reader]
             left[place, reader] = log_loss(own[place], *one)[0]
-            others[place, reader] = log_loss(theirs[place], *one)[0]
+            others[place, reader] = log_loss(other_noise[place], *one)[0]
     return Losses(fitted, left, others)
 
 
@@ -132,7 +132,7 @@ def fit_noise(differences: ArrayLike, shares: ArrayLike, weights: Matrix | None 
             as of a reader who must choose and flips a coin [N].
         weights: How often each comparison counts [T, N]; every one once, in a single row, when None.
     """
-    by, told = np.asarray(differences, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    by, preferred = np.asarray(differences, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     rows = np.ones((1, len(by))) if weights is None else weights
     size = float(np.sqrt(np.mean(by**2))) if len(by) else 0.0
     if not size > 0.0:
@@ -140,7 +140,7 @@ def fit_noise(differences: ArrayLike, shares: ArrayLike, weights: Matrix | None 
     best = np.full(len(rows), -np.inf)
     scales, lapses = np.empty(len(rows)), np.empty(len(rows))
     for scale in _SCALES * size:
-        likelihood = -_loss(by, told, scale, _LAPSES[:, None]) @ rows.T
+        likelihood = -_loss(by, preferred, scale, _LAPSES[:, None]) @ rows.T
         at = likelihood.argmax(axis=0)
         top = likelihood[at, np.arange(len(rows))]
         above = top > best
@@ -190,8 +190,8 @@ def log_loss(noise: ReaderNoise, differences: ArrayLike, shares: ArrayLike) -> M
         differences: See `fit_noise`.
         shares: See `fit_noise`.
     """
-    by, told = np.asarray(differences, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    return _loss(by, told, noise.scale, np.array(noise.lapse))
+    by, preferred = np.asarray(differences, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    return _loss(by, preferred, noise.scale, np.array(noise.lapse))
 
 
 def _loss(differences: Matrix, shares: Matrix, scale: float, lapse: Matrix) -> Matrix:
@@ -211,10 +211,10 @@ def _preferred(differences: Matrix, scale: float, lapse: Matrix) -> Matrix:
 def above_with_interval(loss: Matrix, least: Matrix, studies: tuple[str, ...], trials: int, seed: int) -> str:
     """Mean loss above that of the best metric, with its interval by study."""
     more = np.nansum(loss - least, axis=1)
-    asked = (~np.isnan(loss)).sum(axis=1)
+    rated = (~np.isnan(loss)).sum(axis=1)
     draws = Resamples(studies, trials=trials, rng=generator(seed, "above"))
     at = draws.clusters.codes
-    found = draws.resample_value(lambda times: (times[:, at] @ more) / (times[:, at] @ asked), draws.clusters.count)
+    found = draws.resample_value(lambda times: (times[:, at] @ more) / (times[:, at] @ rated), draws.clusters.count)
     ends = found.estimate()
     return f"{found.value:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
 
@@ -230,13 +230,13 @@ def agreement(one: Matrix, other: Matrix) -> tuple[float, float]:
     return float(np.nanmean(both[other != 0.5])), float(np.nanmean(both))
 
 
-def largest_lapse(by: Matrix, told: Matrix) -> float:
+def largest_lapse(by: Matrix, shares: Matrix) -> float:
     """The largest lapse whose likelihood is within 1.92 of the greatest, the scale being free.
 
     The greatest is often at a lapse of 0, the end of the range, where resamples hardly move it.
     """
     lapses, scales = np.linspace(0, 1, 51), np.logspace(-2, 1, 61) * np.sqrt(np.mean(by**2))
-    best = [min(log_loss(ReaderNoise(scale, lapse), by, told).sum() for scale in scales) for lapse in lapses]
+    best = [min(log_loss(ReaderNoise(scale, lapse), by, shares).sum() for scale in scales) for lapse in lapses]
     return float(lapses[np.array(best) <= min(best) + 1.92].max())
 
 
@@ -260,14 +260,14 @@ def reader_table(by: Matrix, found: Compared, names: tuple[str, ...], trials: in
     print("\n| reader | scale, 95 % by study | lapse | lapse by likelihood, up to | agrees with that reader |")
     print("|---|---|---|--:|--:|")
     fits = []
-    for name, told in zip(names, found.shares.T, strict=True):
-        asked = ~np.isnan(told)
-        studies = [study for study, known in zip(found.studies, asked, strict=True) if known]
-        fit = noise_with_interval(by[asked], told[asked], studies, trials=trials, rng=generator(seed, "readers"))
-        share = agreement(fit.noise.probability(by[asked]), told[asked])[0]
+    for name, shares in zip(names, found.shares.T, strict=True):
+        rated = ~np.isnan(shares)
+        studies = [study for study, known in zip(found.studies, rated, strict=True) if known]
+        fit = noise_with_interval(by[rated], shares[rated], studies, trials=trials, rng=generator(seed, "readers"))
+        share = agreement(fit.noise.probability(by[rated]), shares[rated])[0]
         print(f"| {name} | {fit.noise.scale:.3f} [{fit.scale.low:.3f}, {fit.scale.high:.3f}] | ", end="")
         print(f"{fit.noise.lapse:.2f} [{fit.lapse.low:.2f}, {fit.lapse.high:.2f}] | ", end="")
-        print(f"{largest_lapse(by[asked], told[asked]):.2f} | {share:.3f} |")
+        print(f"{largest_lapse(by[rated], shares[rated]):.2f} | {share:.3f} |")
         fits.append(fit.noise)
     return fits
 
@@ -306,8 +306,8 @@ def main() -> None:
     values = score_pairs(Batch([replace(pair, context=Context()) for pair in data.pairs]), BASES)
     differences = {name: values[name][found.first] - values[name][found.second] for name in BASES}
     decided = dict(zip(data.raters, (np.abs(found.shares - 0.5) == 0.5).sum(axis=0), strict=True))
-    told = ", ".join(f"{name} {count}" for name, count in decided.items())
-    print(f"{len(found.first)} pairs of reports of {len(set(data.studies))} studies; preferences: {told}")
+    counts = ", ".join(f"{name} {count}" for name, count in decided.items())
+    print(f"{len(found.first)} pairs of reports of {len(set(data.studies))} studies; preferences: {counts}")
     best = metric_table(differences, found, chosen.trials, chosen.seed)
     print(f"\nbase: {best}")
     fits = reader_table(differences[best], found, data.raters, chosen.trials, chosen.seed)

@@ -1,10 +1,10 @@
-"""Does the reader find in narrated reports what the narrator put there?
+"""F1 of the rule-based reader on generated reports, whose findings are known.
 
     python experiments/readback.py [--n 5000] [--lexicon B] [--seed 1] [--errors 10]
 
 Draws patients, narrates each visit in one lexicon and reads the findings section back. A finding counts as
-(observation, side where it has sides, severity where it has degrees); counts are multisets a report, the
-figures micro. Reader and narrator share no phrase list, so this measures the tables and not a round trip.
+(observation, side where it has sides, severity where it has degrees); counts are multisets per report, F1 is
+micro-averaged. Reader and narrator share no phrase list, so this measures the tables and not a round trip.
 One core, about ten seconds for 5,000 reports.
 """
 
@@ -43,19 +43,19 @@ def present(findings: Iterable[Finding]) -> Counter[Key]:
     return Counter(key(finding) for finding in findings if finding.present)
 
 
-def f1(hits: int, told: int, found: int) -> float:
-    """Of counts; not-a-number where there is nothing on either side."""
-    return 2 * hits / (told + found) if told + found else float("nan")
+def f1(hits: int, stated: int, found: int) -> float:
+    """F1 from counts; NaN if both sides are empty."""
+    return 2 * hits / (stated + found) if stated + found else float("nan")
 
 
-def agreement(told: Finding, found: Iterable[Finding]) -> dict[str, bool]:
+def agreement(truth: Finding, found: Iterable[Finding]) -> dict[str, bool]:
     """Of the best counterpart: whether each attribute that either side states is the same."""
-    same = [other for other in found if other.present and key(other) == key(told)]
-    rated = [{name: getattr(told, name) == getattr(other, name) for name in ATTRIBUTES} for other in same]
+    same = [other for other in found if other.present and key(other) == key(truth)]
+    rated = [{name: getattr(truth, name) == getattr(other, name) for name in ATTRIBUTES} for other in same]
     if not rated:
         return {}
     place = max(range(len(same)), key=lambda index: sum(rated[index].values()))
-    stated = [name for name in ATTRIBUTES if getattr(told, name) is not None]
+    stated = [name for name in ATTRIBUTES if getattr(truth, name) is not None]
     return {name: rated[place][name] for name in stated}
 
 
@@ -67,12 +67,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--errors", type=int, default=10)
     args = parser.parse_args()
-    told, found, hits = Counter[str](), Counter[str](), Counter[str]()
+    truth_counts, found, hits = Counter[str](), Counter[str](), Counter[str]()
     right, stated, wrong = Counter[str](), Counter[str](), Counter[tuple[str, Key]]()
     for narration in islice(narrations(args.seed, args.lexicon), args.n):
         reading = read(narration.report.findings)
         truth, seen = present(narration.findings), present(reading)
-        for counts, keys in ((told, truth), (found, seen), (hits, truth & seen)):
+        for counts, keys in ((truth_counts, truth), (found, seen), (hits, truth & seen)):
             counts.update(name for name, _, _ in keys.elements())
         wrong.update([("missed", one) for one in (truth - seen).elements()])
         wrong.update([("invented", one) for one in (seen - truth).elements()])
@@ -81,13 +81,13 @@ def main() -> None:
                 stated[name] += 1
                 right[name] += good
     print(f"{args.n} reports, lexicon {args.lexicon}, seed {args.seed}")
-    print(f"{'observation':28s} {'told':>6s} {'read':>6s} {'both':>6s} {'F1':>7s}")
-    for name in sorted(told | found, key=lambda one: -told[one]):
-        score = f1(hits[name], told[name], found[name])
-        print(f"{name:28s} {told[name]:6d} {found[name]:6d} {hits[name]:6d} {score:7.4f}")
+    print(f"{'observation':28s} {'truth':>6s} {'read':>6s} {'both':>6s} {'F1':>7s}")
+    for name in sorted(truth_counts | found, key=lambda one: -truth_counts[one]):
+        score = f1(hits[name], truth_counts[name], found[name])
+        print(f"{name:28s} {truth_counts[name]:6d} {found[name]:6d} {hits[name]:6d} {score:7.4f}")
     print(
-        f"{'all':28s} {told.total():6d} {found.total():6d} {hits.total():6d} "
-        f"{f1(hits.total(), told.total(), found.total()):7.4f}"
+        f"{'all':28s} {truth_counts.total():6d} {found.total():6d} {hits.total():6d} "
+        f"{f1(hits.total(), truth_counts.total(), found.total()):7.4f}"
     )
     for name in ATTRIBUTES:
         if stated[name]:

@@ -1,4 +1,4 @@
-"""Which description of an image finds the image with the same findings? The choice behind `retrieval:CORPUS`.
+"""Which image features retrieve the image with the same findings? The basis of `retrieval:CORPUS`.
 
     python experiments/retrieval_features.py [--n 2400]
 
@@ -47,12 +47,12 @@ def folded(rows: np.ndarray, folds: np.ndarray, pairs: list[frozenset], whiten: 
     """Nearest neighbour across folds, with or without equal variance of the directions."""
     truth, found = [], []
     for fold in range(5):
-        library, asked = np.nonzero(folds != fold)[0], np.nonzero(folds == fold)[0]
+        library, queries = np.nonzero(folds != fold)[0], np.nonzero(folds == fold)[0]
         if whiten:
-            near, _ = baselines.Index.build(rows[library]).nearest(rows[asked])
+            near, _ = baselines.Index.build(rows[library]).nearest(rows[queries])
         else:
-            near = (rows[asked] @ rows[library].T).argmax(axis=1)
-        truth += [pairs[k] for k in asked]
+            near = (rows[queries] @ rows[library].T).argmax(axis=1)
+        truth += [pairs[k] for k in queries]
         found += [pairs[library[k]] for k in near]
     return shared_f1(truth, found)
 

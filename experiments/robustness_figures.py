@@ -1,4 +1,4 @@
-"""Draw what audits over seeds have found: the figures in docs/images.
+"""Draw the figures of docs/images from audits over several seeds.
 
     python experiments/robustness_figures.py --study phantom=RUN [--study iu_xray=RUN2] --out docs/images
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", action="append", default=[], metavar="[NAME=]RUN", help="folder of a study")
     parser.add_argument("--out", type=Path, required=True, help="folder of the figures")
-    parser.add_argument("--rehearse", action="store_true", help="draw made-up audits, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="draw made-up audits, to check that it runs")
     given = parser.parse_args()
     if not given.study and not given.rehearse:
         parser.error("give --study, the folder of a study that audited its models")
@@ -52,7 +52,7 @@ def read_study(argument: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, Drawing]:
-    """What to draw of a study, by the end of its file's name."""
+    """Figures of a study by the suffix of their file name."""
     drawn = {"curves": answer_curves(found), "drops": drops_forest(found) if has_answers(found) else None}
     made = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     if "curves" not in made or (has_answers(found) and "drops" not in made):

@@ -1,4 +1,4 @@
-"""Are sections that are known found again in free text? Open-I's reports, flattened and parsed back.
+"""Round trip of the section parser: reports of Open-I flattened to free text and parsed again.
 
     python experiments/sections_roundtrip.py --root OPENI
 
@@ -6,13 +6,13 @@ OPENI is the folder with `NLMCXR_reports.tgz` or `ecgen-radiology/`. Indication,
 each report, in this order and where present, become one text in each of the styles below; the parser must give
 back every section letter for letter, and none that is absent. A minute.
 
-lines       "FINDINGS: text", one line a section
-mixed case  "Findings: text", one line a section
+lines       "FINDINGS: text", one line per section
+mixed case  "Findings: text", one line per section
 MIMIC       a FINAL REPORT line, each header after one blank, an empty line, the text wrapped at 78 after one blank
 wrapped     "FINDINGS: text" wrapped at 80, no empty lines
 one line    "FINDINGS: text IMPRESSION: text", a blank between
 mixed line  "Findings: text Impression: text", a blank between
-small       "findings: text", one line a section, the text in small letters
+small       "findings: text", one line per section, the text in small letters
 bare        "FINDINGS" alone on its line, the text below, an empty line
 HTML        "<p><b>Findings:</b> text</p>", with &, < and > escaped
 
@@ -66,7 +66,7 @@ REWRAPPED = ("MIMIC", "wrapped")
 
 @dataclass(frozen=True)
 class Difference:
-    """A section that did not come back.
+    """A section that differs after the round trip.
 
     Args:
         report: The report's number.
@@ -101,7 +101,7 @@ def header_like(parts: Sections) -> str | None:
 
 
 def differences(number: str, parts: Sections) -> Iterator[Difference]:
-    """What does not come back from each style."""
+    """Sections that differ after the round trip, for each style."""
     for style, flatten in STYLES.items():
         parsed = parse(flatten(parts)).report
         wanted = Report(**parts)
@@ -143,7 +143,7 @@ def main() -> None:
     found = [difference for number, parts in every for difference in differences(number, parts)]
     seconds = time.perf_counter() - begin
     print_outcome(found, len(every), sum(len(parts) for _, parts in every))
-    print(f"{1000 * seconds / len(every) / len(STYLES):.3f} ms a text, flattening included")
+    print(f"{1000 * seconds / len(every) / len(STYLES):.3f} ms per text, flattening included")
 
 
 if __name__ == "__main__":

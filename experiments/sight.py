@@ -1,13 +1,12 @@
-"""A vision encoder learns what stands where on phantoms: the start of builtin:encoder.
+"""Train a vision encoder to localise findings on phantoms: the start of builtin:encoder.
 
     python experiments/sight.py --data CORPUS --out FOLDER [--vision-encoder NAME] [--steps N] [--batch N] [--rehearse]
 
-CORPUS is made with masks. Every patch learns which findings of which side its pixels belong to, and the patches of a
-finding together learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to
-BiomedCLIP-CXR: a small encoder that starts contrastive training from random weights, or learns from reports alone,
-finds large shadows and passes over small ones (experiments/LOG.md). FOLDER/checkpoint is a encoder like any other. A
-stopped
-run begins anew.
+CORPUS needs masks. Each patch predicts the findings and sides of its pixels; the patches of a finding together predict
+its side, severity, location and tip position. This replaces the DINOv2 pretraining of BiomedCLIP-CXR: a small encoder
+that starts contrastive training from random weights, or learns from reports alone, detects large opacities and misses
+small ones (experiments/LOG.md). FOLDER/checkpoint is an encoder like any other. An interrupted run starts again from
+the beginning.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ from cxrlab.training.trainer import fast_kernels
 KINDS, SIDES = len(DRAWN), 1 + len(Side)
 PLACES = tuple(sorted({*LOCATIONS}))
 ENDS = tuple(sorted({tip for tips in TIPS.values() for tip in tips}))
-# What is told of a finding beside its kind; -1 stands for nothing.
+# Attributes of a finding; -1 stands for none.
 WORDS: tuple[tuple[str, ...], ...] = (tuple(Side), tuple(Severity), PLACES, ENDS)
-# An image and its masks are moved together, then the image alone is exposed otherwise.
+# Geometric changes apply to an image and its masks, changes of exposure to the image alone.
 MOVED = Augmentation(brightness=0.0, contrast=0.0, gamma=0.0, noise=0.0)
 EXPOSED = Augmentation(shift=0.0, scale=0.0, rotation=0.0, noise=0.0)
 NOISE = 5.0  # largest standard deviation, where an image spans 0 to 255
@@ -63,17 +62,17 @@ REHEARSAL = 60  # phantoms
 RESULT, FIGURES = "checkpoint", "sight.json"
 
 
-class Lesson(NamedTuple):
-    """Images [N, H, W], the cells that each kind covers, 8 to a byte, and what is told of each kind, -1 for nothing."""
+class Samples(NamedTuple):
+    """Images [N, H, W], the cells covered by each finding (8 per byte), and the attributes of each, -1 for none."""
 
     images: NDArray[np.uint8]
     cells: NDArray[np.uint8]
-    told: NDArray[np.int8]
+    attributes: NDArray[np.int8]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how fast is learnt."""
+    """Settings of the training."""
 
     steps: int = 6000
     batch: int = 1024
@@ -130,10 +129,10 @@ def main() -> None:
 
 
 def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) -> None:
-    """Train a encoder on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
-    asked = {"data": str(data), "vision_encoder": vision_encoder, **asdict(settings)}
+    """Train an encoder on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
+    given = {"data": str(data), "vision_encoder": vision_encoder, **asdict(settings)}
     if (out / FIGURES).is_file():
-        if (made := read_json(out / FIGURES)["settings"]) != asked:
+        if (made := read_json(out / FIGURES)["settings"]) != given:
             raise SystemExit(f"{out} holds a vision encoder made with other settings ({made}); choose another folder.")
         print(f"{out} is finished")
         return
@@ -146,14 +145,14 @@ def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) 
         raise SystemExit(
             f"an image of {config.image_size} pixels cannot be cut into {CELLS * side} x {CELLS * side} cells."
         )
-    lesson, held_out = (read_lesson(corpus, split, config.image_size, side) for split in (LEARNT, HELD_OUT))
-    if not lesson.cells.any():
+    samples, held_out = (read_samples(corpus, split, config.image_size, side) for split in (LEARNT, HELD_OUT))
+    if not samples.cells.any():
         raise DataError(f"{corpus.path} has no masks in its {LEARNT} split; make it with masks.")
     torch.manual_seed(settings.seed)
     heads = Heads(config.hidden_size).to(device)
     model = start.model.to(device)
     with fast_kernels(Optimisation(precision="bfloat16")):
-        _learn(model, heads, start.image_processor, lesson, settings, device)
+        _learn(model, heads, start.image_processor, samples, settings, device)
         figures = measure(model, heads, start.image_processor, held_out, device)
     print(
         f"held-out images: F1 {figures['micro']:.3f}, over kinds {figures['macro']:.3f}, sides {figures['sides']:.3f}"
@@ -166,24 +165,24 @@ def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) 
     write_model_card(
         ModelCard("sight", collections=seen, extra={"made_from": vision_encoder, "seed": settings.seed}), folder
     )
-    write_json(out / FIGURES, {"settings": asked, **figures})
+    write_json(out / FIGURES, {"settings": given, **figures})
 
 
-def read_lesson(corpus: Corpus, split: str, size: int, side: int) -> Lesson:
-    """The images of a split with what stands where on them."""
+def read_samples(corpus: Corpus, split: str, size: int, side: int) -> Samples:
+    """The images of a split with the cells and attributes of their findings."""
     ids = corpus.ids(split)
     blocks = [ids[first : first + BLOCK] for first in range(0, len(ids), BLOCK)]
     read = partial(_read, corpus, size, side)
     parts = list(track(ordered_map(read, blocks), f"reading {split}, {BLOCK} at a time", total=len(blocks)))
     if not parts:
         raise DataError(f"{corpus.path} has no study in its {split} split.")
-    return Lesson(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return Samples(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Lesson:
+def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Samples:
     images = np.zeros((len(ids), size, size), np.uint8)
     cells = np.zeros((len(ids), KINDS, (CELLS * side) ** 2 // 8), np.uint8)
-    told = np.full((len(ids), KINDS, len(WORDS)), -1, np.int8)
+    attributes = np.full((len(ids), KINDS, len(WORDS)), -1, np.int8)
     for row, study in enumerate(map(corpus.__getitem__, ids)):
         image = to_uint8(corpus.image(study))
         if image.shape != (size, size):
@@ -197,8 +196,8 @@ def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Lesson:
                 mask = corpus.mask(study, index)
                 if mask is not None:
                     cells[row, kind] |= _cells(mask, CELLS * side)
-                told[row, kind] = _told(finding, told[row, kind])
-    return Lesson(images, cells, told)
+                attributes[row, kind] = _attributes(finding, attributes[row, kind])
+    return Samples(images, cells, attributes)
 
 
 def _cells(mask: NDArray[np.bool_], side: int) -> NDArray[np.uint8]:
@@ -208,8 +207,8 @@ def _cells(mask: NDArray[np.bool_], side: int) -> NDArray[np.uint8]:
     return np.packbits(touched)
 
 
-def _told(finding: Finding, before: NDArray[np.int8]) -> list[int]:
-    """Places of a finding's words; a kind that stands on both sides, in two findings, is bilateral."""
+def _attributes(finding: Finding, before: NDArray[np.int8]) -> list[int]:
+    """Indices of a finding's attributes; two findings of a kind on both sides become bilateral."""
     words = (finding.side, finding.severity, finding.location, finding.tip)
     found = [known.index(word) if word in known else -1 for known, word in zip(WORDS, words, strict=True)]
     if before[0] >= 0 and found[0] >= 0 and before[0] != found[0]:
@@ -217,22 +216,24 @@ def _told(finding: Finding, before: NDArray[np.int8]) -> list[int]:
     return found
 
 
-def _learn(model: Any, heads: Heads, processor: Any, lesson: Lesson, settings: Settings, device: torch.device) -> None:
+def _learn(
+    model: Any, heads: Heads, processor: Any, samples: Samples, settings: Settings, device: torch.device
+) -> None:
     trained = [*model.parameters(), *heads.parameters()]
     optimiser = torch.optim.AdamW(
         trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, betas=BETAS, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(_rate, settings))
-    whole = _on(lesson, device)
+    whole = _on(samples, device)
     model.train()
-    for step in track(range(settings.steps), "learning to see", total=settings.steps):
-        rows = torch.randint(len(lesson.images), (settings.batch,)).to(device, non_blocking=True)
-        images, cells, told = (part[rows] for part in whole)
+    for step in track(range(settings.steps), "training", total=settings.steps):
+        rows = torch.randint(len(samples.images), (settings.batch,)).to(device, non_blocking=True)
+        images, cells, attributes = (part[rows] for part in whole)
         seeds = image_seeds(settings.seed, rows, step)
         changed = varied(varied(images, seeds, MOVED), seeds, EXPOSED)
         changed = changed + NOISE * torch.rand(len(rows), 1, 1, device=device) * torch.randn_like(changed)
         covered = _patches(augment(_opened(cells), seeds, MOVED))
-        loss = _loss(_scores(model, heads, changed, processor), covered, told)
+        loss = _loss(_scores(model, heads, changed, processor), covered, attributes)
         optimiser.zero_grad()
         torch.autograd.backward([loss])
         nn.utils.clip_grad_norm_([each for each in trained if each.grad is not None], 1.0)
@@ -240,7 +241,7 @@ def _learn(model: Any, heads: Heads, processor: Any, lesson: Lesson, settings: S
         schedule.step()
     model.eval()
     if not torch.isfinite(loss):
-        raise DataError("the loss is no number any more; try a lower learning rate.")
+        raise DataError("The loss is not finite; use a lower learning rate.")
 
 
 def _rate(settings: Settings, step: int) -> float:
@@ -248,9 +249,9 @@ def _rate(settings: Settings, step: int) -> float:
     return min(1.0, (step + 1) / max(1.0, settings.warmup * settings.steps)) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def _on(lesson: Lesson, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    images, cells, told = (torch.from_numpy(part).to(device) for part in lesson)
-    return images, cells, told
+def _on(samples: Samples, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    images, cells, attributes = (torch.from_numpy(part).to(device) for part in samples)
+    return images, cells, attributes
 
 
 def _opened(packed: Tensor) -> Tensor:
@@ -272,59 +273,59 @@ def _scores(model: Any, heads: Heads, images: Tensor, processor: Any) -> tuple[T
     return found
 
 
-def _loss(scores: tuple[Tensor, Tensor, Tensor], covered: Tensor, told: Tensor) -> Tensor:
+def _loss(scores: tuple[Tensor, Tensor, Tensor], covered: Tensor, attributes: Tensor) -> Tensor:
     """Of an image: kinds of its patches (an eighth of their sum), kinds present, and the words of those."""
     patches, present, words = scores
-    there = _there(covered, told)
-    sides = one_hot(told[..., 0].long() + 1, SIDES)  # no side, then those of the vocabulary
+    there = _present(covered, attributes)
+    sides = one_hot(attributes[..., 0].long() + 1, SIDES)  # no side, then those of the vocabulary
     wanted = covered.transpose(1, 2).unsqueeze(3) & sides.bool().unsqueeze(1)
     share = binary_cross_entropy_with_logits(patches, wanted.float(), reduction="sum") / 8
     share = share + binary_cross_entropy_with_logits(present, there.float(), reduction="sum")
     first = 0
     for number, known in enumerate(WORDS):
-        target = torch.where(there, told[..., number].long(), -1).flatten()
+        target = torch.where(there, attributes[..., number].long(), -1).flatten()
         chosen = words[..., first : first + len(known)].flatten(0, 1)
         share = share + 0.3 * cross_entropy(chosen, target, ignore_index=-1, reduction="sum")
         first += len(known)
     return share / len(present)
 
 
-def _there(covered: Tensor, told: Tensor) -> Tensor:
-    """Which kinds are present, [B, kinds]: seen on a patch, or told of."""
-    return covered.any(-1) | (told >= 0).any(-1)
+def _present(covered: Tensor, attributes: Tensor) -> Tensor:
+    """Which kinds are present, [B, kinds]: on a patch, or with an attribute."""
+    return covered.any(-1) | (attributes >= 0).any(-1)
 
 
 @torch.no_grad()
-def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: torch.device) -> dict[str, Any]:
-    """F1 of presence, each kind and over all, and the share of right sides."""
+def measure(model: Any, heads: Heads, processor: Any, samples: Samples, device: torch.device) -> dict[str, Any]:
+    """F1 of presence, for each finding and over all, and the share of right sides."""
     hits, wrong, missed = (torch.zeros(KINDS, device=device) for _ in range(3))
-    right = asked = 0
-    for block in _blocks(lesson):
-        images, cells, told = _on(block, device)
+    right = total_sided = 0
+    for block in _blocks(samples):
+        images, cells, attributes = _on(block, device)
         _, present, words = _scores(model, heads, images, processor)
-        said, there = present > 0, _there(_patches(_opened(cells)), told)
+        said, there = present > 0, _present(_patches(_opened(cells)), attributes)
         hits += (said & there).sum(0)
         wrong += (said & ~there).sum(0)
         missed += (~said & there).sum(0)
-        sided = there & (told[..., 0] >= 0)
-        right += int((words[..., : len(Side)].argmax(-1) == told[..., 0])[sided].sum())
-        asked += int(sided.sum())
+        sided = there & (attributes[..., 0] >= 0)
+        right += int((words[..., : len(Side)].argmax(-1) == attributes[..., 0])[sided].sum())
+        total_sided += int(sided.sum())
     seen = (hits + missed > 0).tolist()  # a kind that no held-out image shows has no figure
     f1 = (2 * hits / (2 * hits + wrong + missed).clamp(min=1)).tolist()
     kinds = {name: round(value, 4) for name, value, there in zip(DRAWN, f1, seen, strict=True) if there}
-    total = [float(part.sum()) for part in (hits, wrong, missed)]
+    sums = [float(part.sum()) for part in (hits, wrong, missed)]
     return {
-        "micro": 2 * total[0] / max(1.0, 2 * total[0] + total[1] + total[2]),
+        "micro": 2 * sums[0] / max(1.0, 2 * sums[0] + sums[1] + sums[2]),
         "macro": sum(kinds.values()) / max(1, len(kinds)),
-        "sides": right / max(1, asked),
+        "sides": right / max(1, total_sided),
         "kinds": kinds,
     }
 
 
-def _blocks(lesson: Lesson) -> Iterator[Lesson]:
-    for first in range(0, len(lesson.images), 512):
+def _blocks(samples: Samples) -> Iterator[Samples]:
+    for first in range(0, len(samples.images), 512):
         block = slice(first, first + 512)
-        yield Lesson(lesson.images[block], lesson.cells[block], lesson.told[block])
+        yield Samples(samples.images[block], samples.cells[block], samples.attributes[block])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""What the rules of `data structure` keep and what they take out, on narrated phantoms and on real reports.
+"""What the rules of `data structure` keep and remove, on generated and on real reports.
 
     python experiments/structuring_rules.py --n 1000 [--root FOLDER_OF_REAL_DATA] [--show 20]
 
-For each set of reports: the share whose findings are the same before and after (the rules promise all), the share that
-speaks of an earlier image before and after, to the reader or by its words alone, and how long a report takes. `--show`
-prints sentences that still compare, for a person who works on the rules; they are patients' words, so print them only
-where those may be read.
+For each set of reports: the share with the same findings before and after (must be all), the share that refers to an
+earlier image before and after, by the reader or by words alone, and the time per report. `--show` prints sentences that
+still compare, for work on the rules. They come from patients' reports: print them only where these may be read.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def main() -> None:
     sets = {f"narrated, lexicon {name}": narrated(options.n, name) for name in ("A", "B")}
     if options.root:
         sets["Indiana University (Open-I)"] = indiana(options.root)
-    print("| reports | n | same findings | compare before | compare after | put back | words | time a report |")
+    print("| reports | n | same findings | compare before | compare after | restored | words | time per report |")
     for name, reports in sets.items():
         sums = tally(reports)
         print(sums.line(name))

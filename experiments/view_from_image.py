@@ -1,4 +1,4 @@
-"""How often is an image's view told rightly from its pixels alone? On phantoms, and on images whose view is known.
+"""Accuracy of the view classifier on phantoms, and on images whose view is known.
 
     python experiments/view_from_image.py --phantoms 200
     python experiments/view_from_image.py --root IU_XRAY --truth VIEWS [--seed 11]
@@ -8,8 +8,8 @@ there is none). The studies are cut in two halves at random: constants of `data/
 first (seed 11), the second only measures them. Each image is also inverted, mirrored, padded, cropped, turned,
 darkened and shrunk. Five minutes for 2,344 studies.
 
-Columns: studies; share in which the frontal image is told to be frontal, the images of a study judged together; share
-of all images whose view is right, together and each image alone.
+Columns: studies; share whose frontal image is classified as frontal, with the images of a study classified together;
+share of images with the right view, classified together and alone.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ def shares(cases: Iterable[Case], change: Callable[[ImageArray], ImageArray]) ->
     frontal, together, alone = [], [], []
     for case in cases:
         images, views = [change(image) for image, _ in case], [view for _, view in case]
-        told = [guess.view is view for guess, view in zip(classify_views(images), views, strict=True)]
-        together += told
-        frontal += [right for right, view in zip(told, views, strict=True) if view is View.FRONTAL]
+        correct = [guess.view is view for guess, view in zip(classify_views(images), views, strict=True)]
+        together += correct
+        frontal += [right for right, view in zip(correct, views, strict=True) if view is View.FRONTAL]
         alone += [classify_views([image])[0].view is view for image, view in zip(images, views, strict=True)]
     return float(np.mean(frontal)), float(np.mean(together)), float(np.mean(alone))
 
 
 def print_confidence(name: str, cases: Iterable[Case]) -> None:
-    """How often images told with a certain confidence are right, for images as they are."""
-    told = [
+    """Accuracy by confidence, for unchanged images."""
+    results = [
         (guess.confidence, guess.view is view)
         for case in cases
         for guess, (_, view) in zip(classify_views([image for image, _ in case]), case, strict=True)
     ]
     for low, high in pairwise(BANDS):
-        inside = [one for one in told if low <= one[0] < high]
+        inside = [one for one in results if low <= one[0] < high]
         if inside:
             mean, right = np.mean(inside, axis=0)
             print(

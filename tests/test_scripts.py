@@ -77,7 +77,7 @@ SMALL = {
 }
 EXPECTED = {
     "experiments/burned_in_text.py": "| shifted | 192 |",
-    "experiments/image_hashes.py": "| ours (waves, 256 bits) |",
+    "experiments/image_hashes.py": "| cxrlab (waves, 256 bits) |",
     "experiments/guarded_server.py": "| knockoff | 20 | 16 |",
     "experiments/interval_coverage.py": "| 10 | ",
     "experiments/learnability.py": "pleural effusion (left)",

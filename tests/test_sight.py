@@ -1,4 +1,4 @@
-"""What the vision encoders' first lesson is made of: masks as cells, moved with their image, and told by side."""
+"""Training samples of the localisation script: masks as cells, moved with their image, and attributes by side."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_image_and_its_masks_are_moved_together(sight: Any) -> None:
 
 def test_a_kind_on_both_sides_is_bilateral(sight: Any) -> None:
     sides = list(sight.WORDS[0])
-    left = np.array(sight._told(Finding("nodule", side=Side.LEFT), np.full(4, -1, np.int8)), np.int8)
-    both = sight._told(Finding("nodule", side=Side.RIGHT), left)
+    left = np.array(sight._attributes(Finding("nodule", side=Side.LEFT), np.full(4, -1, np.int8)), np.int8)
+    both = sight._attributes(Finding("nodule", side=Side.RIGHT), left)
     assert left[0] == sides.index(Side.LEFT) and both[0] == sides.index(Side.BILATERAL)
 
 
