@@ -81,7 +81,7 @@ def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.Mo
     done = explain(asked, tmp_path / "run")
     assert (done.image, done.written_by) == ("s2", "model")
     words = {word.word: word.picture for word in done.words}
-    assert words["left-sided"] == "explain/left-sided.png" and model.asked == 1
+    assert words["left-sided"] == "explain/left-sided.png" and model.generated == 1
     phrase = ExplainConfig(
         "planted:one", data=tmp_path / "c", study="s2", word=("left sided", "left-sided"), maps=("sheet",)
     )

@@ -90,7 +90,7 @@ def test_only_what_is_told_with_kind_and_side_counts(tmp_path: Path, planted: Pl
         with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 images is reported"):
             pointing(config(corpus(tmp_path / f"c{number}")), tmp_path / f"run{number}")
     table = pointing(config(tmp_path / "c0", report="reference"), tmp_path / "run")
-    assert table.reported == 3 and planted.asked == 9
+    assert table.reported == 3 and planted.generated == 9
 
 
 def test_a_finding_with_a_large_mask_is_not_localised(tmp_path: Path, planted: PlantedModel) -> None:

@@ -1,4 +1,4 @@
-"""Letters burned into images by a picture library, as consoles and printers do it."""
+"""Text burned into images with Pillow, as consoles and printers do it."""
 
 from __future__ import annotations
 

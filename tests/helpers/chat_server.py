@@ -1,4 +1,4 @@
-"""A server of chat completions on this machine that answers as a test tells it, and remembers what it was asked."""
+"""A local server of chat completions whose answers a test defines; it records its requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 # What a test may answer: a text (a whole completion is put around it), the whole JSON of an answer, a status with its
-# JSON and perhaps headers, bytes as they are, or None to hang up without a word.
+# JSON and perhaps headers, bytes as they are, or None to close the connection.
 Answer = str | dict[str, Any] | tuple[int, Any] | tuple[int, Any, Mapping[str, str]] | bytes | None
 
 
@@ -44,23 +44,23 @@ class ChatServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def address(self, model: str = "m") -> str:
-        """The name of a model here."""
+        """Address of a model on this server."""
         return f"{self.base}#{model}"
 
     @property
     def prompts(self) -> list[str]:
-        """The text of each request's last message, in the order of their coming."""
-        return [last_message_text(asked.body) for asked in list(self.requests)]
+        """The text of each request's last message, in order of arrival."""
+        return [last_message_text(request.body) for request in list(self.requests)]
 
     def start(self) -> None:
-        """Listen, on the port of the last time where there was one."""
+        """Listen, on the previous port if there was one."""
         self._server = _Server(("127.0.0.1", self._port), _Handler)
         self._server.chat = self
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
-        """Stop listening and hang up on everybody, as a killed server does."""
+        """Stop listening and close all connections, as a killed server does."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -74,14 +74,14 @@ class ChatServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def reply_to(self, asked: ChatRequest) -> Answer:
-        """Note a request and find its answer."""
+    def reply_to(self, request: ChatRequest) -> Answer:
+        """Record a request and return its answer."""
         with self._lock:
-            self.requests.append(asked)
+            self.requests.append(request)
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
-            return self.answer(asked.body)
+            return self.answer(request.body)
         finally:
             with self._lock:
                 self._in_flight -= 1
@@ -125,7 +125,7 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):

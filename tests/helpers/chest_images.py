@@ -18,8 +18,8 @@ def frontal_images(n: int = 8, size: int = 128, preset: str = "standard") -> tup
     """Phantoms, [size, size] in [0, 1]."""
     config = PhantomConfig(n=n, size=size, seed=5, preset=preset)
     drawn = [one for order in patients_with_visits(config) for one in draw_studies(config, order)]
-    pictures = [Image.open(io.BytesIO(one.files[one.study.images[0].path])) for one in drawn]
-    return tuple(np.asarray(picture, np.float32) / np.float32(255) for picture in pictures)
+    images = [Image.open(io.BytesIO(one.files[one.study.images[0].path])) for one in drawn]
+    return tuple(np.asarray(image, np.float32) / np.float32(255) for image in images)
 
 
 def side_image(size: int = 128) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Complete findings for tests: every drawn observation with all that belongs to it."""
+"""Complete findings for tests: every rendered observation with all its attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks with nothing heavy behind them: a client that is a function, surrogates that are linear."""
+"""Extraction attacks without large models: a victim that is a function, and linear surrogates."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ LARGE, NORMAL = "There is cardiomegaly.", "The heart is normal in size."
 
 
 def heart(pixels: Any) -> str:
-    """A large heart on pictures whose upper half is the brighter one."""
+    """Report cardiomegaly for images whose upper half is brighter."""
     half = len(pixels) // 2
     return LARGE if pixels[:half].mean() > pixels[half:].mean() else NORMAL
 
 
 class FunctionClient:
-    """All that an attack may have: `ask` and `left`. What was asked stays in a list outside it."""
+    """The interface of an attack's client: `ask` and `left`. Queries go into a list outside it."""
 
-    __slots__ = ("_asked", "_budget", "_say")
+    __slots__ = ("_budget", "_queries", "_say")
 
-    def __init__(self, say: ReportFunction, budget: int, asked: list[QueryImage]) -> None:
-        self._say, self._budget, self._asked = say, budget, asked
+    def __init__(self, say: ReportFunction, budget: int, queries: list[QueryImage]) -> None:
+        self._say, self._budget, self._queries = say, budget, queries
 
     @property
     def left(self) -> int:
-        return self._budget - len(self._asked)
+        return self._budget - len(self._queries)
 
     def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
-        assert len(pictures) <= self.left, "more was asked than the budget allows"
-        assert first == len(self._asked), "numbers must go on where they were"
-        self._asked += pictures
+        assert len(pictures) <= self.left, "more queries than the budget allows"
+        assert first == len(self._queries), "query numbers must continue"
+        self._queries += pictures
         return [self._say(one.pixels) for one in pictures]
 
 
 class LinearSurrogate:
-    """A surrogate whose loss of any report is w · x + 3, the same for all words, so that gradients are known."""
+    """A surrogate whose loss is w · x + 3 for every report, so that its gradient is known."""
 
     def __init__(self, weights: Any, writes: str = NORMAL) -> None:
         self.weights = torch.as_tensor(np.asarray(weights), dtype=torch.float32)
@@ -68,7 +68,7 @@ class LinearSurrogate:
 
 
 class LinearTrainer:
-    """Gives a line for every transcript, the same one unless it turns, and notes what each fit was shown."""
+    """Returns a linear surrogate for every transcript and records the transcripts; `turns` changes its signs."""
 
     def __init__(self, size: int = 8, writes: str = NORMAL, *, turns: bool = False) -> None:
         self.line = LinearSurrogate(np.where(np.arange(size * size).reshape(size, size) % 2, 0.01, -0.01), writes)
@@ -86,7 +86,7 @@ class LinearTrainer:
 
 
 def settings(**changes: Any) -> ExtractConfig:
-    """Pictures of 8 pixels of noise, the paper's attack otherwise."""
+    """Noise images of 8 x 8 pixels; otherwise the attack of the paper."""
     base = {"victim": "stub:normal", "data": Path("corpus"), "pool": "noise", "size": 8, "seed": 3}
     return ExtractConfig(**{**base, **changes})
 
@@ -94,11 +94,11 @@ def settings(**changes: Any) -> ExtractConfig:
 def attack_on(
     folder: Path, config: ExtractConfig, say: ReportFunction = heart, learner: Any = None, pool: Pool | None = None
 ) -> tuple[Attack, list[QueryImage]]:
-    """An attack on a talking client, and the list that what it asks goes into."""
-    asked: list[QueryImage] = []
-    client = FunctionClient(say, config.budget, asked)
+    """An attack on a `FunctionClient`, and the list of its queries."""
+    queries: list[QueryImage] = []
+    client = FunctionClient(say, config.budget, queries)
     shown = pool or open_pool(config.pool, size=config.size, seed=config.seed)
-    return Attack(client, shown, learner or LinearTrainer(config.size), config, folder), asked
+    return Attack(client, shown, learner or LinearTrainer(config.size), config, folder), queries
 
 
 def short_descriptions() -> Descriptions:
@@ -108,7 +108,7 @@ def short_descriptions() -> Descriptions:
 
 
 class FailingVictim:
-    """A victim that answers so many pictures and then breaks; each that reaches it is noted."""
+    """A victim that fails after `breaks_after` images and records each image."""
 
     name = "stub:normal"
     capabilities = Capabilities()
@@ -129,7 +129,7 @@ class FailingVictim:
 def attack_with_ledger(
     folder: Path, config: ExtractConfig, victim: FailingVictim, learner: Any = None
 ) -> Iterator[Attack]:
-    """An attack on a true client, with its ledger in the folder."""
+    """An attack on a `VictimClient`, with its ledger in the folder."""
     with Ledger.open(folder / "ledger.sqlite", AuditScope(config.victim, config.budget)) as ledger:
         pool = open_pool(config.pool, size=config.size, seed=config.seed)
         client = VictimClient(victim, ledger, folder, batch_size=1)
@@ -142,5 +142,5 @@ def plans(folder: Path) -> dict[str, bytes]:
 
 
 def query_rows(queries: Sequence[Query]) -> list[tuple[int, int, str, str, str]]:
-    """What an attack knows of its questions."""
+    """What an attack knows of its queries."""
     return [(one.number, one.round, one.key, one.sha256, one.report) for one in queries]

@@ -1,4 +1,4 @@
-"""Extractions, detections and defences as their rooms write them, made by hand with small numbers."""
+"""Result files of extractions, detections and defences, written by hand with small numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def measure(value: float | None, low: float | None = None, high: float | None = 
 
 
 def variety(n: int, sets: int, abnormal: float, vocabulary: int) -> dict[str, Any]:
-    """Of one round, or of all."""
+    """Variety of the reports of one round, or of all rounds."""
     return {
         **{"n": n, "silent": 0, "distinct_reports": n, "distinct_finding_sets": sets, "vocabulary": vocabulary},
         **{"abnormal_share": abnormal, "abnormal_share_low": abnormal - 0.1, "abnormal_share_high": abnormal + 0.1},
@@ -71,7 +71,7 @@ def extraction(method: str = "ada-steal", copy: float = 0.45, spent: int = 1500,
 
 
 def pair(**changed: Any) -> dict[str, Any]:
-    """A picture before and after it was moved."""
+    """An image before and after its perturbation."""
     return {
         **{"key": "scene7", "round": 1, "wanted": "One sees a wide heart."},
         "before": {"sha256": BEFORE, "report": "Lungs are clear."},
@@ -82,13 +82,19 @@ def pair(**changed: Any) -> dict[str, Any]:
 
 
 def map_json() -> dict[str, Any]:
-    """Content of map.json: a sentence of an untouched and one of a moved picture."""
+    """Content of map.json: a sentence of a clean and one of a perturbed image."""
     rows = [
         {"x": 0.0, "y": 1.0, "round": 0, "source": "clean", "text": "No <b>edema</b>.", "abnormal": False, "count": 4},
         {"x": 2.0, "y": 0.0, "round": 1, "source": "perturbed", "text": "Large mass.", "abnormal": True, "count": 1},
     ]
-    told = {"sentences": 2, "left_out": 5, "embedding": "tf-idf of words", "perplexity": 0.7, "trustworthiness": 0.91}
-    return {"rows": rows, **told}
+    details = {
+        "sentences": 2,
+        "left_out": 5,
+        "embedding": "tf-idf of words",
+        "perplexity": 0.7,
+        "trustworthiness": 0.91,
+    }
+    return {"rows": rows, **details}
 
 
 def extraction_run(folder: Path, found: dict[str, Any], pairs: tuple[dict[str, Any], ...] = (), **config: Any) -> Path:
@@ -110,7 +116,7 @@ def share(value: float | None, low: float | None, high: float | None, n: int) ->
 
 
 def detected(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What one detector made of a stream."""
+    """Result of one detector on a stream of queries."""
     quality: dict[str, Any] = {"budget": None, "value": None, "reason": "there was no alarm"}
     if at is not None:
         quality = {"budget": 50, **measure(0.21, 0.15, 0.27), "reason": None}
@@ -123,7 +129,7 @@ def detected(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str,
 
 
 def detection(**changed: Any) -> dict[str, Any]:
-    """Content of detection.json: a gate whose bound by image holds, mmd with too few accounts, prada broken."""
+    """Content of detection.json: a gate within its bound per image, mmd with too few accounts, prada above its bound."""
     gate = {
         **{"per_image": True, "bound": {"account": 0.01, "image": 0.002}, "queries": 100},
         "false_positives": {"account": share(0.0, 0.0, 0.009, 400), "image": share(0.0004, 0.0001, 0.0012, 5000)},
@@ -163,7 +169,7 @@ def defended(benign: float = 0.0, harms: tuple[str, ...] = (), **attacks: dict[s
 
 
 def defence(**changed: Any) -> dict[str, Any]:
-    """Content of defence.json: the gate gives way to who knows it, coarse words hold, the quota harms."""
+    """Content of defence.json: an adaptive attack passes the gate, coarse reports hold, the quota refuses benign use."""
     probing = {"dress": 0.6, "queries": 280, "passed": {"0": 0.0, "0.6": 0.925}}
     dressed = attack(0.44, -0.1, 0.08, dress=0.6, probing=probing)
     gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=dressed)
@@ -199,13 +205,13 @@ def defence(**changed: Any) -> dict[str, Any]:
 
 
 def seeded(*values: float | None) -> dict[str, Any]:
-    """A figure over seeds, with ends 0.1 away from its mean."""
+    """A value over seeds, with an interval of ±0.1."""
     known = [value for value in values if value is not None]
     mean = sum(known) / len(known) if known else None
     ends = (None, None) if mean is None else (mean - 0.1, mean + 0.1)
     by_seed = [{"seed": place + 1, "value": value, "low": None, "high": None} for place, value in enumerate(values)]
-    told = {"values": list(values), "mean": mean, "low": ends[0], "high": ends[1], "seeds": len(known)}
-    return {**told, "by_seed": by_seed}
+    details = {"values": list(values), "mean": mean, "low": ends[0], "high": ends[1], "seeds": len(known)}
+    return {**details, "by_seed": by_seed}
 
 
 def variant(method: str, *values: float, changes: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A text model for tests: its answer is a function of the prompt, and it counts what it was asked."""
+"""A text model whose answer is a function of the prompt; it records its prompts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class FunctionModel:
     """Answers each prompt with `function(prompt)`.
 
     Args:
-        function: From a prompt to the answer's text, or to a whole `Generated`.
-        name: What it calls itself.
-        extra: Goes into `Generated.extra` of every answer that is given as text.
+        function: Returns the text of the answer, or a `Generated`.
+        name: Name of the model.
+        extra: `Generated.extra` of every answer given as text.
     """
 
     def __init__(
@@ -24,12 +24,12 @@ class FunctionModel:
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.prompts: list[str] = []  # every prompt, in the order of asking
+        self.prompts: list[str] = []  # in the order of the calls
         self.calls = 0
         self._function, self._extra = function, dict(extra or {})
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """One answer a prompt; length and seed change nothing."""
+        """One answer per prompt; length and seed are ignored."""
         self.calls += 1
         self.prompts.extend(prompts)
         return [self._answer(prompt) for prompt in prompts]

@@ -1,7 +1,7 @@
-"""Pictures that no server may take: bombs, traps, damaged files and other formats, each by a name.
+"""Image files that a server must refuse: decompression bombs, damaged files and other formats, each with a name.
 
-Each is small, and its harm is in what a decoder would make of it. A word, `PLANTED`, stands in many of them, which
-nobody who was sent the picture may ever say again.
+Each file is small; the harm is in decoding it. Many contain the word `PLANTED`, which must not appear in any response
+or log.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
 Files = dict[str, bytes]
 
 
-def saved(picture: Image.Image, kind: str, **settings: Any) -> bytes:
-    """A picture as a file."""
+def saved(image: Image.Image, kind: str, **settings: Any) -> bytes:
+    """An image as a file."""
     stream = io.BytesIO()
-    picture.save(stream, kind, **settings)
+    image.save(stream, kind, **settings)
     return stream.getvalue()
 
 
@@ -58,7 +58,7 @@ EMPTY = chunk(b"IDAT", zlib.compress(b""))
 
 
 def png_bombs() -> Files:
-    """Small files that claim to be, or unpack to, very large ones; all are refused by what their headers say."""
+    """Small files that claim to be, or unpack to, very large ones; all are refused by their headers."""
     megabytes = zlib.compress(bytes(50_000_000), 9)
     one_megabyte = chunk(b"zTXt", PLANTED.encode() + b"\0\0" + zlib.compress(bytes(1_000_000), 9))
     return {
@@ -164,7 +164,7 @@ def jpegs() -> Files:
 
 
 def other_formats() -> Files:
-    """Images in formats that are not taken, and files that are no pictures."""
+    """Images in unsupported formats, and files that are not images."""
     other = Image.fromarray(image_of(6, 24))
     pages = {"save_all": True, "append_images": [other]}
     svg = f'<svg xmlns="http://www.w3.org/2000/svg"><text>{PLANTED}</text></svg>'
@@ -313,13 +313,13 @@ def dicoms() -> Files:
 
 
 def hostile_images() -> Iterable[tuple[str, bytes]]:
-    """Every picture that must be refused."""
+    """Every image that must be refused."""
     for group in (png_bombs, damaged_pngs, jpegs, other_formats, dicoms):
         yield from group().items()
 
 
 def odd_images() -> Files:
-    """Images that carry something beside the image, which is passed over; each must be answered."""
+    """Images with additional content, which is ignored; each must be answered."""
     exif = Image.Exif()
     exif[0x0131] = PLANTED
     texts = png(HEAD, chunk(b"tEXt", b"Comment\0" + PLANTED.encode()), chunk(b"eXIf", b"MM\0*"), PIXELS)

@@ -1,4 +1,4 @@
-"""What an importer makes of a fixture, and what was written by hand for it."""
+"""Studies that an importer reads from a fixture, and the expected ones written by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cxrlab.data.importing import IMPORTERS, ImportPlan
 
 
 def study_lines(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
-    """Every study with its remarks, or why it was left out, in the form of `expected.jsonl`."""
+    """Every study with its remarks, or the reason for leaving it out, in the form of `expected.jsonl`."""
     plan: ImportPlan[object] = IMPORTERS.load(name)(ImportConfig(root, **settings))
     items = list(plan.items)
     answers = [plan.read(item) for item in items]
@@ -29,5 +29,5 @@ def study_lines(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
 
 
 def expected(fixture: Path) -> list[dict[str, Any]]:
-    """The studies that a person derived from the rows of a fixture."""
+    """The expected studies, derived by hand from the fixture."""
     return [json.loads(line) for line in (fixture / "expected.jsonl").read_text().splitlines()]

@@ -22,14 +22,14 @@ _HEDGE = re.compile(
 
 
 def check_lexicon(lexicon: Lexicon) -> None:
-    """Refuse a lexicon that could leave something out or say it badly; all faults are named at once."""
+    """Raise DataError with all faults of a lexicon that is incomplete or malformed."""
     faults = [*_observations(lexicon), *_scales(lexicon), *_counts(lexicon), *_frames(lexicon), *_tips(lexicon)]
     if faults:
         raise DataError(f"lexicon {lexicon.name} has {len(faults)} faults: {'; '.join(faults)}.")
 
 
 def needed_slots(name: str, *, gone: bool = False) -> list[set[str]]:
-    """For each property that must be told of an observation, the slots that can tell it."""
+    """For each attribute that a phrase of the observation must state, the slots that can state it."""
     row, shape = observation(name), SHAPES.get(name, Shape())
     places = set(shape.places or ())
     needed: list[set[str]] = []

@@ -1,4 +1,4 @@
-"""A report model that sees one pattern and nothing else: its closed answers under noise can be worked out by hand."""
+"""A report model that sees one pattern only, so that its answers under noise are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cxrlab.core.protocols import Capabilities, Generated
 
 
 class PatternModel:
-    """`planted_targets.Leaning` as a model: what `HfModel` is asked by an audit."""
+    """`planted_targets.Leaning` as a model, with the methods that an audit calls."""
 
     name, device = "planted:leaning", torch.device("cpu")
     capabilities = Capabilities(gradients=True, batch=True)

@@ -1,4 +1,4 @@
-"""What the phantom draws now, in few numbers: coarse enough to be the same on every machine."""
+"""A coarse fingerprint of the phantom renderer that is the same on every machine."""
 
 from __future__ import annotations
 

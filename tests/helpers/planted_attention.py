@@ -1,4 +1,4 @@
-"""A model whose attention is known beforehand: one head looks at the brightest patch, the other everywhere alike."""
+"""A model with known attention: one head attends to the brightest patch, the other to all patches equally."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELLS, PATCH = 4, 8
 
 
 class LookingAttention(torch.nn.Module):
-    """One layer with two heads: the first looks at the brightest patch, the second at every patch alike."""
+    """One layer with two heads: the first attends to the brightest patch, the second to all patches equally."""
 
     def forward(self, patches: Any, length: int) -> tuple[Any, Any]:
         weights = torch.zeros(1, 2, length, length)
@@ -46,11 +46,11 @@ class _Net(torch.nn.Module):
 
 
 class PlantedModel:
-    """As much of a model as explaining needs; images of 32 x 32 pixels, 4 x 4 patches.
+    """The part of a model that saliency maps need; images of 32 x 32 pixels, 4 x 4 patches.
 
     Args:
-        report: What it writes for every image.
-        name: Its name.
+        report: Report generated for every image.
+        name: Name of the model.
     """
 
     def __init__(self, report: str, name: str = "planted:one") -> None:
@@ -62,15 +62,15 @@ class PlantedModel:
         self.processor = tiny_llava()[1]
         self.processor.image_processor = whole
         self.model = _Net()
-        self.asked = 0
+        self.generated = 0
 
     def answers(self, images: Sequence[Any], indications: Any = None, decoding: Any = None) -> list[list[Generated]]:
-        self.asked += len(images)
+        self.generated += len(images)
         return [[Generated(self.report)] for _ in images]
 
     def encode(self, images: Sequence[Any], prompts: Sequence[str], reports: Sequence[str] | None = None) -> Encoded:
-        told = report_ids(self.processor, reports[0]) if reports else []
-        ids = torch.tensor([[4] * CELLS**2 + [5, 6, 7] + told])
+        report_tokens = report_ids(self.processor, reports[0]) if reports else []
+        ids = torch.tensor([[4] * CELLS**2 + [5, 6, 7] + report_tokens])
         image = torch.zeros(ids.shape, dtype=torch.bool)
         image[:, : CELLS**2] = True
         report = torch.zeros(ids.shape, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Models whose weakness is planted: one that breaks, one that is blind, one that hides its gradients."""
+"""Attack targets with known weaknesses: a fragile one, a blind one, and one that masks its gradients."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SIDE = 16
 NAME = "pleural effusion"
 PRESENT, ABSENT = "There is a small left pleural effusion.", "No pleural effusion."
 SIGN = np.where(np.random.default_rng(5).random((SIDE, SIDE)) > 0.5, 1.0, -1.0)
-MARK = 10 / 255  # how far an image with the finding leans along the pattern, and one without it against it
+MARK = 10 / 255  # amplitude of the pattern: positive with the finding, negative without it
 GAIN = 200.0
 
 
 def pattern_corpus(path: Path, count: int = 40) -> Corpus:
-    """Images of which every other one has an effusion: grey noise that leans along a pattern, or against it."""
+    """Noise images, half of them with an effusion, which adds the pattern `SIGN`; the others subtract it."""
     with CorpusWriter(path, CARD) as writer:
         for number in range(count):
             there = number % 2 == 0
             rng = np.random.default_rng(number)
             grey = 0.5 + rng.uniform(-0.2, 0.2, (SIDE, SIDE))
-            grey -= SIGN * (grey * SIGN).mean()  # nothing but the mark leans
+            grey -= SIGN * (grey * SIGN).mean()  # removes the pattern from the noise
             image = grey + (MARK if there else -MARK) * SIGN
             found = (Finding(NAME, side=Side.LEFT, severity=Severity.MILD),) if there else ()
             study = Study(
@@ -53,7 +53,7 @@ def pattern_corpus(path: Path, count: int = 40) -> Corpus:
 
 
 class PatternTarget(Target):
-    """Sees the lean and nothing else, so that a change of `MARK` along the pattern turns it round."""
+    """Sees only the pattern, so that a change of `MARK` along it flips the answer."""
 
     aims = ("report", "answers")
 
@@ -62,7 +62,7 @@ class PatternTarget(Target):
         self.calls = 0
 
     def seen(self, images: Tensor) -> Tensor:
-        """What the model makes of the pixels."""
+        """The input after the model's own processing."""
         return images
 
     def margin(self, images: Tensor) -> Tensor:
@@ -90,19 +90,19 @@ class PatternTarget(Target):
 
         return [
             ImageAnswer(
-                report=said.text,
-                mean_logprob=said.mean_logprob,
-                tokens=said.tokens,
+                report=answer.text,
+                mean_logprob=answer.mean_logprob,
+                tokens=answer.tokens,
                 loss=loss if self.scores else None,
                 label_probs={NAME: p} if self.scores else {},
-                labels=labels_in(read(said.text).findings, self.labels),
+                labels=labels_in(read(answer.text).findings, self.labels),
             )
-            for said, loss, p in zip(self.write(images), losses, probs, strict=True)
+            for answer, loss, p in zip(self.write(images), losses, probs, strict=True)
         ]
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         before = [answer.report or "" for answer in clean]
-        writes = lambda all_images, rows: [said.text for said in self.write(all_images)]  # noqa: E731
+        writes = lambda all_images, rows: [answer.text for answer in self.write(all_images)]  # noqa: E731
         if not self.scores:
             return self.text_objective(cases, clean)
         if aim == "answers":
@@ -112,26 +112,26 @@ class PatternTarget(Target):
 
     def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         truths = [frozenset({NAME}) if case.truth[NAME] else frozenset() for case in cases]
-        writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
+        writes = lambda images, rows: [answer.text for answer in self.write(images)]  # noqa: E731
         return ReportHarm(truths, [answer.report or "" for answer in clean], writes)
 
 
 class BlindTarget(PatternTarget):
-    """Does not look: everything it sees is mid grey."""
+    """Ignores the image: sees constant grey."""
 
     def seen(self, images: Tensor) -> Tensor:
         return torch.zeros_like(images) + torch.tensor(0.5 + 0.02 * SIGN, dtype=images.dtype)
 
 
 class MaskedTarget(PatternTarget):
-    """As weak as the first, behind a rounding to 64 grey levels that lets no gradient through."""
+    """As fragile as `PatternTarget`, but rounds to 64 grey levels, which masks gradients."""
 
     def seen(self, images: Tensor) -> Tensor:
         return torch.round(images * 64) / 64
 
 
 class TextOnlyTarget(PatternTarget):
-    """The first without gradients and scores."""
+    """`PatternTarget` without gradients and scores."""
 
     gradients = False
     scores = False
@@ -139,7 +139,7 @@ class TextOnlyTarget(PatternTarget):
 
 
 class RandomTarget(PatternTarget):
-    """The first with other noise at every look."""
+    """`PatternTarget` with new noise at every call."""
 
     def __init__(self, key: str = "a", name: str = "planted:random", labels: Sequence[Label] = ()) -> None:
         super().__init__(key, name, labels)

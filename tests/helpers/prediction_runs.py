@@ -1,4 +1,4 @@
-"""Finished runs of reports written by hand, and the corpus of effusions that they are about."""
+"""Finished runs with hand-written reports, and their corpus of effusions."""
 
 from __future__ import annotations
 

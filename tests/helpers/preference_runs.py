@@ -1,4 +1,4 @@
-"""Preference training on a tiny LLaVA and a few phantoms, and what a run of it left."""
+"""Settings and results of preference training on a tiny LLaVA and a few phantoms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = ("Large right pneumothorax.", "Endotracheal tube above the carina. Moder
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """One thread: steps this small are faster so."""
+    """Use one thread: steps this small are faster with one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -35,7 +35,7 @@ def single_thread() -> Iterator[None]:
 
 
 def write_lines(file: Path, history: list[dict[str, Any]]) -> Path:
-    """A file with a JSON object a line."""
+    """Write a file with one JSON object per line."""
     file.write_text("".join(json.dumps(line) + "\n" for line in history))
     return file
 
@@ -53,7 +53,7 @@ def pair_lines(data: Path) -> list[dict[str, Any]]:
 
 
 def tiny_preference_config(top: Path) -> PreferConfig:
-    """Six steps of four pairs; nothing is watched and nothing measured."""
+    """Six steps of four pairs, without validation or measurement."""
     data = phantoms(top / "corpus")
     return PreferConfig(
         data=data, pairs=write_lines(top / "pairs.jsonl", pair_lines(data)), start=f"hf:{saved_llava(top / 'start')}",
@@ -63,15 +63,15 @@ def tiny_preference_config(top: Path) -> PreferConfig:
 
 
 def changed(config: PreferConfig, **changes: Any) -> PreferConfig:
-    """The config with other settings; those of the optimisation by their own names."""
+    """The config with changed settings; those of the optimisation are given by name."""
     inner = {field.name for field in dataclasses.fields(config.optimisation)}
     how = {name: changes.pop(name) for name in list(changes) if name in inner}
     return replace(config, **changes, optimisation=replace(config.optimisation, **how))
 
 
-def assert_rejected(config: PreferConfig, tmp_path: Path, said: str, **changes: Any) -> None:
-    """These settings are told to be wrong in these words, and no run folder is made."""
-    with pytest.raises((DataError, ConfigError), match=said):
+def assert_rejected(config: PreferConfig, tmp_path: Path, message: str, **changes: Any) -> None:
+    """Assert that the changed settings raise an error with this message, and that no run folder is made."""
+    with pytest.raises((DataError, ConfigError), match=message):
         prefer(replace(config, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -87,12 +87,12 @@ def losses(out: Path) -> list[float]:
 
 
 def saved_adapter(out: Path) -> dict[str, torch.Tensor]:
-    """The adapter that a run left."""
+    """The adapter that a run saved."""
     return load_file(out / ADAPTER)
 
 
 def same_weights(one: Path, other: Path, apart: float) -> bool:
-    """Whether two runs left adapters that differ by no more than this."""
+    """Whether the adapters of two runs differ by at most `apart`."""
     first, second = saved_adapter(one), saved_adapter(other)
     return first.keys() == second.keys() and all(
         torch.allclose(first[name], second[name], atol=apart) for name in first

@@ -1,4 +1,4 @@
-"""Victims that note what is put to them, and a program whose audits are killed at random moments.
+"""Victims that record their queries, and a program whose audits are killed at random moments.
 
 Run as `python recording_victims.py kills FOLDER` or `… crowd FOLDER` it starts processes of its own by fork, so that
 the interpreter starts once.
@@ -23,11 +23,11 @@ from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_l
 from cxrlab.extraction.records import AuditScope, PendingQuery, Query, QueryImage, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 
-QUERY_LOG = "asked.txt"  # the victim's own log, a line for each picture that reached it
+QUERY_LOG = "asked.txt"  # the victim's log, one line for each image it received
 
 
 def small_images(count: int) -> list[QueryImage]:
-    """Small pictures, no two alike: the number stands in the first two pixels."""
+    """Small images, all different: the first two pixels encode the number."""
     made = []
     for number in range(count):
         pixels = np.full((6, 5), 128, np.uint8)
@@ -37,7 +37,7 @@ def small_images(count: int) -> list[QueryImage]:
 
 
 def report_of(pixels: Any) -> str:
-    """What `Noting` says of a picture, uint8 [H, W]."""
+    """The report of `RecordingVictim` for an image, uint8 [H, W]."""
     return f"Report {fingerprint(pixels)[:12]}."
 
 
@@ -69,13 +69,13 @@ def reserve(
 
 
 class RecordingVictim:
-    """A victim that writes the hash of each picture into its log before it answers, slowly.
+    """A victim that writes the hash of each image into its log, waits, and answers.
 
     Args:
-        log: Its log.
-        seconds: Time for a batch.
-        black_box: What it says of itself.
-        stalls_after: Once its log has this many lines it answers no more.
+        log: File of the log.
+        seconds: Waiting time per batch.
+        black_box: Its capability of this name.
+        stalls_after: With this many lines in its log it stops answering.
     """
 
     name = "noting:victim"
@@ -96,21 +96,21 @@ class RecordingVictim:
 
 
 def append_lines(log: Path, *lines: str) -> None:
-    """Append lines; a kill takes none of them back."""
+    """Append lines in one write, so that a kill loses none of them."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(handle, "".join(f"{line}\n" for line in lines).encode())
     os.close(handle)
 
 
 def read_lines(log: Path) -> list[str]:
-    """The lines of a log, none where there is no log yet."""
+    """The lines of a log; empty if there is no log yet."""
     return log.read_text().splitlines() if log.exists() else []
 
 
 def audit(
     folder: Path, count: int, budget: int, *, remote: bool, workers: int, seconds: float, stalls_after: int = 1_000_000
 ) -> None:
-    """Ask about `count` pictures in two rounds, batches of 2."""
+    """Query `count` images in two rounds, in batches of 2."""
     victim = RecordingVictim(folder / QUERY_LOG, seconds, black_box=workers > 1, stalls_after=stalls_after)
     terms = AuditScope(victim.name, budget, authorised="the owner, for this test" if remote else None)
     pool = small_images(count)
@@ -121,9 +121,9 @@ def audit(
 
 
 def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:
-    """Kill the audit `times` times, each after it has asked something; then let it end.
+    """Kill the audit `times` times, each time after some queries; then let it end.
 
-    `killed.txt` gets a line for each kill: the hashes put since the one before that have no answer on file.
+    `killed.txt` gets a line for each kill: the hashes queried since the previous kill that have no recorded answer.
     """
     draw = random.Random(8)
     for _ in range(times):
@@ -132,7 +132,7 @@ def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, worker
         child = os.fork()
         if child == 0:
             audit(folder, count, budget, remote=remote, workers=workers, seconds=0.004, stalls_after=enough + 4)
-            os._exit(1)  # it cannot end: it stalls first
+            os._exit(1)  # never reached: it stalls first
         while len(read_lines(folder / QUERY_LOG)) < enough:
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "the audit failed by itself"
             time.sleep(0.0005)
@@ -145,7 +145,7 @@ def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, worker
 
 
 def concurrent_audits(folder: Path, processes: int = 8, budget: int = 50) -> None:
-    """Processes that book and ask until the budget ends, each with numbers of its own."""
+    """Run processes that reserve and query until the budget is spent, each with its own query numbers."""
     children = []
     for place in range(processes):
         child = os.fork()
@@ -158,7 +158,7 @@ def concurrent_audits(folder: Path, processes: int = 8, budget: int = 50) -> Non
 
 
 def query_until_exceeded(folder: Path, place: int, budget: int) -> None:
-    """Ask up to 25 questions, one by one, until the budget ends."""
+    """Send up to 25 queries, one by one, until the budget is spent."""
     with Ledger.open(folder / "ledger.sqlite", AuditScope("crowded", budget)) as ledger:
         for number in range(100 * place, 100 * place + 25):
             try:

@@ -1,4 +1,4 @@
-"""`cxrlab serve` as a process that tests kill and start again, before a model that notes every prompt it is asked."""
+"""`cxrlab serve` as a process that tests kill and restart; the model behind it records every prompt."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _START_S = 30.0
 class RestartableServer:
     """A server process at a port that stays the same over restarts; use it in a `with` block.
 
-    The model behind it lives in the test's process, so that it outlives the server and knows what was asked when. The
-    server asks it one prompt after the other, whatever its clients do.
+    The model behind it runs in the test's process, so that it outlives the server and records the prompts in order. The
+    server sends it one prompt at a time.
 
     Args:
-        folder: For the server's books and its log.
+        folder: Folder of the server's data and its log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,32 +46,32 @@ class RestartableServer:
 
     @property
     def prompts(self) -> list[str]:
-        """What the model was asked, over all starts of the server, in order."""
+        """The prompts to the model, over all starts of the server, in order."""
         return self._model.prompts
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The chat requests in the server's log, over all its starts; one that a kill met under way has no line."""
-        # A line that is just being written has no end yet.
+        """The chat requests in the server's log, over all starts; a request interrupted by a kill has no line."""
+        # The last line may be incomplete.
         whole = self._log.read_text().split("\n")[:-1] if self._log.exists() else []
         return [line for line in map(json.loads, whole) if line.get("route") == "/v1/chat/completions"]
 
     @property
     def answered(self) -> int:
-        """Answers that the server handed out, by its log."""
+        """Number of answers in the server's log."""
         return sum(line.get("answers", 0) for line in self.lines)
 
     @property
     def alone(self) -> bool:
-        """Whether nobody but this look at its counters is connected to it, and nothing is under way."""
-        told = httpx.get(f"http://127.0.0.1:{self._port}/metrics", timeout=_START_S).text
-        return "\ncxrlab_connections 1\n" in told and "\ncxrlab_in_flight 0\n" in told
+        """Whether this request for its metrics is the only connection, and no request is in progress."""
+        metrics = httpx.get(f"http://127.0.0.1:{self._port}/metrics", timeout=_START_S).text
+        return "\ncxrlab_connections 1\n" in metrics and "\ncxrlab_in_flight 0\n" in metrics
 
     def interrupt(self, after: int, then: Callable[[], None]) -> threading.Event:
-        """Have something done while the model writes: once, when it was asked one prompt more than so many.
+        """Call `then` once while the model generates, at the prompt after the next `after` ones.
 
         Returns:
-            What is set when it was done; the model answers no sooner.
+            An event that is set after the call; the model answers after it.
         """
         self._left, self._then, self._done = after + 1, then, threading.Event()
         return self._done
@@ -85,11 +85,11 @@ class RestartableServer:
         with (self._out.parent / "errors.txt").open("a") as errors:
             self._process = started("serve", *words, stdout=subprocess.PIPE, stderr=errors)
         assert self._process.stdout is not None
-        told = self._process.stdout.readline()
-        assert told.endswith(f":{self._port}/v1\n"), f"the server did not start: {told}"
+        line = self._process.stdout.readline()
+        assert line.endswith(f":{self._port}/v1\n"), f"the server did not start: {line}"
 
     def kill(self) -> None:
-        """End the process by SIGKILL; it gets no chance to say or write anything."""
+        """End the process by SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -121,7 +121,7 @@ def started(*words: str, stdout: int = subprocess.DEVNULL, stderr: TextIO | int 
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Return when something is so; it fails the test if that takes too long."""
+    """Wait until the condition holds; fail the test after 30 seconds."""
     end = time.monotonic() + _START_S
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

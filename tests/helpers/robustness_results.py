@@ -1,4 +1,4 @@
-"""A small robustness audit as robustness.json holds it, with figures that are exact in binary."""
+"""A small robustness audit in the form of robustness.json, with values that are exact in binary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text model for tests: answers by what the prompt holds, and remembers what it was asked."""
+"""A text model for tests that answers by the content of the prompt and records its prompts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def answer(**sections: str | None) -> str:
 
 
 class FakeModel:
-    """Answers each prompt with `reply(prompt)`; `asked` holds the prompts of every call."""
+    """Answers each prompt with `reply(prompt)`; `calls` holds the prompts of every call."""
 
     def __init__(self, reply: Callable[[str], str], name: str = "fake:one", tokens: int | None = 20) -> None:
         self.name = name
-        self.asked: list[list[str]] = []
+        self.calls: list[list[str]] = []
         self._reply = reply
         self._tokens = tokens
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        self.asked.append(list(prompts))
+        self.calls.append(list(prompts))
         return [Generated(self._reply(prompt), tokens=self._tokens) for prompt in prompts]
 
     @property
     def prompts(self) -> list[str]:
-        return [prompt for call in self.asked for prompt in call]
+        return [prompt for call in self.calls for prompt in call]

@@ -24,8 +24,8 @@ class Serving:
     """A process that serves.
 
     Args:
-        process: It, just started.
-        out: Its folder.
+        process: The process, just started.
+        out: Folder of the server.
     """
 
     def __init__(self, process: subprocess.Popen[str], out: Path) -> None:
@@ -34,7 +34,7 @@ class Serving:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """Process id."""
         return self.process.pid
 
     @property
@@ -44,12 +44,12 @@ class Serving:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the server."""
         return int(self.address.rpartition(":")[2])
 
     @property
     def log(self) -> str:
-        """What it has said on its error stream so far."""
+        """Its error output so far."""
         return (self.out.parent / f"{self.out.name}.stderr").read_text("utf-8")
 
     def post(self, request: Any, **more: Any) -> httpx.Response:
@@ -66,27 +66,27 @@ class Serving:
 
 
 def command(*words: str) -> list[str]:
-    """The words of `cxrlab serve`, on a free port."""
+    """The command `cxrlab serve` on a free port."""
     return [sys.executable, "-m", "cxrlab", "serve", "--port", "0", *words]
 
 
 def started(out: Path, *words: str, model: str = "stub:normal", **options: Any) -> Serving:
-    """A process that says where it serves; it is the caller's to end."""
+    """Start a server and read its address; the caller ends the process."""
     with (out.parent / f"{out.name}.stderr").open("a", encoding="utf-8") as errors:
         options = {"stdout": subprocess.PIPE, "stderr": errors, "text": True, **options}
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command("--model", model, "--out", str(out), *words), env=environment, **options)
     serving = Serving(process, out)
     if process.stdout is not None:
-        told = re.fullmatch(r"serving (.+) at (http://127\.0\.0\.1:\d+)/v1\n", _line(process))
-        assert told, serving.log
-        serving.address = told[2]
+        address = re.fullmatch(r"serving (.+) at (http://127\.0\.0\.1:\d+)/v1\n", _line(process))
+        assert address, serving.log
+        serving.address = address[2]
     return serving
 
 
 @contextmanager
 def serve(out: Path, *words: str, **options: Any) -> Iterator[Serving]:
-    """A process that serves inside the block; it is killed where it has not ended by then."""
+    """A server that is killed at the end of the block if it still runs."""
     serving = started(out, *words, **options)
     try:
         yield serving
@@ -99,7 +99,7 @@ def serve(out: Path, *words: str, **options: Any) -> Iterator[Serving]:
 
 
 def _line(process: subprocess.Popen[str]) -> str:
-    """The first line of its output, empty where none comes in time."""
+    """The first line of its output; empty after a timeout."""
     assert process.stdout is not None
     found: queue.Queue[str] = queue.Queue()
     threading.Thread(target=lambda: found.put(process.stdout.readline()), daemon=True).start()  # type: ignore[union-attr]

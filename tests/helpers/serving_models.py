@@ -1,4 +1,4 @@
-"""Servers for tests, on a free port of this machine, and models whose answers tell which image they were asked about."""
+"""Servers for tests, on a free port of this machine, and models whose answers identify the image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def code_of(image: Any) -> int:
 
 
 class Echo:
-    """Tells the image's number and the indication; an image whose first pixel is white makes its whole batch fail."""
+    """Answers with the image's number and the indication; an image with a white first pixel makes its batch fail."""
 
     def __init__(self, delay_s: float = 0.0) -> None:
         self.delay_s, self.batches, self.threads = delay_s, list[int](), set[int]()
@@ -38,7 +38,7 @@ class Echo:
         self.held.set()
 
     def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One line an image."""
+        """One line per image."""
         self.batches.append(len(images))
         self.threads.add(threading.get_ident())
         self.held.wait(20)
@@ -53,14 +53,14 @@ class Echo:
 
 
 class EchoTextModel:
-    """A text model that says what it was asked."""
+    """A text model that returns its prompt."""
 
     def __init__(self) -> None:
-        self.name, self.asked = "planted:parrot", list[str]()
+        self.name, self.prompts = "planted:parrot", list[str]()
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
-        """The prompt again."""
-        self.asked += prompts
+        """The prompt, with the arguments."""
+        self.prompts += prompts
         return [Generated(f"{prompt} ({max_tokens}, {seed})", tokens=3) for prompt in prompts]
 
 
@@ -90,7 +90,7 @@ def url_of(image: Any) -> str:
 def chat_request(
     image: Any = None, text: str | None = None, *, url: str | None = None, model: str = NAME, **more: Any
 ) -> Any:
-    """A request with a picture."""
+    """A chat request with an image."""
     parts: list[dict[str, Any]] = [] if text is None else [{"type": "text", "text": text}]
     where = url if url is not None else url_of(image if image is not None else image_of(0))
     parts.append({"type": "image_url", "image_url": {"url": where}})
@@ -103,7 +103,7 @@ def post(server: Server, request: Any, **more: Any) -> httpx.Response:
 
 
 def answer_text(answer: httpx.Response) -> str:
-    """The words of an answer."""
+    """The text of a response."""
     assert answer.status_code == 200, answer.text
     text: str = answer.json()["choices"][0]["message"]["content"]
     return text

@@ -1,4 +1,4 @@
-"""ReXVal's files made from a seed, and judges of a file whose error rates are planted: every figure is known."""
+"""ReXVal's files generated from a seed, and scripted judges with known error rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREADABLE = "I would rather not judge these reports."
 
 @dataclass(frozen=True)
 class Planted:
-    """What was planted.
+    """The planted errors.
 
     Args:
         root: Folder with the two files.
@@ -76,7 +76,7 @@ def plant(root: Path, seed: int = 7, studies: int = 15, raters: int = 6) -> Plan
 
 
 def candidate(pair: int) -> str:
-    """A report that holds its own number, by which a judge of a file knows it."""
+    """A report that contains its number, by which a scripted judge recognises it."""
     return f"Candidate number {pair:03d} of these. The heart is not enlarged."
 
 
@@ -84,18 +84,18 @@ def answer(counts: Counts) -> str:
     """Twelve counts in the published form of CheXprompt's answers."""
     lines = []
     for first, weight in ((0, "significant"), (6, "insignificant")):
-        told = ", ".join(f"({letter}, {counts[first + place]})" for place, letter in enumerate(LETTERS))
-        lines.append(f"Number of clinically {weight} errors by type: [{told}]")
+        counts_text = ", ".join(f"({letter}, {counts[first + place]})" for place, letter in enumerate(LETTERS))
+        lines.append(f"Number of clinically {weight} errors by type: [{counts_text}]")
     return "\n".join(lines)
 
 
 def script(file: Path, counts: Counts, unreadable: Collection[int] = ()) -> str:
-    """A judge of a file that counts so; returns the name of its model.
+    """Write a scripted judge with these counts; returns the name of its model.
 
     Args:
-        file: Where it is written.
+        file: Path of the script.
         counts: [pairs, 12].
-        unreadable: Pairs to which it gives no counts.
+        unreadable: Pairs for which it returns no counts.
     """
     lines = [
         {"contains": candidate(pair), "answer": UNREADABLE if pair in unreadable else answer(row)}

@@ -1,4 +1,4 @@
-"""Evidence of an audit by hand: a few studies, a few images, numbers that can be counted on fingers."""
+"""Hand-written evidence of a robustness audit with a few studies and images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def truth(study: str, reference: str | None = None, patient: str = "", **labels:
 
 
 def image(report: str | None = None, e: float | None = None, o: float | None = None, **more: Any) -> ImageAnswer:
-    """What is said of one image; `e` and `o` are probabilities of effusion and oedema."""
+    """Answer for one image; `e` and `o` are the probabilities of effusion and oedema."""
     given = {EFFUSION: e, OEDEMA: o}
     probs = {name: value for name, value in given.items() if value is not None}
     return ImageAnswer(report=report, label_probs=probs, **more)
@@ -42,11 +42,11 @@ def image(report: str | None = None, e: float | None = None, o: float | None = N
 def lines(
     model: str, condition: str, images: Mapping[str, ImageAnswer], crafted_on: str | None = None, **more: Any
 ) -> list[Answer]:
-    """One line a study; an attack is made for the model itself unless said otherwise."""
+    """One line per study; an attack is crafted on the model itself by default."""
     made = crafted_on or (model if parse_condition(condition).kind == "attack" else None)
     return [
-        Answer(answer_id(model, condition, study, made), model, condition, study, said, made, **more)
-        for study, said in images.items()
+        Answer(answer_id(model, condition, study, made), model, condition, study, answer, made, **more)
+        for study, answer in images.items()
     ]
 
 

@@ -34,7 +34,7 @@ def _trained() -> Any:
 
 
 def tiny_tokenizer() -> Any:
-    """A copy for each caller: whoever pads on the other side or adds a token changes nobody else's."""
+    """A copy for each caller, who may change its padding side or add tokens."""
     return copy.deepcopy(_trained())
 
 

@@ -1,4 +1,4 @@
-"""Objectives whose answers a person can work out, and every attack of the table with settings that take no time."""
+"""Objectives with known optima, and every attack of the table with fast settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = AttackSettings(steps=3, queries=6, restarts=2)
 
 
 def images(count: int, size: int = 8, channels: int = 1, seed: int = 0) -> Tensor:
-    """Even noise in [0, 1]."""
+    """Uniform noise in [0, 1]."""
     return torch.rand(count, channels, size, size, generator=torch.Generator().manual_seed(seed))
 
 
@@ -25,16 +25,16 @@ def names(count: int) -> list[str]:
 
 
 class Linear(Objective):
-    """Loss w · x; broken above a threshold."""
+    """Loss w · x; succeeds above a threshold."""
 
     name = "linear"
 
     def __init__(self, weights: Tensor, above: float = torch.inf) -> None:
         self.weights, self.above = weights, above
-        self.asked = 0
+        self.evaluated = 0
 
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        self.asked += len(images)
+        self.evaluated += len(images)
         return (images * self.weights).flatten(1).sum(dim=1)
 
     def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
@@ -45,15 +45,15 @@ class Linear(Objective):
 
 
 class Valley(Objective):
-    """Loss −|x − aim|²: highest at one image."""
+    """Loss −|x − target|²: maximal at the target."""
 
     name = "valley"
 
-    def __init__(self, aim: Tensor) -> None:
-        self.aim = aim
+    def __init__(self, target: Tensor) -> None:
+        self.target = target
 
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        return -((images - self.aim[list(rows)]) ** 2).flatten(1).sum(dim=1)
+        return -((images - self.target[list(rows)]) ** 2).flatten(1).sum(dim=1)
 
     def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return torch.zeros(len(images), dtype=torch.bool)
@@ -81,7 +81,7 @@ class Margin(Objective):
 
 
 class CrossEntropy(Margin):
-    """−log p of the right class, as libraries for classifiers take it; only the answer tells whether it is wrong."""
+    """−log p of the right class, as libraries for classifiers use it; success needs the predicted class."""
 
     name = "cross-entropy"
 
@@ -96,7 +96,7 @@ class CrossEntropy(Margin):
 
 
 class TextOnlyMargin(Margin):
-    """The same classifier behind a wall: the loss is the margin in whole numbers, and nothing can be differentiated."""
+    """The same classifier as a text-only black box: the loss is the margin rounded to steps, without gradients."""
 
     name = "words"
     gradients = False
@@ -123,12 +123,12 @@ def small_net(channels: int = 1, size: int = 8, seed: int = 0) -> nn.Module:
 
 
 def predicted_labels(net: nn.Module, images: Tensor) -> Tensor:
-    """Labels that the net has right."""
+    """The classes that the net predicts."""
     return net(images).argmax(dim=1)
 
 
 def objective_for(name: str, net: nn.Module, labels: Tensor) -> Objective:
-    """An objective that the attack of this name can work with."""
+    """An objective for the attack of this name: text only for the report attacks."""
     return TextOnlyMargin(net, labels) if name.endswith("-report") else Margin(net, labels)
 
 

@@ -62,5 +62,5 @@ def train_toy(out: Path, module: Toy | None = None, rows: ToyRows | None = None,
 
 
 def folder_of(path: Path) -> RunFolder:
-    """A folder that nobody writes."""
+    """A run folder without a writer."""
     return RunFolder(path, None)

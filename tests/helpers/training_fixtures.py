@@ -1,4 +1,4 @@
-"""A small corpus of phantoms and a tiny LLaVA to learn from it, for the tests of stages 2 and 3."""
+"""A small phantom corpus, a tiny LLaVA and fast settings for tests of training stages 2 and 3."""
 
 from __future__ import annotations
 

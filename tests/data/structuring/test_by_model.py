@@ -67,7 +67,7 @@ def test_after_three_bad_answers_the_rules_take_over(tmp_path: Path, bad: str, w
     (one,) = structured(model, tmp_path, study())
     assert one.texts == {"rules": {"findings": "The left effusion is present."}}
     assert (one.outcome.result, one.outcome.by, one.outcome.attempts) == (results.KEPT_RULES, "rules", 3)
-    assert why in one.outcome.refused[0] and len(model.asked) == 3
+    assert why in one.outcome.refused[0] and len(model.calls) == 3
     assert f"an answer was refused: {why.partition(':')[0]}" in one.outcome.counted
 
 

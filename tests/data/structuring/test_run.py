@@ -48,7 +48,7 @@ class Dying(FakeModel):
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
         given = super().complete(prompts, max_tokens=max_tokens, seed=seed)
-        if len(self.asked) == self._stop:
+        if len(self.calls) == self._stop:
             raise KeyboardInterrupt
         return given
 
@@ -144,7 +144,7 @@ def test_a_kill_in_the_middle_costs_nothing(source: Corpus, tmp_path: Path) -> N
 
     whole = FakeModel(reply)
     by_model(source, config, tmp_path / "whole", whole)
-    for stop in range(1, len(whole.asked) + 1):
+    for stop in range(1, len(whole.calls) + 1):
         out = tmp_path / f"stopped_{stop}"
         first = Dying(reply, stop)
         with pytest.raises(KeyboardInterrupt):
@@ -152,7 +152,7 @@ def test_a_kill_in_the_middle_costs_nothing(source: Corpus, tmp_path: Path) -> N
         second = FakeModel(reply)
         by_model(source, config, out, second)
         assert made(out) == made(tmp_path / "whole") and requests(out) == requests(tmp_path / "whole")
-        answered = [prompt for call in first.asked[:-1] for prompt in call]
+        answered = [prompt for call in first.calls[:-1] for prompt in call]
         assert not set(answered) & set(second.prompts)
         assert sorted(answered + second.prompts) == sorted(whole.prompts)
 
