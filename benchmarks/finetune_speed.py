@@ -43,11 +43,11 @@ from transformers import (
 )
 
 from cxrlab.models.random_init import build_image_processor
+from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.image_features import Features, to_pixels, vision_encoder_features
-from cxrlab.training.llava import ReportLoss, compile_layers, language_linears
 from cxrlab.training.report_dataset import ReportDataset, Tokens
-from cxrlab.training.report_training import select_trainable
+from cxrlab.training.report_model import ReportLoss, compile_layers, language_linears
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, length_multiple, plan
 

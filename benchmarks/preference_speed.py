@@ -55,7 +55,7 @@ def make(folder: Path, args: argparse.Namespace) -> None:
     """Write model, images and pairs, the same files for every trainer."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
-    from cxrlab.models.components import load_language_model, load_vision_encoder
+    from cxrlab.models.model_parts import load_language_model, load_vision_encoder
     from cxrlab.models.prompts import load_prompts
     from cxrlab.models.random_init import assemble_llava
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
 
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
 
 TARGET_MS = 1.0

@@ -14,9 +14,9 @@ from itertools import count, islice
 
 from rouge_score.rouge_scorer import RougeScorer
 
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.findings.patients import draw_patient
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest
 
 FLOOR = 50.0  # target speed-up over rouge-score

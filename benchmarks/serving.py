@@ -88,7 +88,7 @@ def main() -> None:
 
 def expected_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
     """Request → report generated in this process for its image alone; no two images have the same report."""
-    from cxrlab.evaluation.open_models import load_model
+    from cxrlab.evaluation.load_model import load_model
     from cxrlab.models.http_models import data_url
 
     make_phantom(PhantomConfig(n=2 * count, size=128, seed=11, masks=False), folder)

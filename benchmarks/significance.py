@@ -20,12 +20,12 @@ from itertools import count, islice
 import numpy as np
 
 from cxrlab.core.randomness import generator
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
+from cxrlab.metrics.base import Metric, Tally
 from cxrlab.metrics.bleu import coco_bleu, rows_of_words
 from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_difference
-from cxrlab.metrics.tally import Metric, Tally
 from cxrlab.metrics.tokenization import coco_words
 
 FLOOR = 1000.0  # target speed-up over recounting

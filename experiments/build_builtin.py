@@ -24,8 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.atomic_folders import write_checksums
 from cxrlab.core.config import config_from
-from cxrlab.core.folders import write_checksums
 from cxrlab.data.config import PhantomConfig, ScenesConfig
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, WEIGHTS
 from cxrlab.models.model_card import read_model_card, write_model_card
@@ -106,7 +106,7 @@ def encoder(rehearse: bool) -> None:
 
 def reporter(rehearse: bool) -> None:
     """Stages 2 and 3 on the encoder's vision encoder and the general language model."""
-    from cxrlab.training.report_training import align
+    from cxrlab.training.align_finetune import align
 
     if not (WORK / ENCODER / "checkpoint").is_dir():
         encoder(rehearse)
@@ -228,7 +228,7 @@ def _start_making_images(rehearse: bool) -> subprocess.Popen[bytes]:
 
 
 def _finetune(name: str, data: Path, rehearse: bool) -> None:
-    from cxrlab.training.report_training import finetune
+    from cxrlab.training.align_finetune import finetune
 
     config = _read(FinetuneConfig, name, data, rehearse)
     timed(name, lambda: finetune(config, WORK / name))

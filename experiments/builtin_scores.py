@@ -106,7 +106,7 @@ def by_kind(corpus: Corpus, run: Path) -> dict[str, tuple[float, int]]:
 def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
     """Seconds for a hundred reports on the CPU, loading the model included."""
     from cxrlab.core.terminal import silenced
-    from cxrlab.evaluation.open_models import load_model
+    from cxrlab.evaluation.load_model import load_model
 
     start = time.perf_counter()
     model = load_model(given.model, LoadSettings("cpu"))
@@ -147,8 +147,8 @@ def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
 
 def untrained(folder: Path, seed: int) -> Path:
     """An encoder of the built-in size with random weights."""
-    from cxrlab.models.components import fresh_tokenizer
     from cxrlab.models.local_files import quiet_loading
+    from cxrlab.models.model_parts import fresh_tokenizer
     from cxrlab.models.random_init import (
         PHANTOM,
         build_dual_encoder,

@@ -27,10 +27,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.files import make_folder, write_json
 from cxrlab.core.image_codec import to_unit
-from cxrlab.core.protocols import REFUSED
+from cxrlab.core.model_interfaces import REFUSED
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
@@ -160,7 +160,7 @@ def compare_over_http(given: argparse.Namespace, address: str) -> dict[str, Any]
 
 def query_as_benign(given: argparse.Namespace, address: str, keys: dict[str, str]) -> dict[str, Any]:
     """Send held-out images from five accounts in turn: share answered, and share equal to the local model's reports."""
-    from cxrlab.evaluation.open_models import load_model
+    from cxrlab.evaluation.load_model import load_model
 
     os.environ["CXRLAB_CLINICS"] = ",".join(keys[name] for name in CLINICS)
     served_model: Any = load_model(address, LoadSettings(connection=Connection(key_variable="CXRLAB_CLINICS")))

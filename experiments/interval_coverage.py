@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.randomness import generator
-from cxrlab.findings.cases import draw_patient
+from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.base import Tally, families
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue, Resamples
-from cxrlab.metrics.tally import Tally, families
 
 METRICS = ("findings.f1", "rougeL:coco", "bleu4:coco", "errors.significant")
 GATED = "findings.f1"

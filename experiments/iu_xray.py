@@ -62,8 +62,8 @@ def main() -> None:
 
 def train(given: argparse.Namespace) -> Path:
     """The adapter folder after three stages."""
+    from cxrlab.training.align_finetune import align, finetune
     from cxrlab.training.encoder import train_encoder
-    from cxrlab.training.report_training import align, finetune
 
     def adjusted(settings: Optimisation) -> Optimisation:
         few = {"steps": 2, "batch_size": 4, "precision": "float32"} if given.rehearse else {}

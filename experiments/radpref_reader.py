@@ -26,10 +26,10 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
 from cxrlab.evaluation.validate import score_pairs
-from cxrlab.metrics.pairs import Batch, Context
+from cxrlab.metrics.base import Matrix
+from cxrlab.metrics.report_pairs import Batch, Context
 from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue, Resamples
-from cxrlab.metrics.tally import Matrix
-from cxrlab.preference.candidates import same_text
+from cxrlab.preference.candidate_files import same_text
 from cxrlab.preference.judges import ReaderNoise
 
 BASES = ("errors.significant", "errors.total", "green:rules", "clinical:rules", "crimson:rules")

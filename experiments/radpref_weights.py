@@ -21,11 +21,11 @@ import numpy as np
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
 from cxrlab.findings.significance import Urgency
+from cxrlab.metrics.base import Matrix, families
 from cxrlab.metrics.finding_comparison import Comparison
 from cxrlab.metrics.finding_scores import WEIGHTS, Weights, clinical
-from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.agreement import kendall_tau, tau_difference, tau_with_interval
-from cxrlab.metrics.tally import Matrix, families
 
 
 def grid() -> list[Weights]:

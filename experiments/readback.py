@@ -17,8 +17,8 @@ from itertools import count, islice
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import Narration, narrate
+from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
 
 Key = tuple[str, str | None, str | None]

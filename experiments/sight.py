@@ -36,9 +36,9 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.models.components import load_vision_encoder
 from cxrlab.models.local_files import quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_parts import load_vision_encoder
 from cxrlab.models.random_init import FEATURE_LAYER
 from cxrlab.training.augment import augment, image_seeds, varied
 from cxrlab.training.config import Augmentation, Optimisation

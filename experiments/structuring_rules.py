@@ -19,8 +19,8 @@ from pathlib import Path
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.rules import mend, structure
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 
 
 @dataclass

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from module_index import HEADING, INDEX, module_index
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "cxrlab"
@@ -126,6 +127,11 @@ def test_the_package_index_equals_the_tree() -> None:
     listed = re.findall(r"^- `(\w+)`: \S", (PACKAGE / "README.md").read_text(), re.MULTILINE)
     packages = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and entry.name != "__pycache__"}
     assert sorted(listed) == sorted(packages)
+
+
+def test_the_module_index_equals_the_docstrings() -> None:
+    """After a change: `python tests/helpers/module_index.py`."""
+    assert INDEX.read_text().partition(HEADING)[2] == module_index()
 
 
 PLANTED = [

@@ -12,7 +12,7 @@ from tables import every_row
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named
-from cxrlab.core.tables import load_reference
+from cxrlab.core.registry import load_reference
 from cxrlab.studies.run_study import read_study
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ def test_one_version() -> None:
 
 def test_public_names_are_loaded_when_used() -> None:
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.evaluation.open_models import load_model
+    from cxrlab.evaluation.load_model import load_model
     from cxrlab.evaluation.score import score
     from cxrlab.findings.reader import read
 

@@ -14,10 +14,10 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.builtin import builtin_folder
-from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint, open_processor
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 from cxrlab.models.prompts import load_prompts
 from cxrlab.models.random_init import assemble_llava, build_image_processor
 

@@ -29,10 +29,10 @@ from cxrlab.preference.config import LossSettings
 from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
 from cxrlab.preference.losses import PreferenceLoss
 from cxrlab.training.config import Optimisation
+from cxrlab.training.image_cache import ImageFile, open_images
 from cxrlab.training.image_features import open_features
-from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.llava import ReportLoss, add_adapters, enable_gradient_checkpointing
 from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
+from cxrlab.training.report_model import ReportLoss, add_adapters, enable_gradient_checkpointing
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import ExactTrainer, Job, Part, fit, plan
 

@@ -26,7 +26,7 @@ from preference_ways.common import (
 from trl import DPOConfig, DPOTrainer
 
 from cxrlab.models.hf.prompting import prompt_text, report_text
-from cxrlab.training.llava import language_linears
+from cxrlab.training.report_model import language_linears
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:

@@ -11,13 +11,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import load_corpus as load_corpus
-    from cxrlab.evaluation.open_models import load_model as load_model
+    from cxrlab.evaluation.load_model import load_model as load_model
     from cxrlab.evaluation.score import score as score
     from cxrlab.findings.reader import read as read
 
 _PUBLIC = {
     "load_corpus": "cxrlab.data.corpus:load_corpus",
-    "load_model": "cxrlab.evaluation.open_models:load_model",
+    "load_model": "cxrlab.evaluation.load_model:load_model",
     "read": "cxrlab.findings.reader:read",
     "score": "cxrlab.evaluation.score:score",
 }
@@ -27,7 +27,7 @@ __all__ = ["__version__", "load_corpus", "load_model", "read", "score"]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cxrlab' has no attribute {name!r}")
-    from cxrlab.core.tables import load_reference
+    from cxrlab.core.registry import load_reference
 
     return load_reference(_PUBLIC[name])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from toy_objectives import images
 
 from cxrlab.attacks.config import Norm
-from cxrlab.attacks.geometry import (
+from cxrlab.attacks.norm_balls import (
     change_norms,
     clip_norm,
     project,

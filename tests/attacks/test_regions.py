@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.anatomy import at_visit, draw_anatomy
-from cxrlab.data.phantom.frame import Frame
+from cxrlab.data.phantom.image_plane import Frame
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import draw_exposure
 from cxrlab.data.phantom.thorax import Thorax

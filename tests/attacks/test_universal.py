@@ -7,10 +7,10 @@ import torch
 from toy_objectives import Linear, Margin, TextOnlyMargin, images, names, predicted_labels, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
-from cxrlab.attacks.geometry import change_norms
 from cxrlab.attacks.gradient import Universal, make_universal
+from cxrlab.attacks.norm_balls import change_norms
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.memory import BatchSize
 
 NET = small_net()
 

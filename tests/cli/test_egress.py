@@ -16,20 +16,20 @@ from corpora import toy_corpus
 
 import cxrlab
 from cxrlab.cli.main import main
-from cxrlab.core.endpoints import Connection, EgressData, all_synthetic, check_egress, is_loopback
+from cxrlab.core.egress import Connection, EgressData, all_synthetic, check_egress, is_loopback
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.llm import LLMConfig
+from cxrlab.core.language_models import LLMConfig
 from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
-from cxrlab.evaluation.open_models import open_model, open_text_model
+from cxrlab.evaluation.load_model import open_model, open_text_model
 from cxrlab.models import names
 from cxrlab.models.http_client import ChatClient
 from cxrlab.models.http_models import HttpReportModel, HttpTextModel
-from cxrlab.models.text_model_cache import CachedTextModel
+from cxrlab.models.llm_cache import CachedTextModel
 
 AWAY = "https://elsewhere.example/v1#model"
 PLAIN = "http://elsewhere.example/v1#model"
@@ -355,7 +355,7 @@ def test_judges_and_servers_need_it_too(
 
 # Who may open a model by name without saying what it will be shown, and why.
 _CHECK_THEMSELVES = {
-    "evaluation/open_models.py": "the check itself",
+    "evaluation/load_model.py": "the check itself",
     "serving/service.py": "the text model of a server: nobody knows whose texts it will be asked about",
 }
 

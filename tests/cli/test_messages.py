@@ -10,7 +10,7 @@ import pytest
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named, main
-from cxrlab.core.tables import load_reference
+from cxrlab.core.registry import load_reference
 from cxrlab.data.card import MAKERS
 from cxrlab.data.config import PhantomConfig
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.cli import reading
+from cxrlab.cli import read
 from cxrlab.cli.main import main
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side
@@ -104,12 +104,12 @@ def test_a_file_that_is_not_there_is_not_taken_for_a_report(capsys: pytest.Captu
 
 def test_a_terminal_gets_colours_and_nothing_to_obey(known: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Red for present, green for absent; an escape sequence inside a report is shown as blank."""
-    monkeypatch.setattr(reading, "_colours", lambda: True)
-    shown = reading.read(TEXT).text
+    monkeypatch.setattr(read, "_colours", lambda: True)
+    shown = read.read(TEXT).text
     assert "\033[1;31mSmall left effusion\033[0m, \033[32mno pneumothorax\033[0m." in shown
     wild = Reading("\x1b[2Jclear", (Finding("nodule", span=(0, 9)),))
     monkeypatch.setattr("cxrlab.findings.reader.read", lambda text: wild)
-    assert "\x1b[2J" not in reading.read("wild").text
+    assert "\x1b[2J" not in read.read("wild").text
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +119,9 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout", Terminal())
-    assert reading._colours()
+    assert read._colours()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not reading._colours()
+    assert not read._colours()
     monkeypatch.setattr("sys.stdout", io.StringIO())
     monkeypatch.delenv("NO_COLOR")
-    assert not reading._colours()
+    assert not read._colours()

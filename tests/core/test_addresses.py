@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.endpoints import Address, hide_credentials, is_address, is_loopback, parse_address
+from cxrlab.core.egress import Address, hide_credentials, is_address, is_loopback, parse_address
 from cxrlab.core.errors import ConfigError
 
 

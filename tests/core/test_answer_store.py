@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.llm import VERSION, AnswerStore, answer_key
-from cxrlab.core.protocols import Generated
+from cxrlab.core.language_models import VERSION, AnswerStore, answer_key
+from cxrlab.core.model_interfaces import Generated
 
 FULL = Generated("words \u00fc", -0.5, 7, {"prompt_tokens": 3, "truncated": True})
 

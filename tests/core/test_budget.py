@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.core.llm import PROMPT_TOKENS, Budget, BudgetSpent, count_tokens, estimate_tokens
-from cxrlab.core.protocols import Generated
+from cxrlab.core.language_models import PROMPT_TOKENS, Budget, BudgetSpent, count_tokens, estimate_tokens
+from cxrlab.core.model_interfaces import Generated
 
 
 def test_a_budget_stops_before_spending() -> None:

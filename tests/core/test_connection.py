@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.endpoints import OPERATIONAL_FIELDS, Connection, connection_operational_fields
+from cxrlab.core.egress import OPERATIONAL_FIELDS, Connection, connection_operational_fields
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.llm import LLMConfig, llm_operational_fields
+from cxrlab.core.language_models import LLMConfig, llm_operational_fields
 
 
 @pytest.mark.parametrize(

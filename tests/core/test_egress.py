@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.endpoints import EgressData, check_egress, check_key_recipients, is_valid_permission
+from cxrlab.core.egress import EgressData, check_egress, check_key_recipients, is_valid_permission
 from cxrlab.core.errors import ConfigError
 
 PATIENTS, PHANTOMS = EgressData("corpora/mimic", synthetic=False), EgressData("corpora/phantom", synthetic=True)

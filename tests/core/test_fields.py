@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tables import every_row
 
-from cxrlab.core import fields, records
+from cxrlab.core import record_fields as fields
+from cxrlab.core import records
 from cxrlab.core.errors import DataError, VocabularyError
-from cxrlab.core.fields import Check, Record
+from cxrlab.core.record_fields import Check, Record
 from cxrlab.core.records import Example
 from cxrlab.core.vocabulary import Side
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core.atomic_folders import CHECKSUMS, find_damage, write_checksums, write_folder
 from cxrlab.core.errors import RunError
-from cxrlab.core.folders import CHECKSUMS, find_damage, write_checksums, write_folder
 
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cxrlab.core.metric_names import HEADLINES, headline_metrics
-from cxrlab.metrics.tally import default_names
+from cxrlab.metrics.base import default_names
 
 
 def test_headlines_keep_their_order_and_fall_back_to_all() -> None:

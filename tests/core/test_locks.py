@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core import folders
+from cxrlab.core import atomic_folders
+from cxrlab.core.atomic_folders import FolderBusy, lock_file, lock_folder
 from cxrlab.core.errors import RunError
-from cxrlab.core.folders import FolderBusy, lock_file, lock_folder
 
 
 def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     """After a kill the file stays, but the next writer takes the lock."""
     code = (
-        "import os, sys; from pathlib import Path; from cxrlab.core.folders import lock_folder\n"
+        "import os, sys; from pathlib import Path; from cxrlab.core.atomic_folders import lock_folder\n"
         "lock = lock_folder(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
@@ -74,7 +74,7 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
 def test_a_locked_file_is_waited_for_and_then_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "keys" / "keys.yaml"
     with lock_file(file):
-        monkeypatch.setattr(folders, "_FILE_LOCK_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(atomic_folders, "_FILE_LOCK_TIMEOUT_S", 0.1)
         with pytest.raises(FolderBusy, match=r"another process has locked .*keys\.yaml"):
             lock_file(file)
         lock_file(file.with_name("other.yaml")).release()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cxrlab.core.protocols import Capabilities, Embedder, Generated, ImageToText, Labeler, TextModel
+from cxrlab.core.model_interfaces import Capabilities, Embedder, Generated, ImageToText, Labeler, TextModel
 
 
 class Constant:

@@ -13,7 +13,7 @@ import pytest
 
 from cxrlab.cli.main import main
 from cxrlab.core.image_codec import encode_png
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import generate as module
 from cxrlab.evaluation.config import GenerateConfig
@@ -25,7 +25,7 @@ from cxrlab.evaluation.generate import (
     collect_server_cautions,
     generate,
 )
-from cxrlab.evaluation.open_models import load_model
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.models.builtin import NAMES, WEIGHTS
 from cxrlab.models.model_card import PATIENTS, SYNTHETIC, ModelCard, of_corpora, read_model_card, trained_on
 

@@ -15,8 +15,8 @@ from cxrlab.cli.evaluation import compare as compare_command
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.compare import compare, rank_values
+from cxrlab.metrics.base import Tally, mean_of
 from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
-from cxrlab.metrics.tally import Tally, mean_of
 
 N = 40
 IDS = [f"s{k:03d}" for k in range(N)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.evaluation.score import FLOORS, constant_normal, empty, repeated_word, shuffled, unrelated
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.models.baselines import REPORTS
 
 

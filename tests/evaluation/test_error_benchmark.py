@@ -9,7 +9,7 @@ from cxrlab.core.json_values import dumps
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, draw_cases, run_error_benchmark
 from cxrlab.evaluation.validate import higher_is_better
-from cxrlab.metrics.tally import Metric, mean_tally
+from cxrlab.metrics.base import Metric, mean_tally
 
 
 class Known:
@@ -114,7 +114,7 @@ def test_better_turns_a_count_round():
 
 def test_the_rules_find_the_errors_that_were_made():
     """The reader and the comparison against the truth, on a seed used nowhere else."""
-    from cxrlab.metrics.tally import families
+    from cxrlab.metrics.base import families
 
     found = run_error_benchmark(draw_cases(90210, 150), families(["errors"]), seed=1, trials=100)
     assert found.metrics["errors.total"].total.tau >= 0.85

@@ -14,7 +14,7 @@ from corpora import content, toy_corpus
 from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
-from cxrlab.core.endpoints import EgressData
+from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import decode, encode_png
 from cxrlab.data.config import ScenesConfig

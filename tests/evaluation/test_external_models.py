@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.protocols import Capabilities, Generated, HasTrainingCollections
+from cxrlab.core.model_interfaces import Capabilities, Generated, HasTrainingCollections
 from cxrlab.data.card import read_card
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig

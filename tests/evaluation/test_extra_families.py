@@ -10,8 +10,8 @@ import pytest
 from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import MetricResources, ScoreConfig
-from cxrlab.evaluation.metric_choice import build_extra_families
 from cxrlab.evaluation.score import run_score, score
+from cxrlab.evaluation.select_metrics import build_extra_families
 
 
 def graph(text: str, *words: str) -> dict[str, object]:

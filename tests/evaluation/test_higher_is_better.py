@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from cxrlab.evaluation.validate import score_pairs
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import cards
+from cxrlab.metrics.base import cards
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 
 def test_higher_is_better_for_every_metric() -> None:

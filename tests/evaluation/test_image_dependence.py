@@ -12,7 +12,7 @@ from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.image_dependence import METRIC, ImageDependence, measure_image_dependence
 from cxrlab.evaluation.score import run_score, score
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 EFFUSION, NODULE, NONE = "Small left pleural effusion.", "Nodule in the right upper lobe.", "The lungs are clear."
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from cxrlab.evaluation.metric_choice import describe_metrics
-from cxrlab.metrics.tally import cards, default_names
+from cxrlab.evaluation.select_metrics import describe_metrics
+from cxrlab.metrics.base import cards, default_names
 
 
 def test_every_metric_has_a_row_and_what_needs_something_says_so() -> None:

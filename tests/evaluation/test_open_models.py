@@ -8,11 +8,11 @@ from chat_server import ChatServer
 from tiny_models import save_tiny_llava
 
 import cxrlab
-from cxrlab.core.endpoints import SCHEMES, Connection
+from cxrlab.core.egress import SCHEMES, Connection
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.protocols import ImageToText
+from cxrlab.core.model_interfaces import ImageToText
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.open_models import load_model, read_exemplars
+from cxrlab.evaluation.load_model import load_model, read_exemplars
 from cxrlab.models.names import KINDS
 
 

@@ -24,7 +24,7 @@ from cxrlab.evaluation import retrieve as embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.evaluation.retrieve import read_entry, read_retrieval, retrieve
-from cxrlab.findings.excerpts import NOTHING_PRESENT
+from cxrlab.findings.finding_sentences import NOTHING_PRESENT
 
 
 class Known:

@@ -13,7 +13,7 @@ from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.score import FLOORS, run_score, score
 from cxrlab.evaluation.scored_runs import read_tallies
-from cxrlab.metrics.tally import Metric, default_names, mean_tally
+from cxrlab.metrics.base import Metric, default_names, mean_tally
 
 REFERENCES = {
     "a": "There is a small left pleural effusion. No pneumothorax.",

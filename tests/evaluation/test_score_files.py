@@ -19,9 +19,9 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation import scored_runs
 from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, hash_references, read_tallies
+from cxrlab.metrics.base import FAMILIES, Matrix, Tally, mean_of, ratio, ready
 from cxrlab.metrics.coco import Coco
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import FAMILIES, Matrix, Tally, mean_of, ratio, ready
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 
 def test_tallies_come_back_as_they_were(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_an_aggregation_may_be_given_a_function(tmp_path: Path) -> None:
     tally = Tally(card("kept"), rows, np.ones(2, dtype=bool), partial(mean_of, how=ratio))
     told = scored_runs._describe_function(tally.value_of, "kept")
     assert told == {
-        "function": "cxrlab.metrics.tally:mean_of",
-        "arguments": {"how": {"function": "cxrlab.metrics.tally:ratio", "arguments": {}}},
+        "function": "cxrlab.metrics.base:mean_of",
+        "arguments": {"how": {"function": "cxrlab.metrics.base:ratio", "arguments": {}}},
     }
     back = scored_runs._load_function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
     assert isinstance(back, partial) and back.keywords == {"how": ratio, "listed": (1, (2,))}
@@ -136,7 +136,7 @@ def _damage(index: dict[str, Any], key: str, value: Any) -> None:
     [
         ("metrics/mean/value", 0.9),
         ("metrics/mean/value_of/function", "os:system"),
-        ("metrics/mean/value_of/function", "cxrlab.metrics.tally:gone"),
+        ("metrics/mean/value_of/function", "cxrlab.metrics.base:gone"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.gone:mean_of"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.finding_scores:f1_of"),  # wants three counts of these two
         ("metrics/mean/direction", "sideways"),

@@ -16,7 +16,7 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.score import select_slices
 from cxrlab.evaluation.score_inputs import Inputs, load_inputs
-from cxrlab.metrics.pairs import Status
+from cxrlab.metrics.report_pairs import Status
 
 
 def jsonl(path: Path, *rows: dict[str, object]) -> Path:

@@ -17,26 +17,26 @@ from simulated_judges import UNREADABLE, answer
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named, main
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.core.llm import BudgetSpent, LLMConfig, LLMLoadSettings
+from cxrlab.core.language_models import BudgetSpent, LLMConfig, LLMLoadSettings
 from cxrlab.core.records import Report
+from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import state
-from cxrlab.core.tables import load_reference
 from cxrlab.data.card import CARD
-from cxrlab.evaluation import open_models as module
+from cxrlab.evaluation import load_model as module
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.metric_choice import (
+from cxrlab.evaluation.load_model import UnopenedModel, open_text_model
+from cxrlab.evaluation.score import run_score, score
+from cxrlab.evaluation.score_inputs import load_inputs
+from cxrlab.evaluation.select_metrics import (
     build_judges,
     format_unreadable_answers,
     list_gated_families,
     select_metrics,
     separate_judges,
 )
-from cxrlab.evaluation.open_models import UnopenedModel, open_text_model
-from cxrlab.evaluation.score import run_score, score
-from cxrlab.evaluation.score_inputs import load_inputs
 from cxrlab.metrics.judging.judges import ChexPrompt
 from cxrlab.models.load_settings import LoadSettings
 

@@ -7,8 +7,8 @@ import pytest
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_values import dumps
 from cxrlab.evaluation.phantom_benchmark import Sensitivity, measure_sensitivity
-from cxrlab.findings.edits import EDITS
-from cxrlab.metrics.tally import Metric, mean_tally
+from cxrlab.findings.report_edits import EDITS
+from cxrlab.metrics.base import Metric, mean_tally
 
 
 class Measure:
@@ -93,7 +93,7 @@ def test_no_cases_are_refused():
 
 def test_our_metrics_are_right_in_every_row():
     """The promise of the table, on a seed used nowhere else."""
-    from cxrlab.metrics.tally import families
+    from cxrlab.metrics.base import families
 
     names = ["errors.total", "errors.significant", "green:rules", "crimson:rules", "clinical:rules"]
     table = measure_sensitivity(families(names), seed=860281, n=60, names=names, quiet=True)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau, ttest_rel
 from simulated_judges import Counts, Planted, answer, candidate, plant, script
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
-from cxrlab.core.llm import LLMConfig
+from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.metric_choice import format_unreadable_answers
+from cxrlab.evaluation.select_metrics import format_unreadable_answers
 from cxrlab.evaluation.validate import format_validation, run_validation
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one

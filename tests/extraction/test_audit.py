@@ -27,8 +27,8 @@ from cxrlab.serving.guard import Refusal
 from cxrlab.serving.monitoring import Journal
 from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
+from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
-from cxrlab.training.report_training import finetune
 
 WORDS = ("Moderate cardiomegaly.", "Small left pleural effusion.")
 SHORT = PaperDecoding(strategy="greedy", max_new_tokens=8)

@@ -3,9 +3,9 @@ import math
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.extraction.anatomical_categories import Category
 from cxrlab.extraction.config import Shares
 from cxrlab.extraction.oracles import Descriptions
-from cxrlab.extraction.report_text import Category
 from cxrlab.extraction.rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
 
 TOLD = Descriptions(

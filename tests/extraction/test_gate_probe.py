@@ -12,8 +12,8 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.image_codec import encode_png
+from cxrlab.extraction.adaptive_attackers import probe_gate
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.evasion import probe_gate
 from cxrlab.extraction.ledger import read_ledger, read_summary
 from cxrlab.extraction.records import fingerprint
 from cxrlab.extraction.rounds import Attack, run_attack

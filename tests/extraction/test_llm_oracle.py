@@ -14,16 +14,16 @@ from chat_server import ChatServer
 from scripted_model import FakeModel
 from tables import every_row
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.llm import LLMConfig
-from cxrlab.core.protocols import Generated
+from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.model_interfaces import Generated
+from cxrlab.extraction.anatomical_categories import Category, distinct
 from cxrlab.extraction.config import OraclePrompts
 from cxrlab.extraction.llm_oracle import describe_with, load_questions, misfit, query_llm_oracle
 from cxrlab.extraction.oracles import KINDS
-from cxrlab.extraction.report_text import Category, distinct
 from cxrlab.extraction.rounds import run_attack
 
 ABNORMAL = {

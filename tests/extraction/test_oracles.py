@@ -7,6 +7,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN
 from cxrlab.extraction import oracles as oracle_rules
+from cxrlab.extraction.anatomical_categories import Category, distinct, split_by_category
 from cxrlab.extraction.oracles import (
     KINDS,
     ORACLES,
@@ -17,7 +18,6 @@ from cxrlab.extraction.oracles import (
     load_descriptions,
     shared_vocabulary,
 )
-from cxrlab.extraction.report_text import Category, distinct, split_by_category
 from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.reader import read
 

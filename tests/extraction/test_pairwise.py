@@ -9,7 +9,7 @@ from prediction_runs import CHANGED, CLEAR, EFFUSION, effusions, prediction_run
 from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.extraction import fidelity as pairwise
 from cxrlab.extraction.fidelity import counted, pairwise_wins
-from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.report_pairs import Batch
 
 
 def test_wins_counted_by_hand_and_turned_about(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_json
-from cxrlab.core.protocols import Capabilities
+from cxrlab.core.model_interfaces import Capabilities
 from cxrlab.extraction.preflight import THREAT, Permission, check_permission, recorded_authorisation, threat_model
 from cxrlab.extraction.records import Price
 

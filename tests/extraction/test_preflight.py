@@ -14,9 +14,9 @@ from PIL import Image
 from prediction_runs import effusions
 from recording_victims import small_images
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.extraction import audit
 from cxrlab.extraction.config import Alignment, DefenceSettings, ExtractConfig, FidelityConfig
@@ -115,7 +115,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr("cxrlab.evaluation.open_models.load_named", connect)
+    monkeypatch.setattr("cxrlab.evaluation.load_model.load_named", connect)
     away = ExtractConfig("https://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="i-am-authorised"):

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction import rounds
+from cxrlab.extraction.anatomical_categories import report_content
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.pools import Noise, Pool
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.report_text import report_content
 from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
 from cxrlab.extraction.surrogate import write_transcript
 

@@ -13,7 +13,7 @@ import recording_victims as helper
 from tables import every_row
 
 from cxrlab import extraction
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.records import AuditScope
 from cxrlab.extraction.victim_client import VictimClient, response_of
@@ -133,7 +133,7 @@ def test_words_are_plain_whatever_they_were() -> None:
 
 ATTACKS = ("rounds", "knockoff", "evasion", "surrogate", "oracles")
 FORBIDDEN = {
-    *("cxrlab.evaluation.open_models", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
+    *("cxrlab.evaluation.load_model", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
     *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),
 }
 

@@ -10,7 +10,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.config import FidelityConfig
-from cxrlab.extraction.text_controls import CONTROLS, SENTENCES, WORDS, measure_controls, reached, review
+from cxrlab.extraction.control_texts import CONTROLS, SENTENCES, WORDS, measure_controls, reached, review
 
 FEW = FidelityConfig(metrics=("findings.f1", "rougeL:coco"), swaps=100)
 MICRO, EXACT = "chexpert14.micro.f1:uncertain-positive", "chexpert5.exact.accuracy:uncertain-positive"

@@ -5,8 +5,8 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence, Severity, Side
-from cxrlab.findings.edits import EDITS, NarratedVisit, omission, paraphrase, sentence_order
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.report_edits import EDITS, NarratedVisit, omission, paraphrase, sentence_order
 
 
 @pytest.fixture(scope="module")

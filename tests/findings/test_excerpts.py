@@ -4,9 +4,9 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side
-from cxrlab.findings.cases import draw_patient
-from cxrlab.findings.excerpts import NOTHING_PRESENT, listed, present_sentences
+from cxrlab.findings.finding_sentences import NOTHING_PRESENT, listed, present_sentences
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side
-from cxrlab.findings.merge import merged, paired, same_place
+from cxrlab.findings.merge_statements import merged, paired, same_place
 
 
 def test_the_impression_completes_the_findings() -> None:

@@ -3,7 +3,7 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Severity, Side
-from cxrlab.findings.denials import (
+from cxrlab.findings.true_negatives import (
     ALSO_DENIED,
     CALM,
     CONDITIONS,
@@ -16,7 +16,7 @@ from cxrlab.findings.denials import (
 )
 
 
-def test_tables_name_drawn_observations_only():
+def test_registries_name_drawn_observations_only():
     names = {*ALSO_DENIED, *CALM, *PERTINENT, *(n for rows in ALSO_DENIED.values() for n in rows)}
     names |= {n for row in NORMAL.values() for n in (*row.requires, *row.states)}
     assert names == {*DRAWN, *CONDITIONS}

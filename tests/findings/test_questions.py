@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from cxrlab.core.records import Finding, Study
 from cxrlab.core.vocabulary import Certainty, Presence
-from cxrlab.findings.questions import known_answers, question_about
+from cxrlab.findings.closed_questions import known_answers, question_about
 
 
 def test_a_question_has_one_wording() -> None:

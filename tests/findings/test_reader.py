@@ -16,8 +16,8 @@ from tables import every_row
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import Reading, read
 from cxrlab.findings.reading.phrases import load_matcher
 from cxrlab.findings.reading.sentences import LONGEST, split_sentences

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.data.corpus import load_corpus
+from cxrlab.extraction.anatomical_categories import Category
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.pools import Pool, open_pool
 from cxrlab.extraction.records import AuditScope, Query, QueryImage, fingerprint
-from cxrlab.extraction.report_text import Category
 from cxrlab.extraction.rounds import Attack
 from cxrlab.extraction.victim_client import VictimClient
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import Generated
 
 
 class FunctionModel:

@@ -10,7 +10,7 @@ import torch
 from planted_targets import ABSENT, GAIN, PRESENT, SIGN
 from torch import Tensor
 
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 
 
 class PatternModel:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tiny_models import tiny_llava
 
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.models.hf.inputs import Encoded
 from cxrlab.models.hf.prompting import report_ids
 from cxrlab.models.prompts import load_prompts

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers
 from cxrlab.core.image_codec import encode_png
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.robustness.cases import Case, Label, labels_in
-from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.targets import Target, truth_table, wrong_answers
+from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audited_models import Target, truth_table, wrong_answers
+from cxrlab.robustness.audited_studies import Case, Label, labels_in
 
 SIDE = 16
 NAME = "pleural effusion"

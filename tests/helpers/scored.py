@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.scored_runs import write_tallies
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import Tally
+from cxrlab.metrics.base import Tally
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 
 def batch(ids: Sequence[str], patients: Sequence[str] | None = None, reference: str = "No effusion of {}.") -> Batch:

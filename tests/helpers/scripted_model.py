@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import Generated
 
 
 def answer(**sections: str | None) -> str:

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 
 from cxrlab.core.image_codec import encode_png, to_uint8
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.monitoring import Journal
 from cxrlab.serving.server import Server

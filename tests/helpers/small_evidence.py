@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cxrlab.robustness.evidence import (
+from cxrlab.robustness.answer_records import (
     Answer,
     AttackTrace,
     Evidence,
@@ -15,7 +15,7 @@ from cxrlab.robustness.evidence import (
     gather,
     parse_condition,
 )
-from cxrlab.robustness.outcomes import Outcomes
+from cxrlab.robustness.condition_results import Outcomes
 
 NORMAL = "The lungs are clear. The heart is normal in size."
 LEFT = "There is a moderate left pleural effusion."

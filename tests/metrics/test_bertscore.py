@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.protocols import TokenEncoder, TokenVectors
+from cxrlab.core.model_interfaces import TokenEncoder, TokenVectors
 from cxrlab.metrics.bertscore import DISTILROBERTA_5, Baseline, BertScore, Idf, bert_score
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 # Unit vectors in a plane: "b" stands 60° from "a" (cosine 1/2) and 30° from "c".
 TURN = {"[CLS]": 180.0, "a": 0.0, "b": 60.0, "c": 90.0, ".": 240.0}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.metrics.coco import BETA, Coco, rouge_l
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 PUBLISHED = {
     "bleu1:coco": "Bleu_1", "bleu2:coco": "Bleu_2", "bleu3:coco": "Bleu_3", "bleu4:coco": "Bleu_4",

@@ -8,7 +8,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import ErrorKind, Presence
 from cxrlab.metrics.finding_comparison import compare_findings
 from cxrlab.metrics.finding_scores import ErrorCounts
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 
 
 def kinds(reference: list[Finding], candidate: list[Finding], **context: Any) -> list[tuple[str, bool]]:

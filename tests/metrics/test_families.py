@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import UnknownName
-from cxrlab.core.tables import load_reference
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import FAMILIES, WITH_NEEDS, cards, default_names, families, metric_names, ready
+from cxrlab.core.registry import load_reference
+from cxrlab.metrics.base import FAMILIES, WITH_NEEDS, cards, default_names, families, metric_names, ready
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 TEXTS = (
     "Small left pleural effusion with adjacent atelectasis. The heart is mildly enlarged. No pneumothorax is seen.",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cxrlab.core.records import Finding
-from cxrlab.findings.merge import side_by_side
+from cxrlab.findings.merge_statements import side_by_side
 from cxrlab.metrics.finding_scores import FindingsF1, counted, f1_of
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 
 def test_the_three_levels_ask_for_more_and_more() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import DataError, MissingExtra
-from cxrlab.metrics.pairs import Pair
 from cxrlab.metrics.radgraph import Entity, GraphFile, PackageGraphs, Relation, from_package, parse_graph
+from cxrlab.metrics.report_pairs import Pair
 
 
 def entity(tokens: str, label: str = "OBS-DP", relations: list[list[str]] | None = None) -> dict[str, Any]:

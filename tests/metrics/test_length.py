@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from cxrlab.metrics.base import cards, default_names
 from cxrlab.metrics.finding_scores import LengthControlled, RuleScores, length_controlled
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import cards, default_names
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 TWO, FOUR, ONE = "a b", "a b c d", "a"
 

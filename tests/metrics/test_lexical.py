@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from cxrlab.metrics.base import Family, Tally
 from cxrlab.metrics.bleu import SacreBleu
 from cxrlab.metrics.coco import Coco
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
-from cxrlab.metrics.tally import Family, Tally
 
 FAMILIES: dict[str, type[Family]] = {
     "coco": Coco, "sacre": SacreBleu, "runs": GoogleRuns, "longest": GoogleLongest,

@@ -6,8 +6,8 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
-from cxrlab.metrics.pairs import Batch, Pair, Status, wordless
-from cxrlab.metrics.tally import ready
+from cxrlab.metrics.base import ready
+from cxrlab.metrics.report_pairs import Batch, Pair, Status, wordless
 
 OURS = ("findings", "errors", "rules", "chexpert")
 

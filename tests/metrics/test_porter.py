@@ -13,8 +13,8 @@ from nltk.stem.porter import PorterStemmer
 from tables import every_row
 
 from cxrlab.core.randomness import generator
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 from cxrlab.metrics.tokenization import stem
 
 ORACLE = PorterStemmer()

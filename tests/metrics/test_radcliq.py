@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radcliq import MODELS, PARTS, RadCliq, bleu2, bleu2_of, semb
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 BATCH = Batch([Pair("1", "a b c", "a b c"), Pair("2", "a b c", ""), Pair("3", None, "a")])
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tables import every_row
 
-from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import (
     LEVELS,
     Entity,
@@ -23,6 +22,7 @@ from cxrlab.metrics.radgraph import (
     parse_graph,
     reward,
 )
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 CASES = json.loads((Path(__file__).parent / "cases" / "radgraph" / "rewards.json").read_text())["cases"]
 

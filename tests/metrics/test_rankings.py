@@ -13,7 +13,7 @@ import pytest
 
 from cxrlab.evaluation.published_benchmarks import parse_ranking
 from cxrlab.metrics.finding_scores import RuleScores
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases" / "rankings.json").read_text("utf-8"))
 # Values this near count as equal, as in `metrics validate`.

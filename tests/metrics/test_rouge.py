@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.findings.patients import draw_patient
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
 
 NAMES = ("rouge1", "rouge2", "rougeL")

@@ -7,7 +7,7 @@ import pytest
 from cxrlab.core.records import Finding
 from cxrlab.metrics.finding_comparison import compare_findings
 from cxrlab.metrics.finding_scores import RuleScores, clinical, crimson, green, green_score
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 ACUTE = [Finding("pleural effusion", side="left", severity="mild"), Finding("edema", severity="mild")]
 

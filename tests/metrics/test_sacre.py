@@ -7,9 +7,9 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cxrlab.metrics.base import Tally
 from cxrlab.metrics.bleu import SacreBleu
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import Tally
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 REPORT = st.lists(
     st.sampled_from(["No", "no", "effusion.", "effusion", "left,", "2.5", "cm", "(new)", "3-4", "x-ray", "&amp;", ""]),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cxrlab.metrics.tally import Metric, mean_tally, ratio
+from cxrlab.metrics.base import Metric, mean_tally, ratio
 
 CARD = Metric("m:kind", "higher", (-math.inf, math.inf), None, "none", {"case": "lower", "average": "pair"})
 

@@ -12,14 +12,14 @@ import pytest
 from chat_server import Answer, ChatServer, last_message_text, refusal
 from function_model import FunctionModel
 
-from cxrlab.core.endpoints import Connection, EgressData
+from cxrlab.core.egress import Connection, EgressData
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.llm import BudgetSpent, LLMConfig
-from cxrlab.core.protocols import Generated, TextModel
-from cxrlab.evaluation.open_models import open_text_model
+from cxrlab.core.language_models import BudgetSpent, LLMConfig
+from cxrlab.core.model_interfaces import Generated, TextModel
+from cxrlab.evaluation.load_model import open_text_model
 from cxrlab.models.http_client import ChatClient
 from cxrlab.models.http_models import HttpTextModel
-from cxrlab.models.text_model_cache import REQUESTS, CachedTextModel
+from cxrlab.models.llm_cache import REQUESTS, CachedTextModel
 
 PROMPTS = [f"prompt {number}" for number in range(40)]
 

@@ -15,8 +15,10 @@ from corpora import toy_corpus
 from safetensors.torch import load_file
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.models import components
-from cxrlab.models.components import (
+from cxrlab.models import model_parts
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.model_parts import (
     Fresh,
     fresh_tokenizer,
     load_language_model,
@@ -24,8 +26,6 @@ from cxrlab.models.components import (
     load_vision_encoder,
     outsider_tokenizer,
 )
-from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.model import HfModel
 from cxrlab.models.random_init import (
     IMAGE,
     OUTSIDER,
@@ -38,9 +38,9 @@ from cxrlab.models.random_init import (
     train_tokenizer,
     train_word_pieces,
 )
+from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.report_dataset import count_image_tokens
-from cxrlab.training.report_training import finetune
 
 SMALL = OutsiderSize(
     image=32, vision_encoder=2, vision_encoder_width=32, language=2, language_width=64, inner=32, head=16, sharing=2
@@ -136,7 +136,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tokenizer,
         lambda words, seed: build_outsider_language_model(words, SMALL, seed),
     )
-    monkeypatch.setattr(components, "FRESH", {"outsider": small})
+    monkeypatch.setattr(model_parts, "FRESH", {"outsider": small})
     settings = Optimisation(steps=2, batch_size=2, max_length=256, precision="float32", workers=0)
     config = FinetuneConfig(
         toy_corpus(tmp_path / "images").path,

@@ -9,15 +9,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_tiny_llava, tiny_dual_encoder
 
+from cxrlab.core.atomic_folders import write_checksums
 from cxrlab.core.errors import DataError, RunError, UnknownName
-from cxrlab.core.folders import write_checksums
 from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
-from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 from cxrlab.models.names import load_encoder, load_model
+from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import FinetuneConfig
-from cxrlab.training.report_training import select_trainable
 
 IMAGE = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
 

@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cxrlab.core.folders import find_damage
+from cxrlab.core.atomic_folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import WORDS, draw_scene
-from cxrlab.findings.excerpts import present_sentences
+from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card
@@ -34,7 +34,7 @@ def test_all_are_here_and_small() -> None:
 
 
 def test_they_are_as_they_were_written() -> None:
-    """A folder that is changed by hand needs new checksums: `core.folders.write_checksums`."""
+    """A folder that is changed by hand needs new checksums: `core.atomic_folders.write_checksums`."""
     assert {name: find_damage(WEIGHTS / name) for name in NAMES} == dict.fromkeys(NAMES)
 
 

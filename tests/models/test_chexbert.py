@@ -15,10 +15,10 @@ import torch  # noqa: E402
 from tiny_text_models import TEXTS, bert_tokenizer, tiny_config  # noqa: E402
 from transformers import BertConfig, BertModel  # noqa: E402
 
-from cxrlab.core.protocols import Labeler, TextEmbedder  # noqa: E402
+from cxrlab.core.model_interfaces import Labeler, TextEmbedder  # noqa: E402
 from cxrlab.core.vocabulary import CHEXPERT_14  # noqa: E402
-from cxrlab.metrics.pairs import Batch, Pair  # noqa: E402
 from cxrlab.metrics.radcliq import semb  # noqa: E402
+from cxrlab.metrics.report_pairs import Batch, Pair  # noqa: E402
 from cxrlab.models.text_encoders import HEADS, CheXbert  # noqa: E402
 
 

@@ -13,7 +13,7 @@ import torch
 from tiny_models import save_tiny_llava, tiny_dual_encoder, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.core.protocols import Embedder
+from cxrlab.core.model_interfaces import Embedder
 from cxrlab.models.dual_encoder import DualEncoder
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card

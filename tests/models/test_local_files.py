@@ -13,11 +13,11 @@ from tiny_text_models import bert_folder, bert_tokenizer  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
 from cxrlab.core.errors import DataError  # noqa: E402
-from cxrlab.models.components import load_language_model, load_text_encoder, load_vision_encoder  # noqa: E402
 from cxrlab.models.convert import read_tensors  # noqa: E402
 from cxrlab.models.hf.model import HfModel  # noqa: E402
 from cxrlab.models.hf.text_model import HfTextModel  # noqa: E402
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading  # noqa: E402
+from cxrlab.models.model_parts import load_language_model, load_text_encoder, load_vision_encoder  # noqa: E402
 from cxrlab.models.names import load_encoder  # noqa: E402
 from cxrlab.models.text_encoders import LocalTokenEncoder  # noqa: E402
 

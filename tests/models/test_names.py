@@ -9,7 +9,7 @@ from chat_server import ChatServer
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.core.protocols import ImageToText
+from cxrlab.core.model_interfaces import ImageToText
 from cxrlab.models.baselines import Exemplar
 from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
 

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.models import components
-from cxrlab.models.components import fresh_tokenizer, load_language_model, load_text_encoder, load_vision_encoder
+from cxrlab.models import model_parts
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_parts import fresh_tokenizer, load_language_model, load_text_encoder, load_vision_encoder
 from cxrlab.models.names import load_encoder
 from cxrlab.models.random_init import (
     IMAGE,
@@ -182,7 +182,7 @@ def test_a_fresh_tokenizer_is_the_same_when_made_anew_and_nobody_else_gets_what_
     mine = fresh_tokenizer(TINY)
     mine.add_tokens(["pneumomediastinoscope"])
     kept = fresh_tokenizer(TINY)
-    components.trained_tokenizer.cache_clear()
+    model_parts.trained_tokenizer.cache_clear()
     assert kept.get_vocab() == fresh_tokenizer(TINY).get_vocab() and len(kept) == len(mine) - 1
 
 

@@ -9,7 +9,7 @@ import torch
 from tiny_models import save_tiny_llava, tiny_dual_encoder, tiny_tokenizer
 
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.models.components import load_text_encoder
+from cxrlab.models.model_parts import load_text_encoder
 from cxrlab.models.random_init import TINY, build_text_encoder
 
 

@@ -13,7 +13,7 @@ import torch  # noqa: E402
 from tiny_text_models import TEXTS, bert_folder, roberta_folder, tiny_config  # noqa: E402
 from transformers import BertModel  # noqa: E402
 
-from cxrlab.core.protocols import TokenEncoder  # noqa: E402
+from cxrlab.core.model_interfaces import TokenEncoder  # noqa: E402
 from cxrlab.metrics.bertscore import bert_score  # noqa: E402
 from cxrlab.models.text_encoders import LocalTokenEncoder  # noqa: E402
 

@@ -17,18 +17,18 @@ from function_model import FunctionModel
 from simulated_judges import UNREADABLE, answer
 
 from cxrlab.cli.main import main
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
-from cxrlab.core.llm import LLMConfig
+from cxrlab.core.language_models import LLMConfig
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.open_models import UnopenedModel
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.preference import judge as module
+from cxrlab.evaluation.load_model import UnopenedModel
+from cxrlab.metrics.report_pairs import Batch, Pair
+from cxrlab.preference import judge_candidates as module
 from cxrlab.preference.config import JudgeConfig, PairConfig
-from cxrlab.preference.judge import chosen_judge, judge
+from cxrlab.preference.judge_candidates import chosen_judge, judge
 from cxrlab.preference.judges import PairwiseModelJudge, load_judge, metric_judge
-from cxrlab.preference.pair import pair
+from cxrlab.preference.make_pairs import pair
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.preference.candidates import CANDIDATES, Candidate, CandidateFiles, same_text
+from cxrlab.preference.candidate_files import CANDIDATES, Candidate, CandidateFiles, same_text
 
 
 def written(path: Path, *records: dict[str, Any]) -> Path:

@@ -13,7 +13,7 @@ from training_fixtures import phantoms
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.preference.config import Measure
-from cxrlab.preference.measure import calibration_error, measure_alignment
+from cxrlab.preference.measure_alignment import calibration_error, measure_alignment
 
 SMALL = Measure(
     n=6,
@@ -86,7 +86,7 @@ def test_questions_are_kept_with_both_probabilities_and_the_truth(room: dict[str
 
 
 def test_a_finished_measurement_is_left_as_it_is(room: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cxrlab.preference.measure.generate", lambda *_: pytest.fail("written again"))
+    monkeypatch.setattr("cxrlab.preference.measure_alignment.generate", lambda *_: pytest.fail("written again"))
     again = measure_alignment(room["before"], room["after"], room["corpus"], SMALL, room["out"], 7)
     assert again == room["found"]
 

@@ -8,7 +8,7 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import PreferencePair
 from cxrlab.data.corpus import Corpus
-from cxrlab.preference.feedback import Feedback, RatedStudy, read_feedback
+from cxrlab.preference.human_feedback import Feedback, RatedStudy, read_feedback
 
 
 def written(folder: Path, text: str, name: str = "f.csv") -> Path:

@@ -14,11 +14,11 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import ready
-from cxrlab.preference import judge as module
+from cxrlab.metrics.base import ready
+from cxrlab.metrics.report_pairs import Batch, Pair
+from cxrlab.preference import judge_candidates as module
 from cxrlab.preference.config import JudgeConfig
-from cxrlab.preference.judge import judge
+from cxrlab.preference.judge_candidates import judge
 from cxrlab.preference.judges import MetricJudge
 from cxrlab.preference.rewards import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
 

@@ -10,9 +10,9 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.core.protocols import TokenVectors
+from cxrlab.core.model_interfaces import TokenVectors
 from cxrlab.evaluation.config import MetricResources
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.preference.judges import PAIRWISE, Verdict, length_controlled, load_judge, metric_judge, parse_mix
 
 TOLD = "There is a small left pleural effusion."
@@ -170,7 +170,7 @@ def test_what_cannot_judge_is_refused_with_the_reason(name: str, said: str) -> N
 
 def test_every_other_metric_of_the_table_judges() -> None:
     """What is not refused gives a right report at least as much as a useless one, and a number to both."""
-    from cxrlab.metrics.tally import cards
+    from cxrlab.metrics.base import cards
 
     refused = []
     for card in cards().values():

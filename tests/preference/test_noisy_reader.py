@@ -12,7 +12,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.preference.judges import (
     BASE,
     READERS,
@@ -22,7 +22,7 @@ from cxrlab.preference.judges import (
     load_judge,
     metric_judge,
 )
-from cxrlab.preference.pair import EQUAL, choose_pairs
+from cxrlab.preference.make_pairs import EQUAL, choose_pairs
 
 EXPERIMENT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "radpref_reader.py"), run_name="fit")
 fit_noise, log_loss, noise_with_interval = (

@@ -14,7 +14,7 @@ from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.dataset import read_preferences
-from cxrlab.preference.pair import Pairing, pair
+from cxrlab.preference.make_pairs import Pairing, pair
 from cxrlab.preference.rewards import REWARDS, JudgedStudy, RewardedReport
 
 NAN = math.nan

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.preference.candidates import same_text, word_count
+from cxrlab.preference.candidate_files import same_text, word_count
 from cxrlab.preference.judges import copeland
-from cxrlab.preference.pair import Picked, Rules, choose_pairs, ranked
+from cxrlab.preference.make_pairs import Picked, Rules, choose_pairs, ranked
 
 NAN = math.nan
 

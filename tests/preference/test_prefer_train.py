@@ -43,9 +43,9 @@ from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig
 from cxrlab.preference.dataset import PreferenceDataset, read_preferences
 from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.preference.train import prefer
-from cxrlab.training import llava, trainer
+from cxrlab.training import report_model, trainer
+from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig
-from cxrlab.training.report_training import finetune
 
 PROCESS = Path(__file__).parent / "align_process.py"
 
@@ -238,7 +238,7 @@ def test_a_image_is_looked_at_once_for_both_reports(
     vision encoder, or none where features are kept."""
     seen: list[int] = []
     projected: list[int] = []
-    vision_encoder, project = llava.vision_encoder_features, LlavaMultiModalProjector.forward
+    vision_encoder, project = report_model.vision_encoder_features, LlavaMultiModalProjector.forward
 
     def counted(model: Any, pixels: torch.Tensor) -> torch.Tensor:
         seen.append(len(pixels))
@@ -248,7 +248,7 @@ def test_a_image_is_looked_at_once_for_both_reports(
         projected.append(len(features))
         return project(self, features)
 
-    monkeypatch.setattr(llava, "vision_encoder_features", counted)
+    monkeypatch.setattr(report_model, "vision_encoder_features", counted)
     monkeypatch.setattr(LlavaMultiModalProjector, "forward", noted)
     prefer(changed(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
     pairs = len(pair_lines(config.data))

@@ -16,9 +16,9 @@ from cxrlab.core.image_codec import encode_png
 from cxrlab.preference import dataset
 from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
 from cxrlab.preference.losses import Text, log_probabilities
-from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.llava import ReportLoss, add_adapters
+from cxrlab.training.image_cache import ImageFile, open_images
 from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
+from cxrlab.training.report_model import ReportLoss, add_adapters
 
 WORDS = ("Clear.", "Small left pleural effusion.", "Moderate cardiomegaly. No edema, no pneumothorax.", "No edema.")
 N = 7

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import save_tiny_llava
 
+from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.memory import BATCH_FILE
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -17,9 +17,9 @@ from cxrlab.evaluation.generate import generate
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.preference.candidates import CANDIDATES, CandidateFiles
+from cxrlab.preference.candidate_files import CANDIDATES, CandidateFiles
 from cxrlab.preference.config import SampleConfig
-from cxrlab.preference.sample import Sampling, sample
+from cxrlab.preference.sample_candidates import Sampling, sample
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,9 @@ def test_a_finished_run_is_left_as_it_is(
     model: str, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = sample(config(model, phantom), tmp_path / "run")
-    monkeypatch.setattr("cxrlab.preference.sample.open_model", lambda *_: pytest.fail("the model was loaded again"))
+    monkeypatch.setattr(
+        "cxrlab.preference.sample_candidates.open_model", lambda *_: pytest.fail("the model was loaded again")
+    )
     assert sample(config(model, phantom), tmp_path / "run") == done
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from cxrlab.core.records import PreferencePair
-from cxrlab.preference.pair import SingleReport, single_reports
+from cxrlab.preference.make_pairs import SingleReport, single_reports
 
 
 def pair(chosen: str, rejected: str, *scores: float) -> PreferencePair:

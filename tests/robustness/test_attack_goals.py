@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import ConfigError, VocabularyError
-from cxrlab.robustness.settings import AIMS, TARGETED_AIMS, AttackGoals
+from cxrlab.robustness.config import AIMS, TARGETED_AIMS, AttackGoals
 
 
 def test_targeted_aims_are_aims() -> None:

@@ -13,7 +13,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import Corpus
 from cxrlab.models.decoding import Decoding
 from cxrlab.robustness import audit as audits
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.config import RobustnessConfig
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_evidence import EFFUSION, NORMAL, OEDEMA, audit, image, lines, truth
 
-from cxrlab.robustness.outcomes import ALL, by_label
+from cxrlab.robustness.condition_results import ALL, by_label
 
 STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]
 BEFORE = {"s1": image(e=0.9, o=0.2), "s2": image(e=0.1), "s3": image(e=0.8, o=0.7)}

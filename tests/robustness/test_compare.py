@@ -13,7 +13,7 @@ from small_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 from cxrlab.metrics.statistics.intervals import ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm
 from cxrlab.robustness.comparison import HEADLINE, PairedTests, compare_all, drop_tally, swaps_for
-from cxrlab.robustness.outcomes import Outcomes
+from cxrlab.robustness.condition_results import Outcomes
 
 PGD = "pgd@2/255"
 NAMES = [f"s{number}" for number in range(1, 9)]

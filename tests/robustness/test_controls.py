@@ -13,10 +13,10 @@ from torch import Tensor
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.robustness.cases import Case, Cases
-from cxrlab.robustness.controls import CONTROLS, examine_control_images, image_dependence
-from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audited_studies import Case, Cases
+from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.validity_checks import CONTROLS, examine_control_images, image_dependence
 
 
 class Answers(planted.PatternTarget):
@@ -50,7 +50,7 @@ def verdict(corpus: Corpus, out: Path, kind: type[planted.PatternTarget], **chan
 
 
 def _image(cases: Cases, case: Case) -> Tensor:
-    from cxrlab.robustness.cases import image_tensor
+    from cxrlab.robustness.audited_studies import image_tensor
 
     return image_tensor(cases.image(case))[None]
 

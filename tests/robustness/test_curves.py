@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_evidence import audit, image, lines, truth
 
-from cxrlab.robustness.outcomes import curves
+from cxrlab.robustness.condition_results import curves
 
 STUDIES = [truth("s1", e=1), truth("s2", e=1)]
 

@@ -13,8 +13,8 @@ from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness.cases import Case, labels_of_kind
-from cxrlab.robustness.targets import EncoderTarget
+from cxrlab.robustness.audited_models import EncoderTarget
+from cxrlab.robustness.audited_studies import Case, labels_of_kind
 
 CHEXPERT = [one for one in labels_of_kind("chexpert", "own") if one.name in ("Edema", "Pneumothorax", "Fracture")]
 

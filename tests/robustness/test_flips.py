@@ -7,7 +7,7 @@ import math
 import pytest
 from small_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, audit, image, lines, truth
 
-from cxrlab.robustness.measurements import Quantity
+from cxrlab.robustness.audit_metrics import Quantity
 
 STUDIES = [truth(f"s{number}", NORMAL, e=0) for number in range(1, 7)]
 BEFORE = dict(zip("123456", (NORMAL, NORMAL, LEFT, LEFT, LEFT, RIGHT), strict=True))

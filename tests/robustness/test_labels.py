@@ -12,9 +12,9 @@ from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, DRAWN, View
 from cxrlab.evaluation.retrieve import load_sentences
-from cxrlab.findings.questions import question_about
+from cxrlab.findings.closed_questions import question_about
 from cxrlab.findings.reader import read
-from cxrlab.robustness.cases import Label, known_labels, label_kind, labels_in, labels_of_kind, select_labels
+from cxrlab.robustness.audited_studies import Label, known_labels, label_kind, labels_in, labels_of_kind, select_labels
 
 
 def study(**more: Any) -> Study:

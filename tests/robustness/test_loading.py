@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.protocols import Capabilities
+from cxrlab.core.model_interfaces import Capabilities
 from cxrlab.models.baselines import Stub
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.robustness import targets
-from cxrlab.robustness.cases import labels_of_kind
-from cxrlab.robustness.settings import RobustnessConfig
-from cxrlab.robustness.targets import EncoderTarget, ReportTarget, TextTarget, is_encoder, load_target
+from cxrlab.robustness import audited_models
+from cxrlab.robustness.audited_models import EncoderTarget, ReportTarget, TextTarget, is_encoder, load_target
+from cxrlab.robustness.audited_studies import labels_of_kind
+from cxrlab.robustness.config import RobustnessConfig
 
 LABELS = labels_of_kind("chexpert", "own")[:2]
 REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model"
@@ -48,7 +48,9 @@ class Remote(Stub):
 
 def test_a_model_that_runs_elsewhere_needs_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(targets, "open_model", lambda name, loading, shown: asked.append(name) or Remote("normal"))
+    monkeypatch.setattr(
+        audited_models, "open_model", lambda name, loading, shown: asked.append(name) or Remote("normal")
+    )
     for name in (REMOTE, f"smoothed:0.1:{REMOTE}"):
         with pytest.raises(ConfigError, match="needs its owner's permission"):
             opened(name)
@@ -63,7 +65,7 @@ def test_a_model_that_runs_elsewhere_needs_permission(monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_reports_itself_remote_needs_permission_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "open_model", lambda name, loading, shown: Remote("normal"))
+    monkeypatch.setattr(audited_models, "open_model", lambda name, loading, shown: Remote("normal"))
     with pytest.raises(ConfigError, match="needs its owner's permission"):
         opened("stub:normal")
     assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is TextTarget

@@ -23,7 +23,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness.audit import audit
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.config import RobustnessConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "robustness"
 TESTED = 7

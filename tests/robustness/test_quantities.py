@@ -9,7 +9,7 @@ import pytest
 from small_evidence import NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.classification import auroc
-from cxrlab.robustness.measurements import change, direction_of, mean_auroc
+from cxrlab.robustness.audit_metrics import change, direction_of, mean_auroc
 
 # s2 knows nothing of oedema; what is answered about it there must not count.
 STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]

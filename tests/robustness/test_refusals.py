@@ -12,11 +12,11 @@ import pytest
 
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.data.corpus import Corpus
-from cxrlab.robustness import targets as loading
+from cxrlab.robustness import audited_models as loading
 from cxrlab.robustness.audit import audit
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.config import RobustnessConfig
 
 HERE = "http://127.0.0.1:9/v1#planted"  # nobody is asked there: the model is put in its place
 SAID = "No pleural effusion. Picture refused."

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from small_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, evidence, image, lines, truth
 
-from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.tally import families
-from cxrlab.robustness import measurements
-from cxrlab.robustness.measurements import REPORT_METRICS, ScoredReports
+from cxrlab.metrics.base import families
+from cxrlab.metrics.report_pairs import Batch, Pair
+from cxrlab.robustness import audit_metrics
+from cxrlab.robustness.audit_metrics import REPORT_METRICS, ScoredReports
 
 TEXTS = (NORMAL, LEFT, RIGHT, AIR, BABBLE)
 
 
 def test_the_numbers_are_those_of_the_metrics_on_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten studies in pieces of three pairs; the last has no reference, and so no value."""
-    monkeypatch.setattr(measurements, "_PAIRS_PER_BATCH", 3)
+    monkeypatch.setattr(audit_metrics, "_PAIRS_PER_BATCH", 3)
     studies = [truth(f"s{row}", TEXTS[row % 3] if row < 9 else None) for row in range(10)]
     said = {f"s{row}": image(TEXTS[row % 5]) for row in range(10)}
     found = evidence(studies, lines("a", "clean", said))

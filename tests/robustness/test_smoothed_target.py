@@ -20,10 +20,10 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.model import HfModel
 from cxrlab.robustness import audit as audits
-from cxrlab.robustness.cases import Case, Label, labels_of_kind
-from cxrlab.robustness.settings import RobustnessConfig, SmoothingSettings, parse_smoothed
+from cxrlab.robustness.audited_models import SmoothedTarget, load_target
+from cxrlab.robustness.audited_studies import Case, Label, labels_of_kind
+from cxrlab.robustness.config import RobustnessConfig, SmoothingSettings, parse_smoothed
 from cxrlab.robustness.smoothing import over_copies
-from cxrlab.robustness.targets import SmoothedTarget, load_target
 
 EFFUSION = Label("pleural effusion", frozenset({"pleural effusion"}), ("Is there an effusion?",), ())
 VOTES = SmoothingSettings(copies=20, attack_copies=6, alpha=0.01, batch_size=8)

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
+from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as audits
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.sweep import aimed_attacks
 
 

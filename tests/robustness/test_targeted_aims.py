@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cxrlab.robustness.settings import AttackGoals
-from cxrlab.robustness.targets import targeted_objective
+from cxrlab.robustness.audited_models import targeted_objective
+from cxrlab.robustness.config import AttackGoals
 
 TWO = "There is a small left pleural effusion. There is cardiomegaly."
 AIR, CLEAR = "There is pneumothorax.", "The lungs are clear."

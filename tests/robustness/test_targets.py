@@ -11,14 +11,14 @@ from torch import Tensor
 from toy_objectives import images
 
 from cxrlab.attacks.ensemble import default_members
-from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.findings.questions import question_about
+from cxrlab.core.model_interfaces import Capabilities, Generated
+from cxrlab.findings.closed_questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.cases import Case, labels_of_kind
-from cxrlab.robustness.evidence import ImageAnswer
-from cxrlab.robustness.settings import AttackGoals
-from cxrlab.robustness.targets import ReportTarget, TextTarget, truth_table, wrong_answers
+from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audited_models import ReportTarget, TextTarget, truth_table, wrong_answers
+from cxrlab.robustness.audited_studies import Case, labels_of_kind
+from cxrlab.robustness.config import AttackGoals
 
 TOLD = "There is a small left pleural effusion."
 LABELS = [one for one in labels_of_kind("chexpert", "drawn") if one.name in ("Edema", "Lung Lesion")]

@@ -11,7 +11,7 @@ import torch
 
 from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Case
+from cxrlab.robustness.audited_studies import Case
 from cxrlab.robustness.triptychs import changed_spans, save_images, triptych
 
 CONDITION = "pgd:answers@2/255"

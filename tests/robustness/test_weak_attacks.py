@@ -9,9 +9,9 @@ import pytest
 import small_evidence as hand
 import torch
 
-from cxrlab.robustness.cases import Case
-from cxrlab.robustness.controls import randomness_warning, weak_attack_warnings
-from cxrlab.robustness.evidence import Answer
+from cxrlab.robustness.answer_records import Answer
+from cxrlab.robustness.audited_studies import Case
+from cxrlab.robustness.validity_checks import randomness_warning, weak_attack_warnings
 
 
 def attacked(

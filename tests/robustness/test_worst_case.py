@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
-from cxrlab.robustness.outcomes import Outcomes, smallest_harmful, wrong_answers
+from cxrlab.robustness.condition_results import Outcomes, smallest_harmful, wrong_answers
 
 STUDIES = [truth("s1", NORMAL, e=1, o=1), truth("s2", NORMAL, e=0, o=0), truth("s3", NORMAL, e=1, o=1)]
 CLEAN = {"s1": image(NORMAL, 0.9, 0.9), "s2": image(NORMAL, 0.1, 0.1), "s3": image(NORMAL, 0.9, 0.9)}

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, wait
 
 import pytest
 
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.serving.batching import Answered, Batcher, Outcome
 from cxrlab.serving.errors import ApiError
 

@@ -18,7 +18,7 @@ import pytest
 from serving_models import NAME, Echo, answer_text, chat_request, code_of, image_of, post, served
 
 from cxrlab.core.image_codec import to_uint8
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.serving.accounts import add_account, read_accounts
 from cxrlab.serving.batching import Batcher, Outcome

@@ -24,13 +24,13 @@ from training_fixtures import saved_llava
 from cxrlab.cli.main import main
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.llm import ANSWERS, REQUESTS
+from cxrlab.core.language_models import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records
+from cxrlab.extraction.anatomical_categories import Category
 from cxrlab.extraction.llm_oracle import load_questions
 from cxrlab.extraction.oracles import KINDS, load_descriptions
-from cxrlab.extraction.report_text import Category
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
 # Reports by what is wrong with them: as many significant errors as their place says.

@@ -17,9 +17,9 @@ import pytest
 from serving_models import NAME, Echo, EchoTextModel, answer_text, chat_request, code_of, image_of, post, served, url_of
 from tiny_models import save_causal, save_tiny_llava
 
-from cxrlab.core.endpoints import Connection, EgressData
+from cxrlab.core.egress import Connection, EgressData
 from cxrlab.core.image_codec import to_unit
-from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.evaluation.generate import caution_domain, caution_image_size
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.text_model import HfTextModel
@@ -472,7 +472,7 @@ def test_a_name_that_may_not_be_served_is_written_nowhere(
 
 def test_a_server_before_a_model_elsewhere_needs_leave_for_images_that_nobody_knows(tmp_path: Path) -> None:
     """A rehearsal knows whose images they are: those of a synthetic corpus need none."""
-    from cxrlab.core.endpoints import EgressData
+    from cxrlab.core.egress import EgressData
     from cxrlab.core.errors import ConfigError
 
     config = ServeConfig("https://elsewhere.example/v1#m", port=0)

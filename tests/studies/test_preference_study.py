@@ -348,7 +348,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iterator[tuple[Path, list[str]]]:
     """A study made without a stop, and the folders into which something was made."""
-    from cxrlab.preference import measure
+    from cxrlab.preference import measure_alignment
 
     out, made = tmp_path_factory.mktemp("aligned") / "study", []
 
@@ -361,9 +361,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iter
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        make, write = PreferenceStudy.make, measure.generate
+        make, write = PreferenceStudy.make, measure_alignment.generate
         patch.setattr(PreferenceStudy, "make", noted(make, lambda study, part: study.out / part.folder))
-        patch.setattr(measure, "generate", noted(write, lambda asked, folder: folder))
+        patch.setattr(measure_alignment, "generate", noted(write, lambda asked, folder: folder))
         run_preference_study(config(), out)
     yield out, made
 

@@ -14,11 +14,11 @@ from training_fixtures import FAST, losses, phantoms
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
-from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
+from cxrlab.models.model_parts import load_language_model, load_vision_encoder
+from cxrlab.training.align_finetune import align
 from cxrlab.training.config import AlignConfig
-from cxrlab.training.report_training import align
 
 PARTS = {"encoder": "fresh:tiny", "language_model": "fresh:tiny"}
 

@@ -14,8 +14,8 @@ from tiny_models import tiny_llava
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import NONE, Augmentation, FinetuneConfig, Optimisation, parse_extra_corpora
-from cxrlab.training.llava import check_kind
-from cxrlab.training.memory import Memory, available_memory, check_context, check_memory, estimate
+from cxrlab.training.memory_estimate import Memory, available_memory, check_context, check_memory, estimate
+from cxrlab.training.report_model import check_kind
 
 CPU = torch.device("cpu")
 

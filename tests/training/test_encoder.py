@@ -294,7 +294,7 @@ def test_a_second_corpus_in_colour_and_a_second_text_of_one_image(corpus: Path, 
 def test_sentences_that_deny_may_be_left_out(corpus: Path, start: Path, tmp_path: Path) -> None:
     """Normal images then share one text, so there are fewer different texts; captions of pictures stay whole."""
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.findings.excerpts import present_sentences
+    from cxrlab.findings.finding_sentences import present_sentences
 
     steps = {"steps": 1}
     whole = train_encoder(config(corpus, start=f"hf:{start}", optimisation=steps), tmp_path / "whole")

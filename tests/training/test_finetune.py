@@ -20,9 +20,9 @@ from cxrlab.data.images import load_image
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training import memory, trainer
+from cxrlab.training import memory_estimate, trainer
+from cxrlab.training.align_finetune import count_trainable, finetune, select_trainable
 from cxrlab.training.config import Augmentation, ExtraCorpus, FinetuneConfig
-from cxrlab.training.report_training import count_trainable, finetune, select_trainable
 from cxrlab.training.samples import Sample, read_source
 
 
@@ -289,7 +289,7 @@ def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, t
 
 def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_path: Path) -> None:
     """Each study gives a question that is answered by yes and one by no; a model that learns them tells them apart."""
-    from cxrlab.findings.questions import NO, YES
+    from cxrlab.findings.closed_questions import NO, YES
     from cxrlab.training.samples import read_source
 
     asked = read_source(ExtraCorpus(config.data, questions=True)).samples
@@ -318,7 +318,7 @@ def test_a_language_model_left_as_it_is_leaves_something_to_train(config: Finetu
 def test_too_little_memory_is_told_before_the_run_is_made(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(memory_estimate, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="training needs about .* GB"):
         finetune(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -351,7 +351,7 @@ def test_a_run_that_stops_between_training_and_result_goes_on(
     config: FinetuneConfig, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last checkpoint is complete, the result is not: the second call takes no step and writes it."""
-    from cxrlab.training import report_training as stage
+    from cxrlab.training import align_finetune as stage
 
     def broken(*_: Any) -> None:
         raise SystemExit

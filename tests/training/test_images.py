@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from cxrlab.core import folders
+from cxrlab.core import atomic_folders
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.data.images import load_image
 from cxrlab.models.random_init import build_image_processor
-from cxrlab.training import images
+from cxrlab.training import image_cache
+from cxrlab.training.image_cache import ArrayStore, ImageFile, distinct, images_key, open_images, prepared, shape
 from cxrlab.training.image_features import to_pixels
-from cxrlab.training.images import ArrayStore, ImageFile, distinct, images_key, open_images, prepared, shape
 
 SIDE = 32
 
@@ -110,7 +110,7 @@ def test_a_processor_without_one_size_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows noted as done are not asked for again; what came after the last note is."""
-    monkeypatch.setattr(images, "_CHUNK", 4 * 8 * 2)  # a note every second row
+    monkeypatch.setattr(image_cache, "_CHUNK", 4 * 8 * 2)  # a note every second row
     store = ArrayStore(tmp_path / "s", (6, 8), np.float32)
     asked: list[int] = []
 
@@ -164,7 +164,7 @@ def test_the_room_of_a_store_is_reserved_before_the_first_row(tmp_path: Path) ->
 
 def test_two_runs_that_share_a_cache_fill_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second waits for the first and then finds everything there."""
-    monkeypatch.setattr(folders, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(atomic_folders, "LOCK_TIMEOUT_S", 0.01)
     store = ArrayStore(tmp_path / "s", (3, 2), np.float32)
     begun, goes_on = threading.Event(), threading.Event()
 

@@ -12,7 +12,7 @@ from tiny_models import tiny_tokenizer
 
 from cxrlab.core.errors import DataError
 from cxrlab.training.contrastive import ContrastiveDataset, Texts, tokenise
-from cxrlab.training.images import ImageFile, Images
+from cxrlab.training.image_cache import ImageFile, Images
 
 REPORTS = [
     "The lungs are clear.",

@@ -13,12 +13,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.image_codec import encode_png
-from cxrlab.models.components import load_vision_encoder
+from cxrlab.models.model_parts import load_vision_encoder
 from cxrlab.models.random_init import assemble_llava
+from cxrlab.training.image_cache import ImageFile, Images, open_images
 from cxrlab.training.image_features import open_features, to_pixels, vision_encoder_key
-from cxrlab.training.images import ImageFile, Images, open_images
-from cxrlab.training.llava import ReportLoss, add_adapters, language_linears
 from cxrlab.training.report_dataset import ReportDataset, tokenise
+from cxrlab.training.report_model import ReportLoss, add_adapters, language_linears
 
 CPU = torch.device("cpu")
 PROMPTS = ["Findings:", "Provide a description of the findings.", None, "Findings:"]

@@ -10,7 +10,7 @@ from corpora import toy_corpus
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding, ImageFile, Report
 from cxrlab.core.vocabulary import View
-from cxrlab.findings.questions import NO, YES, question_about
+from cxrlab.findings.closed_questions import NO, YES, question_about
 from cxrlab.training.config import ExtraCorpus
 from cxrlab.training.samples import read_source
 

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.names import KINDS
-from cxrlab.training.llava import load_start, start_model_name
+from cxrlab.training.report_model import load_start, start_model_name
 
 WEIGHTS = ("hf", "builtin")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings, Budget
-from cxrlab.attacks.geometry import change_norms, project, project_exactly, random_in_ball, random_on_sphere
+from cxrlab.attacks.norm_balls import change_norms, project, project_exactly, random_in_ball, random_on_sphere
 from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def parse_eps(text: str, norm: Norm = "linf") -> Budget:
     return Budget(eps, norm, label if fraction else repr(eps))
 
 
-ATTACKS = Table(
+ATTACKS = Registry(
     "attack",
     {
         "fgsm": "cxrlab.attacks.gradient:Fgsm",

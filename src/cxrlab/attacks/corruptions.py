@@ -16,7 +16,7 @@ from PIL import Image
 from cxrlab.core.errors import ConfigError, short_repr
 from cxrlab.core.image_codec import decode, encode_jpeg, to_uint8, to_unit
 from cxrlab.core.randomness import generator
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.data.phantom.render import LETTERS
 
 ImageArray = NDArray[np.float32]
@@ -24,7 +24,7 @@ Corruption = Callable[[ImageArray, int, np.random.Generator], ImageArray]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-CORRUPTIONS = Table(
+CORRUPTIONS = Registry(
     "corruption",
     {
         "exposure": "cxrlab.attacks.corruptions:exposure",

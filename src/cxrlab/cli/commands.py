@@ -135,7 +135,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "read": Command(
             "list the findings of a report with the words that state them",
-            "cxrlab.cli.reading:read",
+            "cxrlab.cli.read:read",
             'cxrlab read "Small left effusion, no pneumothorax."',
             ("text",),
         ),

@@ -25,7 +25,7 @@ from cxrlab.data.config import (
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
     from cxrlab.data.statistics import Quartiles, Statistics
-    from cxrlab.models.text_model_cache import CachedTextModel
+    from cxrlab.models.llm_cache import CachedTextModel
 
 
 def list_corpora(folder: Path | None = None) -> Result:
@@ -321,7 +321,7 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
     source = load_corpus(corpus)
     if config.model == RULES:
         return _structured(structure_corpus(source, config, out))
-    from cxrlab.evaluation.open_models import open_text_model
+    from cxrlab.evaluation.load_model import open_text_model
 
     with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
         return _structured(structure_corpus(source, config, out, model), model)

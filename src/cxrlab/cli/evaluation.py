@@ -66,7 +66,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         everything: Show every metric, not the headline metrics only.
         kept: Whether scores.json was written, so that the text can refer to it.
     """
-    from cxrlab.evaluation.metric_choice import format_unreadable_answers
+    from cxrlab.evaluation.select_metrics import format_unreadable_answers
 
     statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
     lines = [f"{scores['n']:,} {'pair' if scores['n'] == 1 else 'pairs'}: {statuses}"]
@@ -196,7 +196,7 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
         all: List every metric.
         long: Also show when a metric is undefined, deviations from the published code, and the signature.
     """
-    from cxrlab.evaluation.metric_choice import describe_metrics
+    from cxrlab.evaluation.select_metrics import describe_metrics
 
     found = describe_metrics(metrics or None)
     listed = [row for row in found if all or metrics or row["default"] or row["needs"]]

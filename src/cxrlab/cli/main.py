@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from cxrlab.cli.commands import COMMANDS
+from cxrlab.core.batch_size import GPU, exhausted_memory
 from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
-from cxrlab.core.memory import GPU, exhausted_memory
 from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
 INTERRUPTED = 130
@@ -96,7 +96,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _load(target: str) -> Callable[..., Any]:
-    from cxrlab.core.tables import load_reference
+    from cxrlab.core.registry import load_reference
 
     function: Callable[..., Any] = load_reference(target)
     return function

@@ -39,8 +39,8 @@ def sample(config: SampleConfig, out: Path) -> Result:
     missing or unreadable gets none: it is listed in RUN/summary.json, and the command fails with their number unless
     --allow-missing is given.
     """
-    from cxrlab.preference.candidates import CANDIDATES
-    from cxrlab.preference.sample import sample as run
+    from cxrlab.preference.candidate_files import CANDIDATES
+    from cxrlab.preference.sample_candidates import sample as run
 
     done = run(config, out)
     lines = [
@@ -60,7 +60,7 @@ def judge(config: JudgeConfig, out: Path) -> Result:
     Exact findings of a corpus are never used. Run the command again to continue an interrupted run, which sends no
     request to a language model twice; a finished run is left as it is.
     """
-    from cxrlab.preference.judge import judge as run
+    from cxrlab.preference.judge_candidates import judge as run
 
     done = run(config, out)
     rows = [
@@ -87,7 +87,7 @@ def pair(config: PairConfig, out: Path) -> Result:
     RUN/pairs.jsonl has the chosen and the rejected report of each pair, RUN/unpaired.jsonl the same reports one by one.
     The exit code is 1 when there is no pair.
     """
-    from cxrlab.preference.pair import pair as run
+    from cxrlab.preference.make_pairs import pair as run
 
     done = run(config, out)
     rows = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
-from cxrlab.robustness.settings import HardenConfig, RobustnessConfig
+from cxrlab.robustness.config import HardenConfig, RobustnessConfig
 
 # Quantities of the terminal's table, with their headings.
 _COLUMNS = {

@@ -42,7 +42,7 @@ def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
     the loss. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
     as it is.
     """
-    from cxrlab.training.report_training import align as run
+    from cxrlab.training.align_finetune import align as run
 
     return _trained(run(seeded(config, seed), out), out)
 
@@ -54,7 +54,7 @@ def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Resu
     is hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
     """
-    from cxrlab.training.report_training import finetune as run
+    from cxrlab.training.align_finetune import finetune as run
 
     return _trained(run(seeded(config, seed), out), out)
 

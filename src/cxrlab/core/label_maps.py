@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from cxrlab.core import fields
+from cxrlab.core import record_fields as fields
 from cxrlab.core.errors import VocabularyError, did_you_mean
-from cxrlab.core.fields import Record
 from cxrlab.core.files import read_json
+from cxrlab.core.record_fields import Record
 from cxrlab.core.vocabulary import OBSERVATIONS, chexpert_label, observation
 
 

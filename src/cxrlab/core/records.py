@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core import fields
+from cxrlab.core import record_fields as fields
 from cxrlab.core.errors import DataError, VocabularyError, did_you_mean, short_repr
-from cxrlab.core.fields import Record
+from cxrlab.core.record_fields import Record
 from cxrlab.core.vocabulary import (
     CHEXPERT_14,
     CHEXPERT_CHILDREN,

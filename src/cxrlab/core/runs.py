@@ -22,11 +22,11 @@ from typing import Any
 
 import yaml
 
+from cxrlab.core.atomic_folders import LOCK, Lock, lock_folder
 from cxrlab.core.config import flatten, read_yaml, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
-from cxrlab.core.folders import LOCK, Lock, lock_folder
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.config import flatten, read_yaml
 from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.json_values import plain
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 CARD = "card.yaml"
 # Synthetic corpora that are made here; each is a collection of its own name.
-MAKERS = Table(
+MAKERS = Registry(
     "corpus maker",
     {
         "phantom": "cxrlab.data.phantom.corpus:make_phantom",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.llm import LLMConfig
+from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS

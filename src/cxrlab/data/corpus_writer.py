@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from cxrlab.core.atomic_folders import Lock, lock_folder
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
-from cxrlab.core.folders import Lock, lock_folder
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.terminal import track

@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from cxrlab.core.atomic_folders import lock_folder
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import make_folder, write_bytes, write_text
-from cxrlab.core.folders import lock_folder
 from cxrlab.core.image_codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import SECTIONS, Report, Study
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.parallel import ordered_map
 
-EXPORTERS = Table(
+EXPORTERS = Registry(
     "layout to export to",
     {"mimic-cxr": "cxrlab.data.export:mimic_cxr_layout", "nih-cxr14": "cxrlab.data.export:nih_cxr14_layout"},
 )

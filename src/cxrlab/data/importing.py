@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_bytes, sha256_of
 from cxrlab.core.records import ImageFile, Study
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
@@ -24,7 +24,7 @@ from cxrlab.data.corpus_writer import Dropped, NewStudy, Recipe, build_corpus, i
 from cxrlab.data.sources.tables import record_source_files
 from cxrlab.findings.label_report import label_report
 
-IMPORTERS = Table(
+IMPORTERS = Registry(
     "data set to import",
     {
         "mimic-cxr": "cxrlab.data.sources.mimic_cxr:plan",

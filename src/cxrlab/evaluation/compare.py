@@ -25,6 +25,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
+from cxrlab.metrics.base import Tally, mean_of
 from cxrlab.metrics.statistics.intervals import METHOD, SLACK, Clusters, Resamples
 from cxrlab.metrics.statistics.paired_tests import (
     MINIMUM_PATIENTS,
@@ -37,7 +38,6 @@ from cxrlab.metrics.statistics.paired_tests import (
     non_inferior,
     paired_differences,
 )
-from cxrlab.metrics.tally import Tally, mean_of
 
 RESULT = "comparison.json"
 ALPHA = 0.05

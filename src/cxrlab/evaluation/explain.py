@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrlab.core.endpoints import EgressData, connection_operational_fields
+from cxrlab.core.egress import EgressData, connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png
@@ -34,7 +34,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
 from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import ExplainConfig
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
 
 OPERATIONAL = connection_operational_fields("loading.connection")  # settings that may change when a run is continued

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.batch_size import BatchSize
+from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.memory import BatchSize
-from cxrlab.core.protocols import CAUTIONS, HasTrainingCollections
+from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
 from cxrlab.core.runs import Run, finished, state
@@ -39,13 +39,13 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import load_selected_image, selected_image
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Generated, Image, ImageToText
+    from cxrlab.core.model_interfaces import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 ANSWERS = "answers"  # key of a prediction that holds every answer where several were generated

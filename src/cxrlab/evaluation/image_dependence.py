@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from cxrlab.core.metric_names import HEADLINES
-from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.base import families
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
-from cxrlab.metrics.tally import families
 
 
 def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:

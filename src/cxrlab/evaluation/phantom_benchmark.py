@@ -19,15 +19,15 @@ from cxrlab.core.records import ReportError
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.metric_choice import OpenJudge
+from cxrlab.evaluation.select_metrics import OpenJudge
 from cxrlab.evaluation.validate import compute_tallies, higher_is_better
-from cxrlab.findings.cases import CaseConfig, draw_patient
-from cxrlab.findings.edits import EDITS, Edited, NarratedVisit, paraphrase
+from cxrlab.findings.patients import CaseConfig, draw_patient
 from cxrlab.findings.planted_errors import mistaken
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.findings.report_edits import EDITS, Edited, NarratedVisit, paraphrase
+from cxrlab.metrics.base import Family, Matrix, Tally, families, metric_names
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.metrics.tally import Family, Matrix, Tally, families, metric_names
 
 # Normal images offer few errors: a tenth of the cases is enough.
 CASES = CaseConfig(normal=0.1)

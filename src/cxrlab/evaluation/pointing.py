@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
@@ -32,7 +32,7 @@ from cxrlab.core.vocabulary import observation
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal_index
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.word_maps import (
     GRADIENTS,
     MAX_MEAN,
@@ -44,12 +44,12 @@ from cxrlab.evaluation.word_maps import (
     parse_map,
 )
 from cxrlab.findings.reader import read
+from cxrlab.metrics.base import Metric, mean_tally
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.models.hf.families import Grid
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.models.hf.model import HfModel
 
 EVIDENCE, POINTING = "pointing.jsonl", "pointing.json"

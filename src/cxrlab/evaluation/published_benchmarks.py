@@ -14,13 +14,13 @@ from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.metric_choice import OpenJudge
 from cxrlab.evaluation.report_files import Row, parse_age, parse_report, read_rows
+from cxrlab.evaluation.select_metrics import OpenJudge
 from cxrlab.evaluation.validate import compare_with_raters, score_pairs
-from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.base import Matrix
+from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_per_rater, tau_with_interval
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.metrics.tally import Matrix
 
 DATA, FOLDER = "preference_data.json", "radiologist_annotations"
 PEER = "rougeL:google"  # every metric is compared with this one

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.config import parse_group, raise_problems, read_yaml
-from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
@@ -27,14 +27,14 @@ from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.findings.excerpts import present_sentences
+from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
 from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.models.names import load_encoder
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Embedder, Image
+    from cxrlab.core.model_interfaces import Embedder, Image
 
 RETRIEVAL, RANKS, ZERO_SHOT, MARGINS = "retrieval.json", "ranks.jsonl", "zero_shot.json", "zero_shot.jsonl"
 # Settings that may change when a run is continued.

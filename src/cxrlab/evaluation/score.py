@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.llm import LLMConfig, llm_operational_fields
+from cxrlab.core.language_models import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished
@@ -33,7 +33,9 @@ from cxrlab.core.vocabulary import Group, observation
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import ImageDependence, measure_image_dependence, pair_with_other_patients
-from cxrlab.evaluation.metric_choice import (
+from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
+from cxrlab.evaluation.scored_runs import write_tallies
+from cxrlab.evaluation.select_metrics import (
     MetricSelection,
     OpenJudge,
     build_extra_families,
@@ -46,13 +48,11 @@ from cxrlab.evaluation.metric_choice import (
     select_metrics,
     separate_judges,
 )
-from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
-from cxrlab.evaluation.scored_runs import write_tallies
+from cxrlab.metrics.base import Family, Matrix, Metric, Tally, families
 from cxrlab.metrics.judging import JudgeSettings
-from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import by_package
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import METHOD, Place, Resamples, memory_key
-from cxrlab.metrics.tally import Family, Matrix, Metric, Tally, families
 from cxrlab.models.baselines import REPORTS
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.endpoints import EgressData
+from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_json
-from cxrlab.core.protocols import CAUTIONS
+from cxrlab.core.model_interfaces import CAUTIONS
 from cxrlab.core.records import SECTIONS, Finding, Report
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
@@ -46,7 +46,7 @@ from cxrlab.evaluation.report_files import (
     read_id,
     read_rows,
 )
-from cxrlab.metrics.pairs import Context, Pair
+from cxrlab.metrics.report_pairs import Context, Pair
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
 Unit = Literal["auto", "study", "image"]

@@ -28,12 +28,12 @@ from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_values import dumps
 from cxrlab.core.metric_names import headline_metrics
+from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import Run, state
-from cxrlab.core.tables import load_reference
-from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
-from cxrlab.metrics.pairs import Batch
+from cxrlab.data.size_limits import MAX_UNPACKED_BYTES, read_member
+from cxrlab.metrics.base import Matrix, Metric, Tally, metric_names
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Place, memory_key
-from cxrlab.metrics.tally import Matrix, Metric, Tally, metric_names
 
 INDEX, ARRAYS = "tallies.json", "tallies.npz"
 _FUNCTION = re.compile(r"cxrlab\.metrics(\.\w+)+:\w+")

@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cxrlab.core.endpoints import EgressData
+from cxrlab.core.egress import EgressData
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.llm import llm_operational_fields
+from cxrlab.core.language_models import llm_operational_fields
 from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.registry import Registry
 from cxrlab.core.runs import Run, finished
-from cxrlab.core.tables import Table
 from cxrlab.core.terminal import track
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.metric_choice import (
+from cxrlab.evaluation.select_metrics import (
     OpenJudge,
     collect_evidence,
     count_answers,
@@ -34,13 +34,13 @@ from cxrlab.evaluation.metric_choice import (
     select_metrics,
     separate_judges,
 )
-from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.base import Family, Matrix, Tally, families, metric_names
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.agreement import compare_with_each_rater
-from cxrlab.metrics.tally import Family, Matrix, Tally, families, metric_names
 
 VALIDATION, JUDGED = "validation.json", "judged.jsonl"
 # Each row makes a `Benchmark` from the settings.
-BENCHMARKS = Table(
+BENCHMARKS = Registry(
     "benchmark",
     {
         "radpref": "cxrlab.evaluation.published_benchmarks:RadPrefBenchmark",

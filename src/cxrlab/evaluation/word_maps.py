@@ -15,7 +15,7 @@ from cxrlab.core.records import Span
 from cxrlab.models.hf.families import Grid
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image, ImageToText
+    from cxrlab.core.model_interfaces import Image, ImageToText
     from cxrlab.models.hf.model import HfModel
     from cxrlab.models.hf.saliency import Gradient
 

@@ -22,20 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.batch_size import BatchSize
+from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
-from cxrlab.core.llm import llm_operational_fields
-from cxrlab.core.memory import BatchSize
+from cxrlab.core.language_models import llm_operational_fields
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction import preflight
+from cxrlab.extraction.adaptive_attackers import probe_gate
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.evasion import probe_gate
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.llm_oracle import query_llm_oracle

@@ -20,22 +20,22 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.json_values import dumps, plain
 from cxrlab.core.randomness import generator
+from cxrlab.core.registry import Registry
 from cxrlab.core.runs import Run, finished
-from cxrlab.core.tables import Table
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.evaluation.compare import ComparisonResult, compare
 from cxrlab.evaluation.config import MetricResources, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
-from cxrlab.evaluation.metric_choice import list_default_cards, list_gated_families
 from cxrlab.evaluation.score import run_score
 from cxrlab.evaluation.score_inputs import load_inputs, read_predictions, read_references
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies
+from cxrlab.evaluation.select_metrics import list_default_cards, list_gated_families
 from cxrlab.extraction.config import FidelityConfig
+from cxrlab.metrics.base import Family, Matrix, Metric, Tally, mean_tally
 from cxrlab.metrics.finding_scores import FindingsF1
-from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import METHOD, Resamples
 from cxrlab.metrics.statistics.paired_tests import paired_difference
-from cxrlab.metrics.tally import Family, Matrix, Metric, Tally, mean_tally
 
 RESULT, REPORTS = "fidelity.json", "victim_reports.jsonl"
 VICTIM, SURROGATE, COPY = "victim", "surrogate", "fidelity"
@@ -282,7 +282,7 @@ def observations(run: ScoredRun, labeler: str, seed: int) -> dict[str, Any]:
     return rows
 
 
-JUDGES = Table("pairwise judge", {"rules": "cxrlab.extraction.fidelity:RulesJudge"})
+JUDGES = Registry("pairwise judge", {"rules": "cxrlab.extraction.fidelity:RulesJudge"})
 OUTCOMES = {"a_better": 1, "equal": 0, "b_better": -1}
 
 

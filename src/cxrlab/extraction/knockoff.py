@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import Certainty
+from cxrlab.extraction.anatomical_categories import FindingSet, report_content
 from cxrlab.extraction.config import REWARDS
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.report_text import FindingSet, report_content
 from cxrlab.extraction.rounds import PlannedImage, blend_chests, fit_round_surrogate, plan_round, query_round
 from cxrlab.findings.reader import read
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cxrlab.core.config import read_yaml
-from cxrlab.core.endpoints import EgressData
+from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.llm import LLMConfig
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.model_interfaces import TextModel
+from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts
 from cxrlab.extraction.oracles import KINDS, Descriptions, Kind
-from cxrlab.extraction.report_text import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"
@@ -42,7 +42,7 @@ def query_llm_oracle(
 
     An interrupted run resumes with the first question that has no answer.
     """
-    from cxrlab.evaluation.open_models import open_text_model
+    from cxrlab.evaluation.load_model import open_text_model
 
     if (folder / ORACLE).is_file():
         summary = dict(read_json(folder / ORACLE))

@@ -17,21 +17,28 @@ import numpy as np
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.core.vocabulary import DRAWN, Severity, Side, View, observation
-from cxrlab.extraction.report_text import Category, category_of, distinct, report_content, split_by_category, words_of
-from cxrlab.findings.cases import Visit
-from cxrlab.findings.denials import NORMAL, NegativeStatements, region_of
+from cxrlab.extraction.anatomical_categories import (
+    Category,
+    category_of,
+    distinct,
+    report_content,
+    split_by_category,
+    words_of,
+)
 from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.lexicon import capital, compiled, load_lexicon, templates
+from cxrlab.findings.patients import Visit
 from cxrlab.findings.progression import between
 from cxrlab.findings.realiser import Realiser
+from cxrlab.findings.true_negatives import NORMAL, NegativeStatements, region_of
 
 Kind = Literal["abnormal", "normal"]
 KINDS: tuple[Kind, ...] = ("abnormal", "normal")
 
 # Each row is a function from a seed to `Descriptions`.
-ORACLES = Table(
+ORACLES = Registry(
     "oracle",
     {
         "rules": "cxrlab.extraction.oracles:rules",

@@ -21,8 +21,8 @@ from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction.config import check_at_least
 from cxrlab.extraction.pools import square
-from cxrlab.findings.cases import CaseConfig, draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import CaseConfig, draw_patient
 
 DRAWING = 1  # raised whenever the same settings give other images or words; it is in every card
 LEXICON = "A"

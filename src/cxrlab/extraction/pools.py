@@ -23,7 +23,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import SPLITS
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
 from cxrlab.data.scenes import draw_scene
@@ -32,7 +32,7 @@ from cxrlab.data.sources.image_folder import FolderPool, folder_pool
 from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.records import QueryImage
 
-POOLS = Table(
+POOLS = Registry(
     "pool",
     {
         "cifar": "cxrlab.extraction.pools:Cifar",

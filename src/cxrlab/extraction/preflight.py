@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cxrlab.core.endpoints import (
+from cxrlab.core.egress import (
     MIN_PERMISSION_WORDS,
     EgressData,
     check_egress,
@@ -23,18 +23,18 @@ from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import select_studies
-from cxrlab.evaluation.metric_choice import select_metrics
 from cxrlab.evaluation.score_inputs import parse_sections
+from cxrlab.evaluation.select_metrics import select_metrics
 from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
 from cxrlab.extraction.pools import Folder, Images, Mix, Pool, with_split
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.models.hf.adapters import resolve
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training.llava import start_model_name
+from cxrlab.training.report_model import start_model_name
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Capabilities
+    from cxrlab.core.model_interfaces import Capabilities
     from cxrlab.extraction.records import Price
 
 Part = TypeVar("Part", bound=Pool)
@@ -161,7 +161,7 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
 def check_address(victim_name: str, i_am_authorised: str | None) -> None:
     """Refuse an address that needs authorisation, before connecting; other models are checked once they are loaded."""
     if is_address(victim_name):
-        from cxrlab.core.protocols import Capabilities
+        from cxrlab.core.model_interfaces import Capabilities
 
         check_permission(victim_name, Capabilities(black_box=True), i_am_authorised)
 

@@ -27,19 +27,19 @@ from torch import Tensor
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
 from cxrlab.attacks.objectives import Objective, report_losses
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
+from cxrlab.extraction.anatomical_categories import Category, split_by_category
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
 from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
-from cxrlab.extraction.report_text import Category, split_by_category
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 from cxrlab.findings.disease_models import clash
 from cxrlab.findings.reader import read
@@ -191,7 +191,7 @@ def blend_chests(attack: Attack, pictures: list[QueryImage]) -> list[QueryImage]
     """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
     if not attack.config.dress:
         return pictures
-    from cxrlab.extraction.evasion import dress, load_chest
+    from cxrlab.extraction.adaptive_attackers import dress, load_chest
 
     chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
     return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cxrlab.core.atomic_folders import write_folder
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import os_error
-from cxrlab.core.folders import write_folder
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.extraction.anatomical_categories import report_content
 from cxrlab.extraction.config import Fitting
 from cxrlab.extraction.records import PICTURES, Query
-from cxrlab.extraction.report_text import report_content
 
 if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel
@@ -56,7 +56,7 @@ def write_transcript(
         rewrite: The victim's own words are left out, and all wordings are new.
         seed: Of the other wordings.
     """
-    from cxrlab.extraction.evasion import rewrite as reworded
+    from cxrlab.extraction.adaptive_attackers import rewrite as reworded
 
     kept, answers = [], Counter[str]()
     for query in queries:
@@ -157,7 +157,7 @@ class LlavaLearner:
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
         """The trained copy; an interrupted training is resumed, a finished one loaded."""
         from cxrlab.models.hf.model import HfModel
-        from cxrlab.training.report_training import finetune
+        from cxrlab.training.align_finetune import finetune
 
         finetune(self.training_config(transcript, between_rounds=between_rounds), out)
         return HfModel.load(str(out / CHECKPOINT), loading=self.loading)
@@ -165,8 +165,8 @@ class LlavaLearner:
     def untouched(self, out: Path) -> str:
         """The name of the surrogate before training; parts are combined into a checkpoint in `out`."""
         from cxrlab.models.model_card import ModelCard
-        from cxrlab.training.llava import load_start, start_model_name
-        from cxrlab.training.report_training import save_llava
+        from cxrlab.training.align_finetune import save_llava
+        from cxrlab.training.report_model import load_start, start_model_name
 
         parts = parse_surrogate(self.name)
         if parts.start is not None:
@@ -222,7 +222,7 @@ def count_weights(name: str, loading: LoadSettings) -> int:
     """Approximate number of weights of a surrogate, base models of adapters included: half the bytes of its files."""
     from cxrlab.models.hf.adapters import lineage, resolve
     from cxrlab.models.local_files import locate
-    from cxrlab.training.llava import start_model_name
+    from cxrlab.training.report_model import start_model_name
 
     parts = parse_surrogate(name)
     named = [start_model_name(parts.start)] if parts.start else [parts.encoder, parts.language_model]

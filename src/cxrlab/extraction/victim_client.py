@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.files import write_bytes
 from cxrlab.core.image_codec import encode_png, to_unit
-from cxrlab.core.memory import BatchSize
-from cxrlab.core.protocols import REFUSED
+from cxrlab.core.model_interfaces import REFUSED
 from cxrlab.core.terminal import track
 from cxrlab.extraction.ledger import Ledger, Reservation
 from cxrlab.extraction.records import PICTURES, PendingQuery, Query, QueryImage, Response, fingerprint
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Generated, Image, ImageToText
+    from cxrlab.core.model_interfaces import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
 _PendingImage = tuple[PendingQuery, QueryImage]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, observation
-from cxrlab.findings.cases import Visit
-from cxrlab.findings.denials import CALM, NegativeStatements, region_of
 from cxrlab.findings.lexicon import capital, interval, load_lexicon, without_article
+from cxrlab.findings.patients import Visit
 from cxrlab.findings.realiser import Realiser, Statement, joined
+from cxrlab.findings.true_negatives import CALM, NegativeStatements, region_of
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
-from cxrlab.findings.cases import Visit
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.narrator import Narration, narrate
+from cxrlab.findings.patients import Visit
 from cxrlab.findings.progression import MOST_FINDINGS, Radiograph, resolved
 from cxrlab.findings.realiser import kind_of
 from cxrlab.findings.relatedness import relatedness

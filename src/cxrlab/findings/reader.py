@@ -16,7 +16,7 @@ from cxrlab.core.vocabulary import TIPS, Change
 from cxrlab.findings.reading.assertion import assert_statements
 from cxrlab.findings.reading.attributes import ModifierGroup, find_attributes
 from cxrlab.findings.reading.coreference import explain_earlier, refine_earlier, resolve_sides, share_attributes
-from cxrlab.findings.reading.drafts import DraftFinding, place_tips
+from cxrlab.findings.reading.draft_findings import DraftFinding, place_tips
 from cxrlab.findings.reading.phrase_tables import Kind, Label
 from cxrlab.findings.reading.phrases import Phrase, load_matcher
 from cxrlab.findings.reading.sentences import Sentence, chest_sentences

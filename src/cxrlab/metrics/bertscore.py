@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.protocols import TokenEncoder, TokenVectors
-from cxrlab.metrics.pairs import Batch, Status
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.core.model_interfaces import TokenEncoder, TokenVectors
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch, Status
 
 _NOTHING = "pairs whose reference is absent or has no token"
 

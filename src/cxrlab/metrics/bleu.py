@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.metrics.base import Matrix, Metric, Tally
 from cxrlab.metrics.ngrams import NgramCache, NgramCounts, NgramIndex, Numbers, Shared, Words
-from cxrlab.metrics.pairs import Batch, Status
-from cxrlab.metrics.tally import Matrix, Metric, Tally
+from cxrlab.metrics.report_pairs import Batch, Status
 from cxrlab.metrics.tokenization import words_13a
 
 ORDER = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_of, ratio
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, ratio
 
 # Numbers of one block of trials × cases: 32 MiB.
 _BLOCK = 1 << 22

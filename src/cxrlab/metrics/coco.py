@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
 from cxrlab.metrics.bleu import ORDER, coco_bleu, counted
 from cxrlab.metrics.ngrams import NgramCache, NgramCounts, Numbers, Shared, common_length, summed
-from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.tokenization import coco_words
 
 SIGMA = 6.0  # words of difference in length that cost a factor exp(-1/2)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side, observation
-from cxrlab.findings.merge import same_place, side_by_side
+from cxrlab.findings.merge_statements import same_place, side_by_side
 from cxrlab.findings.planted_errors import AGREEING_TIPS
 from cxrlab.findings.relatedness import implies, relatedness, restates
 from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
-from cxrlab.metrics.pairs import Context
+from cxrlab.metrics.report_pairs import Context
 
 if TYPE_CHECKING:
-    from cxrlab.metrics.pairs import Batch
+    from cxrlab.metrics.report_pairs import Batch
 
 # On the skin and not in the patient: naming them or not makes no report better or worse.
 NOT_COMPARED = frozenset({"monitoring leads"})
@@ -123,7 +123,7 @@ def compare_findings(
 
 
 def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Comparison:
-    """Compare the findings of two reports after repeats were merged (`findings.merge.side_by_side`)."""
+    """Compare the findings of two reports after repeats were merged (`findings.merge_statements.side_by_side`)."""
     meant = [finding for finding in meant if finding.observation not in NOT_COMPARED]
     said = [finding for finding in said if finding.observation not in NOT_COMPARED]
     there, named = [f for f in meant if f.present], [f for f in said if f.present]

@@ -16,9 +16,9 @@ import numpy as np
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import OBSERVATIONS, Certainty, Change, ErrorKind
 from cxrlab.findings.significance import Urgency
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally, ratio
 from cxrlab.metrics.finding_comparison import Comparison, UnmatchedFinding
-from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally, ratio
+from cxrlab.metrics.report_pairs import Batch
 
 Key = Callable[[Finding], tuple[object, ...]]
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError, short_repr
-from cxrlab.core.protocols import Labeler
+from cxrlab.core.model_interfaces import Labeler
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_5, CHEXPERT_14, chexpert_label
-from cxrlab.metrics.pairs import Batch, wordless
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally, ratio
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally, ratio
+from cxrlab.metrics.report_pairs import Batch, wordless
 
 _COLUMN = {name: column for column, name in enumerate(CHEXPERT_14)}
 _TOP = [_COLUMN[name] for name in CHEXPERT_5]

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.metrics.tally import Matrix
+from cxrlab.metrics.base import Matrix
 
 Numbers = NDArray[np.int64]
 Words = Sequence[Hashable]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.protocols import TextEmbedder
-from cxrlab.metrics.pairs import Batch, Status
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.core.model_interfaces import TextEmbedder
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch, Status
 
 PARTS = ("radgraph", "bertscore", "semb", "bleu2")
 """RadGraph's combined F1, rescaled BERTScore (distilroberta-base, layer 5, no idf), cosine of CheXbert

@@ -17,8 +17,8 @@ import numpy as np
 
 from cxrlab.core.errors import DataError, MissingExtra, short_repr
 from cxrlab.core.files import read_json
-from cxrlab.metrics.pairs import Batch, Pair, Status, wordless
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch, Pair, Status, wordless
 
 Items = set[Hashable]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
 
 Vectors = NDArray[np.float32]
 Keys = NDArray[np.int64]

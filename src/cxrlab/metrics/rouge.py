@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
 from cxrlab.metrics.ngrams import NgramCache, NgramCounts, Numbers, Words, common_length
-from cxrlab.metrics.pairs import Batch, Status
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch, Status
 from cxrlab.metrics.tokenization import stems
 
 _WHAT = {"1": "words", "2": "runs of two words", "L": "words of the longest common subsequence"}

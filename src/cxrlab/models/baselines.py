@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError, UnknownName, did_you_mean
 from cxrlab.core.files import sha256_of
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
 
 REPORTS = MappingProxyType(
     {

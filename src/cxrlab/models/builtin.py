@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cxrlab.core.atomic_folders import CHECKSUMS, find_damage, write_folder
 from cxrlab.core.environment import require
 from cxrlab.core.errors import DataError, RunError, UnknownName, did_you_mean
 from cxrlab.core.files import make_folder, sha256_of
-from cxrlab.core.folders import CHECKSUMS, find_damage, write_folder
 from cxrlab.models.dual_encoder import DualEncoder
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
@@ -107,7 +107,7 @@ def assembled_folder(weights: Path) -> Path:
     """The folder of the aligned model, assembled once for these weights by the first process that needs it."""
     from safetensors.torch import load_file
 
-    from cxrlab.models.components import load_language_model, load_vision_encoder
+    from cxrlab.models.model_parts import load_language_model, load_vision_encoder
     from cxrlab.models.random_init import assemble_llava
 
     sources = [weights / ENCODER / "model.safetensors", weights / GENERAL / "model.safetensors"]

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from cxrlab.core.atomic_folders import lock_folder, make_private, write_checksums
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, os_error, unreadable
-from cxrlab.core.folders import lock_folder, make_private, write_checksums
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.models.local_files import first_line, load_torch, quiet_loading
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
@@ -42,7 +42,7 @@ class ConvertConfig:
 
 
 # Each row is a function (source, config, out) -> Converted that writes into the empty folder `out`.
-CONVERTERS = Table(
+CONVERTERS = Registry(
     "checkpoint layout",
     {
         "llava-rad": "cxrlab.models.convert_llava_rad:convert_llava_rad",

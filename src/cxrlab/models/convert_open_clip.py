@@ -80,7 +80,7 @@ def _join(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: Any)
     import torch
     from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel
 
-    from cxrlab.models.projected_encoder import ProjectedDualEncoder, ProjectedDualEncoderConfig
+    from cxrlab.models.biomedclip import ProjectedDualEncoder, ProjectedDualEncoderConfig
 
     sizes: dict[str, Any] = {"projection_dim": encoder.shared}
     model_class, config_class = VisionTextDualEncoderModel, VisionTextDualEncoderConfig

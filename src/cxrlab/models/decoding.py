@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from cxrlab.core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Generated, Image
+    from cxrlab.core.model_interfaces import Generated, Image
 
 TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 STRATEGIES = ("greedy", "sample", "beam", "diverse")

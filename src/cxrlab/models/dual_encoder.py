@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cxrlab.core.batch_size import BatchSize, raise_if_out_of_memory
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.memory import BatchSize, raise_if_out_of_memory
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     DUAL_ENCODERS,
@@ -29,7 +29,7 @@ from cxrlab.models.tokenization import TextBatch, in_batches, user_ids
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
 
 _BATCH = 32
 
@@ -209,7 +209,7 @@ def encoder_class(folder: Path) -> Any:
     """The class of a folder by its config, checked before any weights are read."""
     from transformers import AutoConfig, AutoModel
 
-    from cxrlab.models.projected_encoder import dual_encoder_class
+    from cxrlab.models.biomedclip import dual_encoder_class
 
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json; name the folder of a contrastive encoder.")

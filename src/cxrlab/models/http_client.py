@@ -19,11 +19,11 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
-from cxrlab.core.endpoints import Connection, check_encrypted, check_sending, is_loopback, parse_address
+from cxrlab.core.egress import Connection, check_encrypted, check_sending, is_loopback, parse_address
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
-from cxrlab.core.protocols import CAUTIONS, Generated
+from cxrlab.core.language_models import PROMPT_TOKENS, replace_lone_surrogates
+from cxrlab.core.model_interfaces import CAUTIONS, Generated
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.models.decoding import TRUNCATED
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError
-from cxrlab.core.llm import replace_lone_surrogates
-from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.core.language_models import replace_lone_surrogates
+from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http_client import (
     FILTERED,
@@ -30,7 +30,7 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import Prompts, load_prompts
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.models.baselines import Library
 
 # Refusals that stand in place of a report: (status, code).

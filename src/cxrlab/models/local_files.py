@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.atomic_folders import CHECKSUMS, find_damage
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, unreadable
-from cxrlab.core.folders import CHECKSUMS, find_damage
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import MODEL_CARD

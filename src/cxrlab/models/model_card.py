@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core import fields
-from cxrlab.core.fields import Record
+from cxrlab.core import record_fields as fields
 from cxrlab.core.files import read_json, write_json
+from cxrlab.core.record_fields import Record
 
 MODEL_CARD = "cxrlab.json"
 SYNTHETIC, PATIENTS = "synthetic", "patients"

@@ -6,19 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.endpoints import SCHEMES, Connection, is_address
+from cxrlab.core.egress import SCHEMES, Connection, is_address
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import ImageToText, TextModel
+    from cxrlab.core.model_interfaces import ImageToText, TextModel
     from cxrlab.models.baselines import Library
     from cxrlab.models.dual_encoder import DualEncoder
 
 # Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those for
 # addresses also take `synthetic`: whether all data sent is known to be synthetic.
-KINDS = Table(
+KINDS = Registry(
     "kind of model",
     {
         "stub": "cxrlab.models.baselines:Stub",
@@ -30,7 +30,7 @@ KINDS = Table(
     },
 )
 # Each row is a class with USAGES and load(argument, connection, loading) -> TextModel, with `synthetic` for addresses.
-TEXT_KINDS = Table(
+TEXT_KINDS = Registry(
     "kind of text model",
     {
         "hf": "cxrlab.models.hf.text_model:HfTextModel",
@@ -40,7 +40,7 @@ TEXT_KINDS = Table(
     },
 )
 # Each row is a class with USAGES and load(argument, loading) -> DualEncoder.
-ENCODER_KINDS = Table(
+ENCODER_KINDS = Registry(
     "kind of encoder",
     {"hf": "cxrlab.models.dual_encoder:DualEncoder", "builtin": "cxrlab.models.builtin:BuiltinEncoder"},
 )
@@ -54,7 +54,7 @@ class ModelName:
     argument: str
 
 
-def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
+def parse_name(name: str, kinds: Registry = KINDS) -> ModelName:
     """Split a name at its first colon; `kinds` gives the example in the error."""
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
@@ -64,7 +64,7 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
     return ModelName(kind, name if kind in SCHEMES else argument)
 
 
-def how_to_name(name: str, kinds: Table = KINDS) -> str:
+def how_to_name(name: str, kinds: Registry = KINDS) -> str:
     """Advice for a name without a kind, such as `gpt-4o` or `microsoft/llava-rad`, as the end of a sentence."""
     if not name or ":" in name or name in kinds:
         own = [usage for kind in kinds if kind == name.partition(":")[0] for usage in kinds.load(kind).USAGES]
@@ -134,7 +134,7 @@ def list_models() -> list[dict[str, str]]:
     ]
 
 
-def _kind(name: str, kinds: Table) -> Any:
+def _kind(name: str, kinds: Registry) -> Any:
     """The class of a name's kind."""
     kind = parse_name(name, kinds).kind
     if kind not in kinds:
@@ -146,6 +146,6 @@ def _kind(name: str, kinds: Table) -> Any:
     return kinds.load(kind)
 
 
-def _usages(kinds: Table) -> dict[str, str]:
+def _usages(kinds: Registry) -> dict[str, str]:
     """Form of a name → what the model does, for every kind."""
     return {name: purpose for kind in map(kinds.load, kinds) for name, purpose in kind.USAGES.items()}

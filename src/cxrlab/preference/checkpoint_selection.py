@@ -23,14 +23,14 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import Images
-from cxrlab.metrics.pairs import Pair
+from cxrlab.metrics.report_pairs import Pair
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.config import PreferConfig
 from cxrlab.preference.judges import length_controlled, metric_judge
-from cxrlab.training.llava import StartModel
+from cxrlab.training.report_model import StartModel
 from cxrlab.training.run_folder import RunFolder, tensors_key
 
 BEST = "best.safetensors"

@@ -26,13 +26,13 @@ from cxrlab.core.records import PreferencePair
 from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
-from cxrlab.preference.candidates import same_text
+from cxrlab.preference.candidate_files import same_text
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE
 from cxrlab.preference.losses import Text, log_probabilities
+from cxrlab.training.image_cache import ArrayStore, Images
 from cxrlab.training.image_features import Features
-from cxrlab.training.images import ArrayStore, Images
-from cxrlab.training.llava import ReportLoss
 from cxrlab.training.report_dataset import ReportDataset
+from cxrlab.training.report_model import ReportLoss
 from cxrlab.training.run_folder import weights_key
 from cxrlab.training.samples import UNREAD, Sample, Source, find_image_file
 from cxrlab.training.trainer import ITEMS

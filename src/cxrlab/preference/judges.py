@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.model_interfaces import TextModel
 from cxrlab.core.randomness import generator, uniform
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.evaluation.config import MetricResources
-from cxrlab.evaluation.metric_choice import (
+from cxrlab.evaluation.select_metrics import (
     build_extra_families,
     build_judges,
     explain_unknown_metric,
@@ -30,18 +30,18 @@ from cxrlab.evaluation.metric_choice import (
     split_judge_name,
 )
 from cxrlab.evaluation.validate import higher_is_better
+from cxrlab.metrics.base import Family, Matrix, cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging import PAIRWISE as PAIRWISE_PROMPT
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.judging.judges import PairwiseModel
 from cxrlab.metrics.judging.judges import Verdict as PairVerdict
-from cxrlab.metrics.pairs import Batch, Pair, wordless
-from cxrlab.metrics.tally import Family, Matrix, cards, ready
-from cxrlab.preference.candidates import same_text
+from cxrlab.metrics.report_pairs import Batch, Pair, wordless
+from cxrlab.preference.candidate_files import same_text
 from cxrlab.preference.rewards import UNDECIDED
 
 # Each row makes a `PairwiseJudge` from a seed, which a deterministic judge ignores.
-PAIRWISE = Table(
+PAIRWISE = Registry(
     "pairwise judge",
     {
         "errors:rules": "cxrlab.preference.judges:ErrorCountJudge",

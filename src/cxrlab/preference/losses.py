@@ -16,7 +16,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from cxrlab.preference.config import LossSettings
-from cxrlab.training.llava import ReportLoss
+from cxrlab.training.report_model import ReportLoss
 
 
 def dpo(chosen_ratio: Tensor, rejected_ratio: Tensor, beta: float) -> Tensor:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core import fields
+from cxrlab.core import record_fields as fields
 from cxrlab.core.errors import DataError, RunError, short_repr
-from cxrlab.core.fields import Record
 from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.record_fields import Record
 from cxrlab.core.runs import Run
 from cxrlab.preference.config import TIE
 

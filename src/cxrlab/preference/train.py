@@ -56,9 +56,9 @@ def prefer(
     done = train(config, out)
     if not measure.n:
         return done, None
-    from cxrlab.preference.measure import measure_alignment
-    from cxrlab.training.llava import start_model_name
+    from cxrlab.preference.measure_alignment import measure_alignment
     from cxrlab.training.processes import first_alone
+    from cxrlab.training.report_model import start_model_name
 
     with first_alone():  # the other processes find it done
         if not (out / PREFERENCE).is_file():
@@ -93,11 +93,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss
-    from cxrlab.training.llava import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
-    from cxrlab.training.memory import check_memory, estimate
-    from cxrlab.training.processes import first_alone, training_device
-    from cxrlab.training.report_dataset import ask_for_report, load_dataset
-    from cxrlab.training.report_training import (
+    from cxrlab.training.align_finetune import (
         count_trainable,
         describe,
         freeze,
@@ -106,6 +102,10 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         select_trainable,
         summarise,
     )
+    from cxrlab.training.memory_estimate import check_memory, estimate
+    from cxrlab.training.processes import first_alone, training_device
+    from cxrlab.training.report_dataset import ask_for_report, load_dataset
+    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
     from cxrlab.training.run_folder import weights_key
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.files import write_text
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.render.components import Cell, readable
 from cxrlab.render.drawing import Drawing
 from cxrlab.render.run_folder import RunFolder, read_runs
@@ -19,7 +19,7 @@ from cxrlab.render.run_folder import RunFolder, read_runs
 PAGE = "page.html"
 # In the order of the page. The function of a row takes run folders and returns what templates/NAME.html shows (`content`);
 # a section for which it returns nothing is left out.
-SECTIONS = Table(
+SECTIONS = Registry(
     "section of a page",
     {
         "unfinished": "cxrlab.render.overview:unfinished",
@@ -37,9 +37,9 @@ SECTIONS = Table(
         "alignment": "cxrlab.render.alignment:alignment",
         "robustness": "cxrlab.render.robustness:robustness",
         "extraction": "cxrlab.render.extraction:extraction",
-        "detection": "cxrlab.render.protection:detection",
-        "defences": "cxrlab.render.protection:defences",
-        "served": "cxrlab.render.protection:served",
+        "detection": "cxrlab.render.defences:detection",
+        "defences": "cxrlab.render.defences:defences",
+        "served": "cxrlab.render.defences:served",
         "retrieval": "cxrlab.render.retrieval:retrieval",
         "pointing": "cxrlab.render.retrieval:pointing",
         "explanations": "cxrlab.render.retrieval:explanations",

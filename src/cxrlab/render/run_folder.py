@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import DataError, short_repr
-from cxrlab.core.fields import Record
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.record_fields import Record
 from cxrlab.core.records import EXAMPLES, Example, Prediction, ReportError
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS, state
 from cxrlab.core.vocabulary import ErrorKind

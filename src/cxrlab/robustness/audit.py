@@ -24,27 +24,18 @@ import numpy as np
 import torch
 
 from cxrlab.attacks.config import ATTACKS
-from cxrlab.core.endpoints import check_egress, check_encrypted, check_key_recipients
+from cxrlab.core.batch_size import BatchSize
+from cxrlab.core.egress import check_egress, check_encrypted, check_key_recipients
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import select_studies
+from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.metrics.tally import Matrix
-from cxrlab.robustness.cases import Cases, group_by_shape, image_tensor
-from cxrlab.robustness.comparison import compare_all
-from cxrlab.robustness.controls import (
-    examine_control_images,
-    image_dependence,
-    randomness_warning,
-    refusal_warnings,
-    weak_attack_warnings,
-)
-from cxrlab.robustness.evidence import (
+from cxrlab.robustness.answer_records import (
     ANSWERS,
     CLEAN,
     TRUTH,
@@ -56,7 +47,10 @@ from cxrlab.robustness.evidence import (
     read_evidence,
     read_truth,
 )
-from cxrlab.robustness.outcomes import (
+from cxrlab.robustness.audited_models import SmoothedTarget, Target, load_target
+from cxrlab.robustness.audited_studies import Cases, group_by_shape, image_tensor
+from cxrlab.robustness.comparison import compare_all
+from cxrlab.robustness.condition_results import (
     TRIALS,
     Outcome,
     Outcomes,
@@ -66,11 +60,17 @@ from cxrlab.robustness.outcomes import (
     smallest_harmful,
     wrong_answers,
 )
-from cxrlab.robustness.settings import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
+from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
 from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, Sweep, aimed_attacks
-from cxrlab.robustness.targets import SmoothedTarget, Target, load_target
 from cxrlab.robustness.triptychs import write_triptychs
+from cxrlab.robustness.validity_checks import (
+    examine_control_images,
+    image_dependence,
+    randomness_warning,
+    refusal_warnings,
+    weak_attack_warnings,
+)
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 FEW = 30  # patients; intervals from fewer are rough

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.randomness import generator
+from cxrlab.metrics.base import Matrix, Tally, mean_of
 from cxrlab.metrics.statistics.intervals import UNKNOWN, Clusters, ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, permutation_tests
-from cxrlab.metrics.tally import Matrix, Tally, mean_of
-from cxrlab.robustness.evidence import Table
-from cxrlab.robustness.measurements import (
+from cxrlab.robustness.answer_records import Table
+from cxrlab.robustness.audit_metrics import (
     FLIP_RATE,
     HEADLINE,
     LEVEL,
@@ -31,7 +31,7 @@ from cxrlab.robustness.measurements import (
     flipped_reports,
     metric_of,
 )
-from cxrlab.robustness.outcomes import Outcomes, Quantities
+from cxrlab.robustness.condition_results import Outcomes, Quantities
 
 ALPHA = 0.05
 PERMUTATION, BOOTSTRAP, MCNEMAR = "permutation by patient", "bootstrap by patient", "McNemar by study"

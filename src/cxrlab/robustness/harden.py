@@ -41,10 +41,10 @@ from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.local_files import load_torch
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
-from cxrlab.robustness.settings import HARDEN_OPERATIONAL, HardenConfig
-from cxrlab.robustness.vision_encoder import Encode, VisionEncoder, open_vision_encoder
+from cxrlab.robustness.config import HARDEN_OPERATIONAL, HardenConfig
+from cxrlab.robustness.encoder_features import Encode, VisionEncoder, open_vision_encoder
 from cxrlab.training import processes, run_folder
-from cxrlab.training.images import ImageFile, Images, open_images, output_side
+from cxrlab.training.image_cache import ImageFile, Images, open_images, output_side
 from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, RunFolder, TrainingResult, weights_key
 from cxrlab.training.samples import find_image_file
 

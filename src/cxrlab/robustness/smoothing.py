@@ -23,10 +23,10 @@ import numpy as np
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
+from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import Resamples, clopper_pearson
-from cxrlab.metrics.tally import Matrix
-from cxrlab.robustness.evidence import ImageAnswer, StudyTruth
-from cxrlab.robustness.measurements import mean_of_cells, quantities
+from cxrlab.robustness.answer_records import ImageAnswer, StudyTruth
+from cxrlab.robustness.audit_metrics import mean_of_cells, quantities
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,20 +23,20 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.gradient import make_universal
 from cxrlab.attacks.regions import region_mask
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.robustness.cases import Case, Cases, group_by_shape, image_tensor
-from cxrlab.robustness.evidence import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
-from cxrlab.robustness.settings import ALL, REPORT
-from cxrlab.robustness.targets import Target
+from cxrlab.robustness.answer_records import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
+from cxrlab.robustness.audited_models import Target
+from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
+from cxrlab.robustness.config import ALL, REPORT
 from cxrlab.robustness.triptychs import save_images
 
 if TYPE_CHECKING:
     from cxrlab.attacks.config import Budget
-    from cxrlab.robustness.settings import RobustnessConfig
+    from cxrlab.robustness.config import RobustnessConfig
 
 UNIVERSAL = "universal"
 PARTLY_WHITE_BOX = (UNIVERSAL, "ensemble")  # they use gradients, but not only or not while the image is perturbed

@@ -11,14 +11,14 @@ import numpy as np
 from cxrlab.attacks.config import ATTACKS
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.runs import Run
-from cxrlab.findings.excerpts import changed_spans
-from cxrlab.robustness.evidence import TRUTH, Answer, StudyTruth, parse_condition, read_truth
+from cxrlab.findings.finding_sentences import changed_spans
+from cxrlab.robustness.answer_records import TRUTH, Answer, StudyTruth, parse_condition, read_truth
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cxrlab.robustness.cases import Case
-    from cxrlab.robustness.settings import RobustnessConfig
+    from cxrlab.robustness.audited_studies import Case
+    from cxrlab.robustness.config import RobustnessConfig
 
 TRIPTYCHS, FOLDER = "triptychs.jsonl", "triptychs"
 GAIN = 10.0  # differences are enlarged by this; mid grey is no change

@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
+from cxrlab.core.atomic_folders import lock_file
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, DataError, RunError, did_you_mean, short_repr
 from cxrlab.core.files import make_file, write_text
-from cxrlab.core.folders import lock_file
 from cxrlab.extraction.defence.base import ANYBODY
 from cxrlab.serving.config import Allowance
 from cxrlab.serving.errors import ApiError

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException
 
 from cxrlab import __version__
-from cxrlab.core.endpoints import is_loopback
+from cxrlab.core.egress import is_loopback
 from cxrlab.serving.chat import chat, unknown_model
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError, error_body, stopping

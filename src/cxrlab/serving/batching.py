@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from cxrlab.core.image_codec import to_unit
-from cxrlab.core.protocols import Generated, ImageToText, TextModel
+from cxrlab.core.model_interfaces import Generated, ImageToText, TextModel
 from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSplitSampling
 from cxrlab.serving.errors import overloaded, stopping
 from cxrlab.serving.images import Pixels

@@ -19,16 +19,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.endpoints import EgressData, check_egress, check_encrypted
+from cxrlab.core.egress import EgressData, check_egress, check_encrypted
 from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_unit
 from cxrlab.core.json_values import plain
-from cxrlab.core.protocols import REFUSED, Generated
+from cxrlab.core.model_interfaces import REFUSED, Generated
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.detection.features import corpus_images
 from cxrlab.extraction.pools import open_pool
@@ -36,7 +36,7 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.config import RehearseConfig
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image, ImageToText
+    from cxrlab.core.model_interfaces import Image, ImageToText
     from cxrlab.extraction.detection.features import StreamImage
     from cxrlab.extraction.records import QueryImage
     from cxrlab.models.http_models import HttpReportModel

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from cxrlab.core.atomic_folders import lock_folder
 from cxrlab.core.config import to_yaml
-from cxrlab.core.endpoints import (
+from cxrlab.core.egress import (
     EgressData,
     check_egress,
     check_encrypted,
@@ -28,7 +29,6 @@ from cxrlab.core.endpoints import (
 )
 from cxrlab.core.environment import require
 from cxrlab.core.files import make_folder, write_text
-from cxrlab.core.folders import lock_folder
 from cxrlab.core.terminal import NoticeStream, print_result, silenced
 from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
 from cxrlab.serving.accounts import Account, Accounts, QuotaStore, Rates, anybody, read_accounts
@@ -40,7 +40,7 @@ from cxrlab.serving.monitoring import Journal, Metrics
 from cxrlab.serving.resource_limits import Room, Tally
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import ImageToText, TextModel
+    from cxrlab.core.model_interfaces import ImageToText, TextModel
 
 INTERRUPTED = 130  # exit code for Ctrl-C
 
@@ -97,7 +97,7 @@ def open_service(
         journal: The log; default: the error stream and `config.log_file`.
         images: The images that the model will receive, if known.
     """
-    from cxrlab.evaluation.open_models import open_model
+    from cxrlab.evaluation.load_model import open_model
     from cxrlab.models.names import load_text_model
 
     require("serve")

@@ -134,8 +134,8 @@ class Ablations(StudyRecipe):
     kinds = MappingProxyType(
         {
             "encoder": Kind("cxrlab.training.config:EncoderConfig", "cxrlab.training.encoder:train_encoder"),
-            "align": Kind("cxrlab.training.config:AlignConfig", "cxrlab.training.report_training:align"),
-            "finetune": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.report_training:finetune"),
+            "align": Kind("cxrlab.training.config:AlignConfig", "cxrlab.training.align_finetune:align"),
+            "finetune": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.align_finetune:finetune"),
             "reports": Kind("cxrlab.evaluation.config:GenerateConfig", "cxrlab.evaluation.generate:generate"),
             "scores": Kind("cxrlab.evaluation.config:ScoreConfig", "cxrlab.evaluation.score:run_score"),
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
-from cxrlab.core.tables import load_reference
+from cxrlab.core.registry import load_reference
 
 # Kind of corpus → module:class of its settings, and module:function that makes it.
 _FROM_SETTINGS = {
@@ -66,7 +66,7 @@ def make_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> Non
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
-    from cxrlab.evaluation.open_models import open_text_model
+    from cxrlab.evaluation.load_model import open_text_model
 
     for name, row in corpora.items():
         if isinstance(row, str):

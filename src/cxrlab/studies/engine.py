@@ -27,8 +27,8 @@ from cxrlab.core.config import flatten, parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError, did_you_mean
 from cxrlab.core.json_values import dumps, plain
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import Run, finished, state
-from cxrlab.core.tables import load_reference
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.parallel import follow_parent, worker_count
@@ -187,7 +187,7 @@ class StudyRecipe(ABC):
 
     def plan(self) -> None:
         """Fill `parts` and `trials`: every variant with every seed."""
-        from cxrlab.evaluation.metric_choice import select_metrics
+        from cxrlab.evaluation.select_metrics import select_metrics
 
         for name in self.config.metrics:  # each is a column of a table
             try:
@@ -329,7 +329,7 @@ def missing_inputs(recipe: StudyRecipe) -> list[CxrlabError]:
     named = {name for part in recipe.parts for name in _named_models(plain(part.config))}
     for name in sorted(named):
         if not Path(name.removeprefix("hf:")).is_relative_to(recipe.out):
-            from cxrlab.models.components import folder_of
+            from cxrlab.models.model_parts import folder_of
 
             try:
                 folder_of(name)

@@ -188,7 +188,7 @@ class ExtractionStudy(StudyRecipe):
     title = "What it costs to copy a report model"
     kinds = MappingProxyType(
         {
-            "models": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.report_training:finetune"),
+            "models": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.align_finetune:finetune"),
             "victims": Kind("cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:write_victim"),
             "extract": Kind(
                 "cxrlab.extraction.config:ExtractConfig", "cxrlab.extraction.audit:extract", ("victim_run",)
@@ -393,7 +393,7 @@ class ExtractionStudy(StudyRecipe):
             yield pairwise_row(a, b, found, self.config.seeds)
 
     def _controls(self) -> dict[str, Any]:
-        from cxrlab.extraction.text_controls import measure_controls
+        from cxrlab.extraction.control_texts import measure_controls
 
         if not self.config.controls:
             return {}

@@ -16,9 +16,9 @@ import numpy as np
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
+from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import ResampledValue, Resamples, t_quantile
 from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
-from cxrlab.metrics.tally import Matrix
 
 PAIRED_METHOD = "seeds and patients drawn with replacement, 95 %"
 TRIALS, LEVEL = 1000, 0.95

@@ -116,13 +116,17 @@ class PreferenceStudy(StudyRecipe):
     title = "Alignment by preference"
     kinds = MappingProxyType(
         {
-            "start": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.report_training:finetune"),
-            "sample": Kind("cxrlab.preference.config:SampleConfig", "cxrlab.preference.sample:sample"),
-            "judge": Kind("cxrlab.preference.config:JudgeConfig", "cxrlab.preference.judge:judge"),
-            "pair": Kind("cxrlab.preference.config:PairConfig", "cxrlab.preference.pair:pair", ("feedback", "data")),
-            "before": Kind("cxrlab.preference.config:PreferConfig", "cxrlab.preference.measure:measure_start"),
+            "start": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.align_finetune:finetune"),
+            "sample": Kind("cxrlab.preference.config:SampleConfig", "cxrlab.preference.sample_candidates:sample"),
+            "judge": Kind("cxrlab.preference.config:JudgeConfig", "cxrlab.preference.judge_candidates:judge"),
+            "pair": Kind(
+                "cxrlab.preference.config:PairConfig", "cxrlab.preference.make_pairs:pair", ("feedback", "data")
+            ),
+            "before": Kind(
+                "cxrlab.preference.config:PreferConfig", "cxrlab.preference.measure_alignment:measure_start"
+            ),
             "train": Kind("cxrlab.preference.config:PreferConfig", "cxrlab.preference.train:prefer", ("measure.data",)),
-            "robustness": Kind("cxrlab.robustness.settings:RobustnessConfig", "cxrlab.robustness.audit:audit"),
+            "robustness": Kind("cxrlab.robustness.config:RobustnessConfig", "cxrlab.robustness.audit:audit"),
         }
     )
 
@@ -140,7 +144,7 @@ class PreferenceStudy(StudyRecipe):
     def _check_part(self, kind: str, config: Any) -> None:
         """Refuse an unknown judge, a single candidate, and a training that measures nothing."""
         from cxrlab.preference.config import JudgeConfig, PreferConfig, SampleConfig
-        from cxrlab.preference.judge import chosen_judge
+        from cxrlab.preference.judge_candidates import chosen_judge
         from cxrlab.preference.judges import metric_judge
 
         if isinstance(config, JudgeConfig) and config.extras == MetricResources():  # the run alone loads weights
@@ -195,7 +199,7 @@ class PreferenceStudy(StudyRecipe):
     def check(self) -> None:
         """Refuse starts without weights."""
         super().check()
-        from cxrlab.training.llava import check_has_weights
+        from cxrlab.training.report_model import check_has_weights
 
         for part in self.parts:
             if part.kind == "start" and part.config.start is not None:
@@ -211,8 +215,8 @@ class PreferenceStudy(StudyRecipe):
         """Run a part; a judge that prefers nothing is an error."""
         folder, config = self.out / part.folder, part.config
         if part.kind == "before":
-            from cxrlab.preference.measure import measure_start
-            from cxrlab.training.llava import start_model_name
+            from cxrlab.preference.measure_alignment import measure_start
+            from cxrlab.training.report_model import start_model_name
 
             model = start_model_name(config.start)
             measure_start(model, config.data, config.measure, folder, config.optimisation.seed)
@@ -221,7 +225,7 @@ class PreferenceStudy(StudyRecipe):
 
             prefer(config, folder, self.out / part.needs[-1])
         elif part.kind == "pair":
-            from cxrlab.preference.pair import pair
+            from cxrlab.preference.make_pairs import pair
 
             found = pair(config, folder)
             reasons = ("ties", "below_margin", "too_long", "too_low", "cut", "not_preferred")

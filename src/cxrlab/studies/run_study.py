@@ -14,15 +14,15 @@ from typing import Any
 
 from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.studies.engine import StudyRecipe, merged, run_recipe, run_status
 
 # Each row is a `StudyRecipe`.
-STUDIES = Table(
+STUDIES = Registry(
     "study",
     {
         "ablations": "cxrlab.studies.ablations:Ablations",
-        "analysis1": "cxrlab.studies.analysis_text:TextAnalysis",
+        "analysis1": "cxrlab.studies.analysis1:TextAnalysis",
         "extraction": "cxrlab.studies.extraction:ExtractionStudy",
         "preference": "cxrlab.studies.preference:PreferenceStudy",
     },

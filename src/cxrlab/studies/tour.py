@@ -64,7 +64,7 @@ from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 from cxrlab.preference.config import JudgeConfig, Measure, PairConfig, PreferConfig, SampleConfig, Validation
 from cxrlab.render.page import PAGE
-from cxrlab.robustness.settings import RobustnessConfig
+from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.serving.config import GuardConfig, RehearseConfig
 from cxrlab.studies.engine import Part, StudyRecipe, run_recipe
 from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation
@@ -392,7 +392,7 @@ def make_training_corpus(tour: Tour) -> None:
 
 def align_projector(tour: Tour) -> None:
     """Stage 2: a projector between the built-in encoder and the built-in language model."""
-    from cxrlab.training.report_training import align
+    from cxrlab.training.align_finetune import align
 
     samples, batch = tour.by_size(8, 400, 1000), tour.by_size(4, 8, 8)
     config = AlignConfig(
@@ -407,7 +407,7 @@ def align_projector(tour: Tour) -> None:
 
 def finetune_model(tour: Tour) -> None:
     """Stage 3: adapters on the language model, the indication in the prompt."""
-    from cxrlab.training.report_training import finetune
+    from cxrlab.training.align_finetune import finetune
 
     samples, batch = tour.by_size(8, 960, 7200), tour.by_size(4, 8, 8)
     config = FinetuneConfig(
@@ -501,7 +501,7 @@ def compare_maps_with_masks(tour: Tour) -> None:
 
 def degrade_reporter(tour: Tour) -> None:
     """Train the built-in reporter on reports with mistakes, so that there is something to gain."""
-    from cxrlab.training.report_training import finetune
+    from cxrlab.training.align_finetune import finetune
 
     samples, batch = tour.by_size(8, 320, 560), tour.by_size(2, 8, 8)
     config = FinetuneConfig(
@@ -518,7 +518,7 @@ def degrade_reporter(tour: Tour) -> None:
 
 def sample_candidates(tour: Tour) -> None:
     """Several reports of the degraded model for each of some training images."""
-    from cxrlab.preference.sample import sample
+    from cxrlab.preference.sample_candidates import sample
 
     config = SampleConfig(
         f"hf:{tour.out / DEGRADED / 'checkpoint'}",
@@ -533,8 +533,8 @@ def sample_candidates(tour: Tour) -> None:
 
 def judge_candidates(tour: Tour) -> None:
     """Compare them with the references, and pair the better with the worse."""
-    from cxrlab.preference.judge import judge
-    from cxrlab.preference.pair import pair
+    from cxrlab.preference.judge_candidates import judge
+    from cxrlab.preference.make_pairs import pair
 
     corpus = tour.out / TRAINING_CORPUS
     judge(JudgeConfig((tour.out / CANDIDATES,), corpus, "clinical:rules", seed=tour.seed), tour.out / REWARDS)

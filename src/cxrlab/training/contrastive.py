@@ -23,8 +23,8 @@ from cxrlab.core.errors import DataError
 from cxrlab.models.tokenization import user_ids
 from cxrlab.training.augment import varied
 from cxrlab.training.config import Augmentation
+from cxrlab.training.image_cache import Images
 from cxrlab.training.image_features import to_pixels
-from cxrlab.training.images import Images
 from cxrlab.training.trainer import ROWS, ExactTrainer
 
 

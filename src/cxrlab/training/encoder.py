@@ -14,15 +14,15 @@ from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.terminal import track
 from cxrlab.data.parallel import ordered_map
-from cxrlab.findings.excerpts import present_sentences
-from cxrlab.models.components import folder_of, load_text_encoder, load_vision_encoder
+from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.models.dual_encoder import longest_text, open_encoder
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
+from cxrlab.models.model_parts import folder_of, load_text_encoder, load_vision_encoder
 from cxrlab.models.random_init import build_dual_encoder, build_image_processor
 from cxrlab.training.config import OPERATIONAL, EncoderConfig, ExtraCorpus, Optimisation, parse_extra_corpora
-from cxrlab.training.memory import Memory
+from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
@@ -60,8 +60,8 @@ def train_encoder(
         freeze_unreached,
         tokenise,
     )
-    from cxrlab.training.images import distinct, open_images
-    from cxrlab.training.memory import check_memory
+    from cxrlab.training.image_cache import distinct, open_images
+    from cxrlab.training.memory_estimate import check_memory
     from cxrlab.training.processes import count, first_alone, training_device
     from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
 
@@ -203,8 +203,8 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
     """Open or build the dual encoder that a config names, in float32 on the CPU."""
     import torch
 
-    from cxrlab.models.projected_encoder import ProjectedDualEncoder, ProjectedDualEncoderConfig
-    from cxrlab.training.images import output_side
+    from cxrlab.models.biomedclip import ProjectedDualEncoder, ProjectedDualEncoderConfig
+    from cxrlab.training.image_cache import output_side
 
     seed, width = config.optimisation.seed, config.projection_dim
     if config.start is not None:

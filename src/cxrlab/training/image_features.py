@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.terminal import track
-from cxrlab.training.images import ArrayStore, Images, fits
+from cxrlab.training.image_cache import ArrayStore, Images, fits
 from cxrlab.training.run_folder import weights_key
 
 # Patches per forward pass of the encoder on a GPU and on a CPU.

@@ -24,9 +24,9 @@ from cxrlab.models.model_card import of_corpora
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.models.tokenization import token_ids
 from cxrlab.training.config import AlignConfig, ExtraCorpus, FinetuneConfig, Optimisation, parse_extra_corpora
+from cxrlab.training.image_cache import ImageFile, Images, distinct
 from cxrlab.training.image_features import Features
-from cxrlab.training.images import ImageFile, Images, distinct
-from cxrlab.training.memory import check_context
+from cxrlab.training.memory_estimate import check_context
 from cxrlab.training.samples import Sample, Source, read_source
 from cxrlab.training.trainer import ITEMS, ROWS, length_multiple
 

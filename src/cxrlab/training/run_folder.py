@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.atomic_folders import find_damage, make_private, write_checksums
 from cxrlab.core.environment import usable_cores
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_bytes, read_json, write_bytes, write_json
-from cxrlab.core.folders import find_damage, make_private, write_checksums
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import NoticeStream

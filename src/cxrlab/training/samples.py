@@ -17,11 +17,11 @@ from cxrlab.core.records import Study
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.views import selected_image
-from cxrlab.findings.excerpts import listed
-from cxrlab.findings.questions import NO, YES, known_answers, question_about
+from cxrlab.findings.closed_questions import NO, YES, known_answers, question_about
+from cxrlab.findings.finding_sentences import listed
 from cxrlab.findings.reader import read
 from cxrlab.training.config import ExtraCorpus
-from cxrlab.training.images import ImageFile
+from cxrlab.training.image_cache import ImageFile
 
 SPLIT = "train"
 NO_SPLIT = "no split"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.data.phantom.frame import (
+from cxrlab.data.phantom.image_plane import (
     CURVE_Y,
     FIELD_MM,
     Frame,

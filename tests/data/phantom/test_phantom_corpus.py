@@ -18,7 +18,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
 from cxrlab.data.phantom.corpus import make_phantom, patients_with_visits, study_id
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.cases import draw_patient
+from cxrlab.findings.patients import draw_patient
 
 SMALL = PhantomConfig(n=24, size=48, seed=3, workers=1)
 

@@ -16,12 +16,12 @@ from dicom_images import write_image
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.data import scrub
-from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
 from cxrlab.data.scrub import CLEANED, LINES, run_scrub
+from cxrlab.data.size_limits import read_bounded
 
 GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)
 TEXT = burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0))

@@ -159,7 +159,7 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(root: Path, monkeypatch: py
         plan(ImportConfig(root))
 
 
-def test_tables_of_one_release_may_lie_in_several_folders(tmp_path: Path, root: Path) -> None:
+def test_registries_of_one_release_may_lie_in_several_folders(tmp_path: Path, root: Path) -> None:
     """Stanford ships train and valid in one archive and test in another; a loop of links does not matter."""
     release = tmp_path / "release"
     shutil.copytree(root, release / "CheXpert-v1.0 batch 1 (validate & csv)")

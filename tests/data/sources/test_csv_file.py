@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.data import bounded_reading
+from cxrlab.data import size_limits
 from cxrlab.data.sources import tables
 from cxrlab.data.sources.tables import find_file, find_optional, read_rows, record_source_file, record_source_files
 
@@ -40,7 +40,7 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """By all that it unpacks to, though each row is short."""
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,text\n" + b"1,x\n" * 500_000))
     assert sum(1 for _ in read_rows(tmp_path / "a.csv.gz", ["id"])) == 500_000
-    monkeypatch.setattr(bounded_reading, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(size_limits, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(DataError, match=r"a\.csv\.gz unpacks to more than 1,048,576 bytes"):
         rows(tmp_path / "a.csv.gz", "id")
 

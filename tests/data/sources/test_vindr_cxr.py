@@ -55,7 +55,7 @@ def test_the_layout_is_found_or_chosen(tmp_path: Path) -> None:
         plan(ImportConfig(KAGGLE, layout="kagle"))
 
 
-def test_tables_beside_the_images_and_one_split_alone_are_read(tmp_path: Path) -> None:
+def test_registries_beside_the_images_and_one_split_alone_are_read(tmp_path: Path) -> None:
     shutil.copy(PHYSIONET / "annotations" / "image_labels_test.csv", tmp_path)
     assert [line["study"]["id"] for line in study_lines("vindr-cxr", tmp_path)] == ["t1", "t2"]
 

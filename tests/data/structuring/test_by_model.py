@@ -9,12 +9,12 @@ import pytest
 from scripted_model import FakeModel, answer
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.protocols import REFUSED as DECLINED
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import REFUSED as DECLINED
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring import by_model as results
 from cxrlab.data.structuring.by_model import ModelStructurer, Structured, load_prompt
-from cxrlab.models.text_model_cache import CachedTextModel
+from cxrlab.models.llm_cache import CachedTextModel
 
 TEXT = "The left effusion is unchanged."
 GOOD = answer(findings="Left effusion.")

@@ -14,8 +14,8 @@ from cxrlab.data.structuring import rules
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.rules import CLAUSES, COURSES, LONGEST, STATES, mend, present_state, structure
 from cxrlab.data.structuring.sentences import reason
-from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.patients import draw_patient
 
 CASES = json.loads((Path(__file__).parent / "cases" / "sentences.json").read_text())
 

@@ -13,18 +13,18 @@ import pytest
 from corpora import content, toy_corpus
 from scripted_model import FakeModel, answer
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.llm import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
-from cxrlab.core.protocols import Generated
+from cxrlab.core.language_models import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.structuring import by_model as results
 from cxrlab.data.structuring.run import structure_corpus
-from cxrlab.models.text_model_cache import CachedTextModel
+from cxrlab.models.llm_cache import CachedTextModel
 
 COUNT = 9
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.extraction.defence.claims import difference
-from cxrlab.extraction.evasion import dress, rewrite, smallest_passing_share
+from cxrlab.extraction.adaptive_attackers import dress, rewrite, smallest_passing_share
+from cxrlab.extraction.defence.report_claims import difference
 
 
 def test_a_dressed_picture_is_a_blend() -> None:

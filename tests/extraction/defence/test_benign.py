@@ -5,7 +5,7 @@ import pytest
 
 from cxrlab.extraction.defence.defences import Coarse, Gate
 from cxrlab.extraction.defence.defend import BenignCase, benign_cost, harms
-from cxrlab.metrics.pairs import Pair
+from cxrlab.metrics.report_pairs import Pair
 
 SAID = "A large left pleural effusion is seen. No pneumothorax."
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
+from cxrlab.extraction.adaptive_attackers import smallest_passing_share
 from cxrlab.extraction.defence.defences import ChestImages
-from cxrlab.extraction.evasion import smallest_passing_share
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import QueryImage
 

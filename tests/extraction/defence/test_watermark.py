@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from cxrlab.extraction.defence.claims import claims, difference
+from cxrlab.extraction.adaptive_attackers import rewrite
+from cxrlab.extraction.defence.report_claims import claims, difference
 from cxrlab.extraction.defence.watermark import (
     NORMAL,
     WAYS,
@@ -17,7 +18,6 @@ from cxrlab.extraction.defence.watermark import (
     reports_for,
     watermark_test,
 )
-from cxrlab.extraction.evasion import rewrite
 
 KEY = b"a key of the tests, 24 b"
 

@@ -12,11 +12,11 @@ from function_model import FunctionModel
 from tables import every_row
 
 from cxrlab.core.errors import ConfigError, RunError, UnknownName
-from cxrlab.core.protocols import REFUSED, Generated
+from cxrlab.core.model_interfaces import REFUSED, Generated
 from cxrlab.metrics.finding_scores import green_score
 from cxrlab.metrics.judging import JUDGES, judge_cards, judge_family, split_judge
 from cxrlab.metrics.judging.judges import Judge
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.report_pairs import Batch, Pair
 
 ADDRESS = "http://127.0.0.1:8000/v1#m"
 

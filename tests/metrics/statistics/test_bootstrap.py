@@ -8,9 +8,9 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
+from cxrlab.metrics.base import Tally
 from cxrlab.metrics.statistics import intervals as clusters_module
 from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue, Resamples, clopper_pearson, widening
-from cxrlab.metrics.tally import Tally
 
 
 def interval(

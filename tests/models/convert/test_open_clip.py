@@ -12,10 +12,10 @@ from published_checkpoints import PATCH, SHARED, open_clip_folder, open_clip_ten
 from torch.nn.functional import gelu, normalize
 
 from cxrlab.core.errors import CxrlabError
+from cxrlab.models.biomedclip import dual_encoder_class
 from cxrlab.models.convert import ConvertConfig, convert, under
 from cxrlab.models.local_files import load_image_processor
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.projected_encoder import dual_encoder_class
 
 TEXTS = ["the lungs are clear .", "small left pleural effusion", "no edema"]
 

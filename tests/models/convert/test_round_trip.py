@@ -11,9 +11,9 @@ from plain_forward import bert_states, vit_class_token
 from published_checkpoints import PATCH, open_clip_folder, open_clip_tensors
 from torch.nn.functional import gelu, normalize
 
-from cxrlab.models.components import load_vision_encoder
 from cxrlab.models.convert import ConvertConfig, convert, under
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.model_parts import load_vision_encoder
 from cxrlab.models.names import load_encoder
 
 MEAN, STD = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])

@@ -10,12 +10,12 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.adapters import base_of, is_adapter, resolve
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 
 IMAGE = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 

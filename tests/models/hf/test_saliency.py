@@ -13,7 +13,7 @@ import torch
 from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.protocols import Capabilities
+from cxrlab.core.model_interfaces import Capabilities
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed
 

@@ -8,10 +8,10 @@ from tiny_models import TEXTS, save_causal, save_tiny_llava
 from tiny_text_models import bert_folder
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.hf.text_model import HfTextModel
+from cxrlab.models.llm_cache import CachedTextModel, HasFingerprint, StreamsCompletions
 from cxrlab.models.names import load_text_model
-from cxrlab.models.text_model_cache import CachedTextModel, HasFingerprint, StreamsCompletions
 
 CHAT = "{% for turn in messages %}<s>{{ turn['role'] }}: {{ turn['content'] }}</s>{% endfor %}"
 PROMPTS = ("Small left pleural effusion.", "The", *TEXTS, "Is there a tube?", "Both lungs are clear. " * 4, "No", "")

@@ -13,7 +13,7 @@ from tiny_models import TEXTS
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.protocols import HasTrainingCollections, ImageToText
+from cxrlab.core.model_interfaces import HasTrainingCollections, ImageToText
 from cxrlab.models.decoding import Decoding, SupportsSplitSampling
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.model import HfModel

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from chat_server import Answer, ChatServer, completion, refusal
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.models import http_client as module
 from cxrlab.models.http_client import ChatClient, EndpointError, EndpointUnreachable, cleaned

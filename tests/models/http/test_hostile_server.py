@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from chat_server import ChatServer, completion, refusal
 
-from cxrlab.core.endpoints import Connection
-from cxrlab.core.llm import LLMConfig
+from cxrlab.core.egress import Connection
+from cxrlab.core.language_models import LLMConfig
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
-from cxrlab.models.text_model_cache import CachedTextModel
+from cxrlab.models.llm_cache import CachedTextModel
 
 KEY = 'sk-0123"456789-never/to-be-seen'
 HALF = "\ud800"

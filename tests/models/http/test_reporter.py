@@ -12,10 +12,10 @@ import pytest
 from chat_server import Answer, ChatServer, completion, last_message_text, refusal
 
 from cxrlab.cli.main import main
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.image_codec import decode
-from cxrlab.core.protocols import REFUSED, ImageToText
+from cxrlab.core.model_interfaces import REFUSED, ImageToText
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.victim_client import SupportsAccounts, query_function

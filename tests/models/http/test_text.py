@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from chat_server import Answer, ChatServer, completion, last_message_text, refusal
 
-from cxrlab.core.endpoints import Connection
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.egress import Connection
+from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
+from cxrlab.models.llm_cache import HasFingerprint, StreamsCompletions
 from cxrlab.models.names import load_text_model
-from cxrlab.models.text_model_cache import HasFingerprint, StreamsCompletions
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.vocabulary import Side
 from cxrlab.data.phantom.anatomy import Anatomy
-from cxrlab.data.phantom.frame import (
+from cxrlab.data.phantom.image_plane import (
     CURVE_X,
     CURVE_Y,
     Array,

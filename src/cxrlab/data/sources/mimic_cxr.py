@@ -40,11 +40,11 @@ from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, read_bounded, read_member
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
+from cxrlab.data.size_limits import MAX_REPORT_BYTES, read_bounded, read_member
 from cxrlab.data.sources import tables
 
 LAYOUTS = ("jpg", "dicom")

@@ -36,11 +36,11 @@ from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import ImageArray, load_image
 from cxrlab.data.importing import Imported, ImportPlan
+from cxrlab.data.size_limits import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
 from cxrlab.data.sources import tables
 from cxrlab.data.views import classify_views
 

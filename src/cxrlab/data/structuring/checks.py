@@ -17,7 +17,7 @@ from cxrlab.core.label_maps import LABEL_MAPS, LabelMapping
 from cxrlab.core.records import Finding, Report, Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_CHILDREN, Certainty, observation
 from cxrlab.data.structuring.sentences import ADVISES, SPEAKS_OF_EARLIER, mentions_demographics, mentions_history, split
-from cxrlab.findings.merge import merged, same_place, same_side, side_by_side
+from cxrlab.findings.merge_statements import merged, same_place, same_side, side_by_side
 from cxrlab.findings.reader import Reading, read
 
 APPEARS = "a finding appears"

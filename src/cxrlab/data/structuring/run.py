@@ -19,11 +19,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.endpoints import is_address, is_loopback
+from cxrlab.core.egress import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.llm import ANSWERS, REQUESTS
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.language_models import ANSWERS, REQUESTS
+from cxrlab.core.model_interfaces import TextModel
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, card_settings

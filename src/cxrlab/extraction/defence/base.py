@@ -14,22 +14,22 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.image_codec import to_uint8
-from cxrlab.core.memory import BatchSize
-from cxrlab.core.protocols import REFUSED, Capabilities, Generated
-from cxrlab.core.tables import Table
+from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
+from cxrlab.core.registry import Registry
 from cxrlab.data.images import grey_image
-from cxrlab.extraction.defence.claims import DROPPABLE, difference
+from cxrlab.extraction.defence.report_claims import DROPPABLE, difference
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image, ImageToText
+    from cxrlab.core.model_interfaces import Image, ImageToText
     from cxrlab.extraction.config import DefenceSettings
     from cxrlab.extraction.records import Pixels, QueryImage
 
-DEFENCES = Table(
+DEFENCES = Registry(
     "defence",
     {
         "gate": "cxrlab.extraction.defence.defences:Gate",

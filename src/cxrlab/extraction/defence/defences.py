@@ -14,7 +14,13 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.extraction.defence.claims import ReportSentence, canonical, canonical_normal, difference, report_sentences
+from cxrlab.extraction.defence.report_claims import (
+    ReportSentence,
+    canonical,
+    canonical_normal,
+    difference,
+    report_sentences,
+)
 from cxrlab.extraction.detection.base import DETECTORS, Detector, QueryFeatures, Traffic
 from cxrlab.extraction.detection.config import DetectorSettings
 from cxrlab.extraction.detection.features import image_statistics

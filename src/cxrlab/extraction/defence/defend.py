@@ -14,40 +14,40 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.config import config_from, flatten
-from cxrlab.core.endpoints import connection_operational_fields, is_address
+from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.json_values import plain
-from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
 from cxrlab.evaluation.generate import Images, ReportGenerator, generate_predictions, select_studies
-from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.extraction import preflight
+from cxrlab.extraction.adaptive_attackers import Adaptation, rewrite
 from cxrlab.extraction.config import DefenceSettings, DefendConfig, ExtractConfig, FidelityConfig, PaperDecoding
 from cxrlab.extraction.defence.base import Defence, check_on_benign, open_defence
 from cxrlab.extraction.defence.defences import Gate, Quota, accounts_needed, benign_share_refused
 from cxrlab.extraction.defence.security_summary import METRIC, security_summary
 from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_key, watermark_test, with_needs
 from cxrlab.extraction.detection.false_alarm_rates import share
-from cxrlab.extraction.evasion import Adaptation, rewrite
 from cxrlab.extraction.fidelity import compare_surrogates
 from cxrlab.extraction.oracles import load_descriptions
 from cxrlab.extraction.pools import open_pool
-from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.base import families
+from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.paired_tests import paired_differences
-from cxrlab.metrics.tally import families
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
     from cxrlab.extraction.records import Pixels
-    from cxrlab.metrics.tally import Tally
+    from cxrlab.metrics.base import Tally
 
 BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
-from cxrlab.core.tables import Table
+from cxrlab.core.registry import Registry
 from cxrlab.extraction.detection.false_alarm_rates import (
     CONFIDENCE,
     alarm_count,
@@ -26,7 +26,7 @@ from cxrlab.extraction.detection.false_alarm_rates import (
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.config import DetectorSettings
 
-DETECTORS = Table(
+DETECTORS = Registry(
     "detector",
     {
         "prada": "cxrlab.extraction.detection.detectors:Prada",

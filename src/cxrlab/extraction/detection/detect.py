@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import JsonlAppender

@@ -27,7 +27,7 @@ from cxrlab.extraction.ledger import LEDGER, read_ledger
 from cxrlab.extraction.records import PICTURES
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.data.images import ImageArray
     from cxrlab.extraction.records import Pixels
     from cxrlab.models.load_settings import LoadSettings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Side
 from cxrlab.findings.reading.attributes import LIST, MODIFIERS, PLACES, Attributes, ModifierGroup, grades_change
-from cxrlab.findings.reading.drafts import DraftFinding
+from cxrlab.findings.reading.draft_findings import DraftFinding
 from cxrlab.findings.reading.phrase_tables import Kind, Label, PhraseRule
 from cxrlab.findings.reading.phrases import Phrase
 from cxrlab.findings.reading.statements import Statement

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.protocols import TextModel
-from cxrlab.core.tables import Table
-from cxrlab.metrics.tally import Metric
+from cxrlab.core.model_interfaces import TextModel
+from cxrlab.core.registry import Registry
+from cxrlab.metrics.base import Metric
 
 if TYPE_CHECKING:
     from cxrlab.metrics.judging.judges import Judge
 
 # Each row is a `Judge` of metrics/judging/judges.py.
-JUDGES = Table(
+JUDGES = Registry(
     "kind of judge",
     {
         "chexprompt": "cxrlab.metrics.judging.judges:ChexPrompt",

@@ -15,15 +15,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.protocols import REFUSED, Generated, TextModel
+from cxrlab.core.model_interfaces import REFUSED, Generated, TextModel
+from cxrlab.metrics.base import VERSION, Metric, Tally, mean_tally
 from cxrlab.metrics.finding_scores import green_score
-from cxrlab.metrics.judging.answers import Answer, Reading
-from cxrlab.metrics.judging.count_parts import CELLS, SIGNIFICANT, Parsed, describe_cell
-from cxrlab.metrics.judging.counts import parse_counts
+from cxrlab.metrics.judging.answer_text import Answer, Reading
+from cxrlab.metrics.judging.count_formats import CELLS, SIGNIFICANT, Parsed, describe_cell
+from cxrlab.metrics.judging.error_counts import parse_counts
+from cxrlab.metrics.judging.grades_and_choices import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
 from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
-from cxrlab.metrics.judging.verdicts import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
-from cxrlab.metrics.pairs import Batch, Pair, wordless
-from cxrlab.metrics.tally import VERSION, Metric, Tally, mean_tally
+from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 
 REFERENCE, CANDIDATE = "reference", "candidate"
 MODEL_REFUSES = "the model refuses to answer"

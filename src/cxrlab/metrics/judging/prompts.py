@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.judging.answers import MARK_DIGITS, MARK_WORD, bare, fold
+from cxrlab.metrics.judging.answer_text import MARK_DIGITS, MARK_WORD, bare, fold
 
 MARK, EXAMPLES = "mark", "examples"
 _FENCE_DIGITS = 8

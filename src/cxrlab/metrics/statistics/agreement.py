@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cxrlab.metrics.base import Matrix, ratio
 from cxrlab.metrics.statistics.intervals import Clusters, ResampledValue, Resamples, t_two_sided, trial_blocks
-from cxrlab.metrics.tally import Matrix, ratio
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.tally import Matrix, Tally
+from cxrlab.metrics.base import Matrix, Tally
 
 # Written into result files; raise the number when the formula changes.
 METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.metrics.base import Matrix, Tally
 from cxrlab.metrics.statistics.intervals import (
     SLACK,
     Clusters,
@@ -21,7 +22,6 @@ from cxrlab.metrics.statistics.intervals import (
     stack_cluster_sums,
     trial_blocks,
 )
-from cxrlab.metrics.tally import Matrix, Tally
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.atomic_folders import require_new_folder, write_folder
+from cxrlab.core.batch_size import raise_if_out_of_memory
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.folders import require_new_folder, write_folder
-from cxrlab.core.memory import raise_if_out_of_memory
-from cxrlab.core.tables import load_reference
+from cxrlab.core.registry import load_reference
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     ADAPTER_CONFIG,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.protocols import Generated
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.randomness import generator
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.models.hf.scoring import forward

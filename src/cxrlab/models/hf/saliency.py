@@ -18,7 +18,7 @@ from cxrlab.models.hf.scoring import last_logits
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.models.hf.inputs import Encoded
     from cxrlab.models.hf.model import HfModel
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.endpoints import Connection
+from cxrlab.core.egress import Connection
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import sha256_of
-from cxrlab.core.llm import PROMPT_TOKENS, replace_lone_surrogates
-from cxrlab.core.protocols import Generated
+from cxrlab.core.language_models import PROMPT_TOKENS, replace_lone_surrogates
+from cxrlab.core.model_interfaces import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters
 from cxrlab.models.hf.checkpoint import check_memory, device_of, load_weights, read_config

@@ -1,0 +1,162 @@
+"""Sample several reports per study, in a run folder: the candidates for a judge.
+
+    candidates.jsonl   one `Prediction` per study, in the order of the corpus, with every sample under `answers`
+    summary.json       their number, diversity and length
+    batch.json         only where a batch did not fit in memory: the smaller one that was used
+
+A stopped run continues at the study where it stopped and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cxrlab.core.batch_size import BatchSize
+from cxrlab.core.egress import connection_operational_fields
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.core.json_values import nan_if_none
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import Run, finished
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.generate import (
+    ANSWERS,
+    SUMMARY,
+    Images,
+    MissingReport,
+    ReportGenerator,
+    generate_predictions,
+    missing_reports_error,
+    select_studies,
+    try_longest_indication,
+)
+from cxrlab.evaluation.load_model import open_model
+from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.preference.candidate_files import CANDIDATES, candidates_of, same_text, word_count
+from cxrlab.preference.config import SampleConfig
+
+if TYPE_CHECKING:
+    from cxrlab.core.model_interfaces import Generated, Image, ImageToText
+
+OPERATIONAL = (
+    "batch_size",
+    "allow_missing",
+    *connection_operational_fields("loading.connection"),
+)  # settings that may change when a run is continued
+GREEDY = "greedy"  # marks the greedy report
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Summary of a run of `prefer sample`.
+
+    Args:
+        model: Name of the model.
+        split: Which split.
+        studies: Studies requested.
+        candidates: Reports generated.
+        distinct: Those that differ from the others of their study in more than case and white space.
+        truncated: Those that were cut at max_new_tokens, which are never chosen in a pair.
+        mean_words: Mean words per candidate; NaN without candidates.
+        mean_logprob: Mean over the candidates of their mean token log-probability at temperature 1; NaN when the model
+            does not report it.
+        missing: Studies without candidates.
+    """
+
+    model: str
+    split: str
+    studies: int
+    candidates: int
+    distinct: int
+    truncated: int
+    mean_words: float
+    mean_logprob: float
+    missing: tuple[MissingReport, ...] = ()
+
+
+class Sampler(ReportGenerator):
+    """A model that samples several reports per image, with the greedy report after them where `greedy` is set."""
+
+    def __init__(self, model: ImageToText, decoding: Decoding, *, greedy: bool = False) -> None:
+        if not isinstance(model, SupportsDecoding):
+            raise ConfigError(
+                f"'{model.name}' cannot sample several reports for one image; name a model with weights, such as "
+                "hf:runs/finetune/checkpoint or builtin:reporter."
+            )
+        super().__init__(model, decoding)
+        self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """The samples for each image, in the order of the draws, then the greedy report."""
+        drawn = super().generate(images, indications)
+        if self._likeliest is None or not images:
+            return drawn
+        assert isinstance(self.model, SupportsDecoding)
+        likeliest = self.model.answers(images, indications, self._likeliest)
+        return [
+            [*several, replace(one, extra={**one.extra, GREEDY: True})]
+            for several, (one,) in zip(drawn, likeliest, strict=True)
+        ]
+
+
+def sample(config: SampleConfig, out: Path) -> Sampling:
+    """Sample reports for every study of a split into RUN/candidates.jsonl.
+
+    A study whose image is missing or unreadable, or that the model always refuses, gets no candidate. It is listed in
+    RUN/summary.json, and an error with the count is raised after all others are written, unless `allow_missing` is set.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
+    """
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
+        stored = read_json(out / SUMMARY)
+        means = {name: nan_if_none(stored[name]) for name in ("mean_words", "mean_logprob")}
+        return Sampling(**{**stored, **means, "missing": tuple(MissingReport(**one) for one in stored["missing"])})
+    corpus = load_corpus(config.data)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
+    model = open_model(config.model, config.loading, [corpus.egress_data])  # before the run folder is made
+    writer = Sampler(model, config.decoding, greedy=config.greedy)
+    images = Images(corpus)
+    if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
+        try_longest_indication(writer, images, ids)
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
+        batch_size = BatchSize(config.batch_size, out)
+        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
+        summary = _summarise(run.path(CANDIDATES), config, len(ids), missing)
+        run.write(SUMMARY, summary)
+        if missing and not config.allow_missing:
+            raise missing_reports_error(missing, len(ids), out / SUMMARY)
+    return summary
+
+
+def _summarise(file: Path, config: SampleConfig, studies: int, missing: tuple[MissingReport, ...]) -> Sampling:
+    count = distinct = truncated = words = scored = 0
+    logprob = 0.0
+    for _, record in read_jsonl(file):
+        prediction = Prediction.from_json(record)
+        found = candidates_of(prediction)
+        reports = [one.report for one in found]
+        count += len(found)
+        distinct += len(set(map(same_text, reports)))
+        words += sum(map(word_count, reports))
+        truncated += sum(one.truncated for one in found)
+        for answer in prediction.extra.get(ANSWERS) or [record]:
+            if (value := answer.get("confidence", {}).get("mean_logprob")) is not None:
+                logprob, scored = logprob + value, scored + 1
+    return Sampling(
+        model=config.model,
+        split=config.split,
+        studies=studies,
+        candidates=count,
+        distinct=distinct,
+        truncated=truncated,
+        mean_words=words / count if count else math.nan,
+        mean_logprob=logprob / scored if scored else math.nan,
+        missing=missing,
+    )

@@ -1,0 +1,464 @@
+"""Models under audit: loading them, what they return for images, and the objectives of attacks on them.
+
+TextTarget       any model that returns only text; only black-box attacks are possible
+ReportTarget     open weights that generate reports and answer closed questions
+SmoothedTarget   the same with closed answers by a vote over noisy copies of the image
+EncoderTarget    a contrastive encoder: zero-shot classes, no reports
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from cxrlab.attacks.objectives import (
+    ChangeFinding,
+    LowerReportLoss,
+    MoveEmbedding,
+    Objective,
+    RaiseReportLoss,
+    ReportHarm,
+    WhereApplicable,
+    WrongAnswers,
+    present_observations,
+)
+from cxrlab.core.egress import (
+    MIN_PERMISSION_WORDS,
+    EgressData,
+    hide_credentials,
+    is_address,
+    is_loopback,
+    is_valid_permission,
+)
+from cxrlab.core.errors import ConfigError
+from cxrlab.evaluation.generate import ReportGenerator
+from cxrlab.evaluation.load_model import open_model
+from cxrlab.evaluation.retrieve import load_sentences, mean_direction
+from cxrlab.findings.reader import read
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.local_files import locate
+from cxrlab.models.names import load_encoder
+from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audited_studies import Case, Label, labels_in
+from cxrlab.robustness.config import (
+    ANSWERS,
+    EMBEDDING,
+    REMOVE,
+    REPORT,
+    TARGET,
+    TARGETED_AIMS,
+    AttackGoals,
+    parse_smoothed,
+)
+from cxrlab.robustness.encoder_features import is_encoder_folder
+from cxrlab.robustness.smoothing import Smoothing, over_copies
+
+if TYPE_CHECKING:
+    from cxrlab.attacks.objectives import GenerateReports
+    from cxrlab.core.model_interfaces import Generated
+    from cxrlab.models.decoding import Decoding
+    from cxrlab.models.dual_encoder import DualEncoder
+    from cxrlab.models.load_settings import LoadSettings
+    from cxrlab.robustness.config import RobustnessConfig
+
+
+def load_target(
+    key: str,
+    name: str,
+    labels: Sequence[Label],
+    settings: RobustnessConfig,
+    *,
+    egress: Sequence[EgressData] = (),
+    sentences: str = "report/1",
+) -> Target:
+    """The model of this name as a target.
+
+    Args:
+        key: Its key in the evidence: a, b, …
+        name: As the user wrote it: a report model, a contrastive encoder, or smoothed:SIGMA:MODEL.
+        egress: Data that it will get; required for an address that is not on this machine.
+        sentences: Wording of the zero-shot classes.
+    """
+    smoothed = parse_smoothed(name)
+    inner = smoothed[1] if smoothed else name
+    if is_encoder(inner, settings.loading):
+        if smoothed:
+            raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
+        return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
+    if is_address(inner):
+        _check_permission(name, settings, remote=not is_loopback(inner))  # before anything connects
+    model = open_model(inner, settings.loading, egress)
+    if not is_address(inner):
+        _check_permission(name, settings, remote=model.capabilities.black_box)
+    if smoothed:
+        if not isinstance(model, HfModel):
+            raise ConfigError(f"'{name}' cannot be smoothed: {inner} answers no closed questions; name open weights.")
+        if not all(label.questions for label in labels):
+            raise ConfigError(f"'{name}' votes on closed questions and none is asked; leave out --questions none.")
+        return SmoothedTarget(key, name, labels, model, settings, sigma=smoothed[0])
+    if isinstance(model, HfModel):
+        return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.goals)
+    return TextTarget(key, name, labels, model, settings.decoding)
+
+
+def _check_permission(name: str, settings: RobustnessConfig, *, remote: bool) -> None:
+    if remote and not is_valid_permission(settings.i_am_authorised):
+        raise ConfigError(
+            f"'{hide_credentials(name)}' runs elsewhere, and an audit of it needs its owner's permission. Give "
+            f'--i-am-authorised "WHO AND WHY" (at least {MIN_PERMISSION_WORDS} words); it is kept and shown on the page.'
+        )
+
+
+def is_encoder(name: str, loading: LoadSettings) -> bool:
+    """Whether a name stands for a contrastive encoder: the built-in one, or a folder whose config.json says so."""
+    kind, _, argument = name.partition(":")
+    return is_encoder_folder(locate(argument, loading)) if kind == "hf" else name == "builtin:encoder"
+
+
+class Target(ABC):
+    """One model under audit.
+
+    Attributes:
+        key: Its key in the evidence: a, b, …
+        name: As the user wrote it.
+        labels: The labels that it is asked about.
+        gradients: Whether objectives have gradients.
+        scores: Whether objectives use more than the generated text.
+        aims: Attack goals that are possible.
+        device: Where images have to be.
+    """
+
+    gradients = True
+    scores = True
+    writes_reports = True
+    aims: tuple[str, ...] = ()
+    device: torch.device = torch.device("cpu")
+
+    def __init__(self, key: str, name: str, labels: Sequence[Label]) -> None:
+        self.key, self.name, self.labels = key, name, tuple(labels)
+
+    def forget(self) -> None:  # noqa: B027 - most have no cache
+        """Drop cached reports, so that images are examined anew."""
+
+    @abstractmethod
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        """What the model returns for images [B, C, H, W] float32 in [0, 1] of these studies."""
+
+    @abstractmethod
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
+        """The objective of an attack.
+
+        Args:
+            aim: One of `aims`.
+            clean: Answers to the clean images.
+            images: The clean images.
+        """
+
+    def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+        """Harm read from generated text, for attacks that use nothing else."""
+        raise ConfigError(f"'{self.name}' generates no reports; leave out attacks by report.")
+
+
+class TextTarget(Target):
+    """A model that returns only text."""
+
+    gradients = False
+    scores = False
+    aims: tuple[str, ...] = (REPORT,)
+
+    def __init__(self, key: str, name: str, labels: Sequence[Label], model: Any, decoding: Decoding) -> None:
+        super().__init__(key, name, labels)
+        self.model = model
+        self._generator = ReportGenerator(model, decoding)
+        self._cache: dict[bytes, Generated] = {}
+
+    def forget(self) -> None:
+        """Drop cached reports."""
+        self._cache = {}
+
+    def generate(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
+        """One report per image; those of the last call are cached, so that success is not generated twice."""
+        keys = [
+            f"{case.id}\0".encode() + image.cpu().numpy().tobytes() for image, case in zip(images, cases, strict=True)
+        ]
+        new = [place for place, key in enumerate(keys) if key not in self._cache]
+        if new:
+            arrays = [images[place].detach().cpu().numpy() for place in new]
+            arrays = [array[0] if len(array) == 1 else array.transpose(1, 2, 0) for array in arrays]
+            answers = self._generator.generate(arrays, [cases[place].indication for place in new])
+            known = {keys[place]: several[0] for place, several in zip(new, answers, strict=True)}
+            self._cache = known | {key: self._cache[key] for key in keys if key in self._cache}
+        return [self._cache[key] for key in keys]
+
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        """Reports, and the labels that they state."""
+        return [self._answer(generated) for generated in self.generate(images, cases)]
+
+    def _answer(
+        self, generated: Generated, loss: float | None = None, probs: dict[str, float] | None = None
+    ) -> ImageAnswer:
+        if generated.refused:
+            return ImageAnswer(loss=loss, label_probs=probs or {}, refused=True)
+        return ImageAnswer(
+            report=generated.text,
+            mean_logprob=generated.mean_logprob,
+            tokens=generated.tokens,
+            loss=loss,
+            label_probs=probs or {},
+            labels=labels_in(read(generated.text).findings, self.labels),
+        )
+
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
+        """Harm read from the reports."""
+        return self.text_objective(cases, clean)
+
+    def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+        """Findings missed and invented; where the truth is unknown, findings that the clean report does not have."""
+        before = [answer.report or "" for answer in clean]
+        truths = []
+        for case, text in zip(cases, before, strict=True):
+            if case.findings is not None:
+                truths.append(frozenset(finding.observation for finding in case.findings if finding.present))
+            else:
+                truths.append(present_observations(text if case.reference is None else case.reference))
+        return ReportHarm(truths, before, self._generate_changed(cases, clean))
+
+    def _generate_changed(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> GenerateReports:
+        """Reports of changed images, in which a refusal counts as no success.
+
+        A refusal is replaced by the report of the clean image, as is every report where the clean image was refused:
+        then there is nothing to compare with.
+        """
+
+        def generate(images: Tensor, rows: Sequence[int]) -> list[str]:
+            generated = self.generate(images, [cases[row] for row in rows])
+            return [
+                clean[row].report or "" if one.refused or clean[row].refused else one.text
+                for one, row in zip(generated, rows, strict=True)
+            ]
+
+        return generate
+
+
+class ReportTarget(TextTarget):
+    """Open weights: reports, their loss, and closed answers.
+
+    Args:
+        against: reference or own: the report whose loss an attack raises.
+        goals: Target report and findings of the aims target, remove and invent.
+    """
+
+    gradients = True
+    scores = True
+
+    def __init__(
+        self, key: str, name: str, labels: Sequence[Label], model: HfModel, decoding: Decoding, against: str,
+        goals: AttackGoals,
+    ) -> None:  # fmt: skip
+        super().__init__(key, name, labels, model, decoding)
+        self.gradients, self.device = model.capabilities.gradients, model.device
+        self.against, self.goals = against, goals
+        self._asks = bool(self.labels) and all(label.questions for label in self.labels)
+        self.aims = tuple(aim for aim in (REPORT, ANSWERS, *TARGETED_AIMS) if aim != ANSWERS or self._asks)
+
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        """Reports, the loss of the references, and P(yes) of every label."""
+        generated = self.generate(images, cases)
+        losses: list[float | None] = [None] * len(cases)
+        probs: list[dict[str, float]] = [{} for _ in cases]
+        with torch.no_grad():
+            if known := [place for place, case in enumerate(cases) if case.reference]:
+                references = [cases[place].reference for place in known]
+                values = self.model.losses(images[known], references, [cases[place].indication for place in known])
+                for place, value in zip(known, values.double().cpu().tolist(), strict=True):
+                    losses[place] = value
+            if self._asks:
+                probs = probabilities_by_label(self.labels, self.probabilities(images, cases))
+        return [self._answer(*one) for one in zip(generated, losses, probs, strict=True)]
+
+    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
+        """P(yes), [B, labels]."""
+        return torch.sigmoid(self.margins(images, range(len(images))))
+
+    def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """[B, labels], log p(yes) - log p(no); of a label with several questions the largest."""
+        columns = []
+        for label in self.labels:
+            asked = [self.model.yes_margins(images, question) for question in label.questions]
+            columns.append(torch.stack(asked, dim=1).amax(dim=1))
+        return torch.stack(columns, dim=1)
+
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
+        """The true report unlikely, the closed answers wrong, or another report likely."""
+        before = [answer.report or "" for answer in clean]
+        indications = [case.indication for case in cases]
+        generate = self._generate_changed(cases, clean)
+        objective: Objective
+        if aim == ANSWERS:
+            objective = self.answer_objective(cases, clean)
+        elif aim in TARGETED_AIMS:
+            objective = targeted_objective(self.goals, aim, self.model, before, indications, generate)
+        else:
+            reports = before if self.against == "own" else [case.reference or "" for case in cases]
+            objective = RaiseReportLoss(self.model, reports, indications, before, generate)
+        objective.gradients = self.gradients
+        return objective
+
+    def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+        """Closed answers wrong."""
+        return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+
+
+class SmoothedTarget(ReportTarget):
+    """A report model whose closed answers are votes over noisy copies of the image, see `smoothing`.
+
+    Reports and their losses are the model's own. The attacker knows the defence and even its noise, and follows the
+    mean answer to the first copies; that is a little more than anyone can know. An image has the same noise before and
+    after an attack: the id of its study decides it.
+    """
+
+    def __init__(
+        self, key: str, name: str, labels: Sequence[Label], model: HfModel, config: RobustnessConfig, sigma: float
+    ) -> None:
+        super().__init__(key, name, labels, model, config.decoding, config.against, config.goals)
+        votes = config.smoothing
+        self.smoothing = Smoothing(sigma, votes.copies, votes.alpha, config.seed, votes.batch_size)
+        self.attack_copies = votes.attack_copies
+
+    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
+        """Share of the copies that are answered by yes, [B, labels]."""
+        return self.shares(images, [case.id for case in cases])
+
+    def shares(self, images: Tensor, keys: Sequence[str]) -> Tensor:
+        """[B, labels], share of the copies of each image that are answered by yes; `keys` are names of the images."""
+        with torch.no_grad():
+            margins = over_copies(self._margins, images, keys, self.smoothing.n, self.smoothing)
+        return (margins > 0).double().mean(dim=1)
+
+    def expected_margins(self, images: Tensor, keys: Sequence[str]) -> Tensor:
+        """[B, labels], log of the mean probability of yes minus that of no over the first copies; differentiable.
+
+        The vote itself has no gradient; this is above 0 where the copies on average say yes.
+        """
+        margins = over_copies(self._margins, images, keys, self.attack_copies, self.smoothing)
+        return torch.logsumexp(logsigmoid(margins), dim=1) - torch.logsumexp(logsigmoid(-margins), dim=1)
+
+    def _margins(self, images: Tensor) -> Tensor:
+        return self.margins(images, range(len(images)))
+
+    def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+        """Votes wrong; the attack follows the expected margins."""
+
+        def expected(images: Tensor, rows: Sequence[int]) -> Tensor:
+            return self.expected_margins(images, [cases[row].id for row in rows])
+
+        def voted(images: Tensor, rows: Sequence[int]) -> Tensor:
+            return self.shares(images, [cases[row].id for row in rows]) - 0.5
+
+        return WrongAnswers(expected, truth_table(cases, self.labels), wrong_answers(cases, clean), voted)
+
+
+class EncoderTarget(Target):
+    """A contrastive encoder: is an image nearer to presence or to absence?
+
+    Args:
+        sentences: Wording of the zero-shot classes.
+    """
+
+    writes_reports = False
+    aims = (ANSWERS, EMBEDDING)
+
+    def __init__(self, key: str, name: str, labels: Sequence[Label], encoder: DualEncoder, sentences: str) -> None:
+        super().__init__(key, name, labels)
+        self.encoder, self.device = encoder, encoder.device
+        encoder.model.requires_grad_(False)
+        self.gradients = encoder.pixels.differentiable
+        wording = load_sentences(sentences)
+        self._directions = []  # [names, D] for each label: from absence to presence of each of its names
+        for label in self.labels:
+            rows = []
+            for text in label.sentences:
+                present, absent = (mean_direction(encoder.embed_texts(side)) for side in wording.of(text))
+                rows.append(torch.from_numpy(present - absent).float())
+            self._directions.append(torch.stack(rows).to(self.device))
+
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        """Probability of every label: the logistic of the scaled difference of cosines."""
+        with torch.no_grad():
+            found = torch.sigmoid(self.margins(images, range(len(images))))
+        return [ImageAnswer(label_probs=probs) for probs in probabilities_by_label(self.labels, found)]
+
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
+        """Zero-shot classes wrong, or the image vector moved."""
+        objective: Objective
+        if aim == EMBEDDING:
+            with torch.no_grad():
+                vectors = self.encoder.image_vectors(images)
+            objective = MoveEmbedding(self.encoder.image_vectors, vectors)
+        else:
+            objective = WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+        objective.gradients = self.gradients
+        return objective
+
+    def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """[B, labels]: difference of cosines to presence and absence times the scale; of several names the largest."""
+        vectors = self.encoder.image_vectors(images)
+        columns = [(vectors @ directions.T).amax(dim=1) for directions in self._directions]
+        return self.encoder.scale * torch.stack(columns, dim=1)
+
+
+def targeted_objective(
+    goals: AttackGoals, aim: str, model: Any, before: Sequence[str], indications: Sequence[str | None],
+    generate: GenerateReports,
+) -> Objective:  # fmt: skip
+    """The objective of the aims target, remove and invent, on the images where the aim makes sense.
+
+    It does not where there is nothing to remove, or where the target's findings are present already. The loss of such
+    images is 0, and the share of broken images leaves them out.
+
+    Args:
+        model: With `losses(images, reports, indications)`.
+        before: Generated report of each clean image.
+    """
+    present = [present_observations(text) for text in before]
+    inner: Objective
+    if aim == TARGET:
+        applicable = [found != present_observations(goals.report) for found in present]
+        inner = LowerReportLoss(model, [goals.report] * len(before), indications, generate)
+    elif aim == REMOVE:
+        firsts = [next((one.observation for one in read(text) if one.present), "") for text in before]
+        names = [goals.remove or first for first in firsts]
+        applicable = [name in found for name, found in zip(names, present, strict=True)]
+        names = [name or "pleural effusion" for name in names]  # any name will do where the aim is not applicable
+        inner = ChangeFinding(model, before, names, indications, generate, invent=False)
+    else:
+        applicable = [goals.invent not in found for found in present]
+        names = [goals.invent] * len(before)
+        inner = ChangeFinding(model, before, names, indications, generate, invent=True)
+    return WhereApplicable(inner, applicable)
+
+
+def probabilities_by_label(labels: Sequence[Label], probabilities: Tensor) -> list[dict[str, float]]:
+    """[B, labels] as label → probability for each image."""
+    rows = probabilities.double().cpu().tolist()
+    return [{label.name: value for label, value in zip(labels, row, strict=True)} for row in rows]
+
+
+def truth_table(cases: Sequence[Case], labels: Sequence[Label]) -> Tensor:
+    """[N, labels] of 1, 0 and not-a-number for unknown."""
+    nan = float("nan")
+    return torch.tensor([[case.truth.get(label.name, nan) for label in labels] for case in cases], dtype=torch.float32)
+
+
+def wrong_answers(cases: Sequence[Case], answers: Sequence[ImageAnswer]) -> list[int]:
+    """Number of known labels that each answer gets wrong."""
+    return [
+        sum((answer.label_probs[name] > 0.5) != bool(value)
+            for name, value in case.truth.items() if name in answer.label_probs)
+        for case, answer in zip(cases, answers, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,260 @@
+"""Stages 2 and 3: train a projector (align), then the report model (finetune), and write the checkpoint.
+
+Fine-tuning adapts the language model with LoRA by default: RUN/checkpoint is an adapter folder that holds the projector
+too, and its cxrlab.json names the base model. With `lora_rank: 0`, and after align, it is a whole LLaVA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.environment import require
+from cxrlab.models.local_files import quiet_loading, verify_checksums
+from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
+from cxrlab.training.config import NONE, OPERATIONAL, AdapterConfig, AlignConfig, FinetuneConfig, ReportConfig
+from cxrlab.training.run_folder import (
+    CACHE,
+    RESULT,
+    RunFolder,
+    TrainingResult,
+    finish_run,
+    read_result,
+    training_finished,
+    training_run,
+    write_result,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cxrlab.training.image_cache import Images
+    from cxrlab.training.image_features import Features
+    from cxrlab.training.report_dataset import Ask, ReportDataset
+    from cxrlab.training.report_model import StartModel
+    from cxrlab.training.trainer import Fitted
+
+BASE = "base"
+
+Evaluate = Callable[[Any, int], Mapping[str, float]]
+"""(model, step) → name → number, for the history."""
+
+
+def align(config: AlignConfig, out: Path, on_evaluate: Evaluate | None = None) -> TrainingResult:
+    """Stage 2: train the projector between a frozen vision encoder and a frozen language model.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
+        on_evaluate: Called every `evaluate_every` steps and at the end.
+    """
+    return _train("align", config, out, lambda prompts, sample: prompts.align, on_evaluate)
+
+
+def finetune(config: FinetuneConfig, out: Path, on_evaluate: Evaluate | None = None) -> TrainingResult:
+    """Stage 3: adapt the language model (LoRA by default) to write findings; for the arguments see `align`."""
+    from cxrlab.training.report_dataset import ask_for_report
+
+    return _train("finetune", config, out, partial(ask_for_report, indication=config.indication), on_evaluate)
+
+
+def _train(
+    stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask, on_evaluate: Evaluate | None
+) -> TrainingResult:
+    require("models")
+    settings = config.optimisation
+    if training_finished(config, out, settings.seed, OPERATIONAL):
+        return read_result(out)
+    from cxrlab.training.memory_estimate import check_memory, estimate
+    from cxrlab.training.processes import training_device
+    from cxrlab.training.report_dataset import load_dataset, read_sources
+    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
+    from cxrlab.training.trainer import Job, Part, fit, plan_steps
+
+    # Whatever does not fit is refused before the run folder is made.
+    sources = read_sources(config)
+    start = load_start(config.start, config.encoder, config.language_model, settings.seed)
+    dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
+    trained = count_trainable(start.model, config)
+    check_memory(estimate(start.model, settings, dataset.longest, trained), training_device())
+    order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, dataset.lengths)
+
+    with training_run(config, out, settings.seed, OPERATIONAL) as run:
+        if isinstance(config, AdapterConfig) and config.lora_rank and start.folder is None:
+            start = _save_base(start, run, config.prompts)
+        peft = select_trainable(start.model, config)
+        augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
+        module = ReportLoss(start.model, start.processor.image_processor, augmentation)
+        images, features = open_vision_inputs(config, dataset, start, run)
+        dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
+        if settings.gradient_checkpointing:
+            enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
+        if settings.compiled:
+            compile_layers(start.model)
+        evaluate = None if on_evaluate is None else lambda _, step: on_evaluate(start.model, step)
+        fitted = fit(Job(module, dataset, order, stage, on_evaluate=evaluate), settings, run)
+        summary = summarise(stage, fitted, dataset, module)
+        card = describe(stage, config.prompts, start, dataset, seed=settings.seed, steps=fitted.steps)
+        finish_run(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
+    return summary
+
+
+def freeze(model: Any, precision: str) -> None:
+    """Freeze all weights and store them in this precision."""
+    import torch
+
+    model.requires_grad_(False)
+    if precision == "bfloat16":
+        model.to(torch.bfloat16)
+
+
+def select_trainable(model: Any, config: ReportConfig) -> Any:
+    """Freeze the model but for what the config trains, in float32; returns the `PeftModel`, None without adapters."""
+    import torch
+
+    from cxrlab.training.image_features import vision_encoder_features
+    from cxrlab.training.report_model import add_adapters
+
+    freeze(model, config.optimisation.precision)
+    torch.manual_seed(config.optimisation.seed + 3)
+    inner, peft = model.model, None
+    parts: list[Any] = []
+    if isinstance(config, AdapterConfig) and config.lora_rank:
+        peft = add_adapters(
+            model,
+            config.lora_rank,
+            config.lora_alpha,
+            config.lora_dropout,
+            train_projector=config.train_projector,
+            autocast=config.optimisation.precision == "bfloat16",
+        )
+    else:
+        parts += [inner.multi_modal_projector] if config.train_projector else []
+        parts += [inner.language_model, model.lm_head] if config.train_language else []
+    if config.train_vision_encoder:
+        parts.append(inner.vision_tower)
+    for part in parts:
+        part.to(torch.float32).requires_grad_(True)
+    if config.train_vision_encoder:
+        # Layers behind the one whose features are used get no gradient, for which several processes would wait forever.
+        side = model.config.vision_config.image_size
+        blank = torch.zeros(1, 3, side, side, device=next(inner.vision_tower.parameters()).device)
+        torch.autograd.backward([vision_encoder_features(model, blank).sum()])
+        for parameter in inner.vision_tower.parameters():
+            parameter.requires_grad_(parameter.grad is not None)
+            parameter.grad = None
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    return peft
+
+
+def count_trainable(model: Any, config: ReportConfig) -> int:
+    """Number of weights that `select_trainable` will train; the model is not changed."""
+    from cxrlab.training.report_model import language_linears
+
+    inner = model.model
+    parts = [inner.multi_modal_projector] if config.train_projector else []
+    parts += [inner.vision_tower] if config.train_vision_encoder else []
+    adapters: int = 0
+    if isinstance(config, AdapterConfig) and config.lora_rank:
+        linears = [model.get_submodule(name) for name in language_linears(model)]
+        adapters = config.lora_rank * sum(one.in_features + one.out_features for one in linears)
+    elif config.train_language:
+        parts.append(inner.language_model)
+    return adapters + sum(int(value.numel()) for part in parts for value in part.parameters())
+
+
+def open_vision_inputs(
+    config: ReportConfig, dataset: ReportDataset, start: StartModel, run: RunFolder
+) -> tuple[Images | None, Features | None]:
+    """The images, and the features of a frozen vision encoder in their place where these are cached."""
+    import torch
+
+    from cxrlab.training.image_cache import open_images
+    from cxrlab.training.image_features import open_features
+    from cxrlab.training.processes import first_alone, training_device
+
+    if not dataset.files:
+        return None, None
+    folder, most_gb = config.cache or run.folder / CACHE, config.cache_gb
+    with first_alone():  # the other processes find the caches filled
+        processor = start.processor.image_processor
+        images = open_images(dataset.files, processor, folder, cache=config.cache_images, most_gb=most_gb)
+        if config.train_vision_encoder:
+            return images, None
+        dtype, device = getattr(torch, config.optimisation.precision), training_device()
+        start.model.model.vision_tower.to(device)
+        cache = config.cache_features
+        return images, open_features(
+            start.model, images, folder, cache=cache, most_gb=most_gb, dtype=dtype, device=device
+        )
+
+
+def summarise(stage: str, fitted: Fitted, dataset: ReportDataset, module: nn.Module) -> TrainingResult:
+    """The summary of a training of a report model."""
+    sizes = [(value.numel(), value.requires_grad) for value in module.parameters()]
+    return TrainingResult(
+        stage=stage,
+        checkpoint=RESULT,
+        steps=fitted.steps,
+        samples=fitted.samples,
+        loss=fitted.loss,
+        rows=len(dataset),
+        left_out=dataset.left_out,
+        cut=dataset.cut,
+        trained_parameters=sum(size for size, trained in sizes if trained),
+        parameters=sum(size for size, _ in sizes),
+        extra={"longest_sample": dataset.longest, "mean_sample": float(dataset.lengths.mean())},
+    )
+
+
+def describe(stage: str, prompts: str | None, start: StartModel, dataset: ReportDataset, **extra: Any) -> ModelCard:
+    """The model card of a trained report model."""
+    seen = tuple(dict.fromkeys((*start.collections, *dataset.collections)))
+    learnt = trained_on((start.trained_on, dataset.trained_on))
+    return ModelCard(stage, prompts, seen, trained_on=learnt, extra={"made_from": start.names, **extra})
+
+
+def _save_base(start: StartModel, run: RunFolder, prompts: str) -> StartModel:
+    """Write a start that was assembled from parts to RUN/base: an adapter needs a base model in a folder."""
+    folder = run.folder / BASE
+    if run.begun and folder.is_dir():
+        verify_checksums(folder)
+    else:  # a run that never took a step may have left a base of other parts
+        names = {"made_from": start.names}
+        card = ModelCard("parts", prompts, start.collections, trained_on=start.trained_on, extra=names)
+        write_result(run, lambda to: save_llava(to, start.model, start.processor, card, "float32"), BASE)
+    return replace(start, folder=folder)
+
+
+def save_trained(
+    folder: Path, peft: Any, start: StartModel, card: ModelCard, config: ReportConfig, result: Path
+) -> None:
+    """Write an adapter that names its base, or a whole LLaVA."""
+    if peft is None or config.train_vision_encoder:
+        model = start.model if peft is None else peft.merge_and_unload()
+        save_llava(folder, model, start.processor, card, config.optimisation.precision)
+        return
+    base = start.base(result)
+    peft.peft_config["default"].base_model_name_or_path = base.removeprefix("hf:")
+    peft.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # an empty template
+    start.processor.save_pretrained(folder)
+    write_model_card(replace(card, base=base), folder)
+
+
+def save_llava(folder: Path, model: Any, processor: Any, card: ModelCard, precision: str) -> None:
+    """Write a whole LLaVA in the layout of Hugging Face, all weights in float32 or bfloat16."""
+    import torch
+
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    model.to("cpu", dtype).eval()
+    model.config.dtype = dtype
+    with quiet_loading():
+        model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    write_model_card(card, folder)
