@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
     "experiments/burned_in_text.py": ("--n", "3", "--sizes", "192"),

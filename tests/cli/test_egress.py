@@ -31,6 +31,8 @@ from cxrlab.models.http_client import ChatClient
 from cxrlab.models.http_models import HttpReportModel, HttpTextModel
 from cxrlab.models.llm_cache import CachedTextModel
 
+pytestmark = pytest.mark.slow
+
 AWAY = "https://elsewhere.example/v1#model"
 PLAIN = "http://elsewhere.example/v1#model"
 SENTENCE = "is not on this machine"

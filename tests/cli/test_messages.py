@@ -14,6 +14,8 @@ from cxrlab.core.registry import load_reference
 from cxrlab.data.card import MAKERS
 from cxrlab.data.config import PhantomConfig
 
+pytestmark = pytest.mark.slow
+
 EXTRACT = "extract --victim stub:normal --surrogate x --data x --out y "
 DETECT = "detect --benign x --out y "
 DEFEND = "defend --victim stub:normal --data x --out y "

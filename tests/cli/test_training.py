@@ -13,6 +13,8 @@ from cxrlab.cli.output import unused_data
 from cxrlab.core.files import read_json
 from cxrlab.training.run_folder import TrainingResult
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "--optimisation.steps", "3", "--optimisation.batch-size", "4", "--optimisation.max-length", "400",
     "--optimisation.log-every", "1",

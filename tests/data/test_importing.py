@@ -37,6 +37,8 @@ from cxrlab.data.importing import (
     import_corpus,
 )
 
+pytestmark = pytest.mark.slow
+
 NIH = Path(__file__).parent / "sources" / "fixtures" / "nih_cxr14"
 
 

@@ -20,6 +20,8 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.data import parallel
 from cxrlab.data.parallel import ordered_map, worker_count
 
+pytestmark = pytest.mark.slow
+
 assert np.__version__
 MAPS = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
 

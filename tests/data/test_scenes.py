@@ -32,6 +32,8 @@ from cxrlab.data.scenes import (
     noise,
 )
 
+pytestmark = pytest.mark.slow
+
 MANY = range(120)
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 FIELDS: dict[str, Words] = {

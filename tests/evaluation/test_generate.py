@@ -22,6 +22,8 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
 from cxrlab.models.baselines import REPORTS
 
+pytestmark = pytest.mark.slow
+
 
 def config(data: Path, **changes: Any) -> GenerateConfig:
     return GenerateConfig(**{"model": f"retrieval:{data}", "data": data, "split": "val", "batch_size": 4, **changes})

@@ -26,6 +26,8 @@ from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.pointing import Kind, find_reported, pointing
 from cxrlab.evaluation.word_maps import GRADIENTS
 
+pytestmark = pytest.mark.slow
+
 LEFT = "Nodule in the left upper lobe."
 
 

@@ -15,6 +15,8 @@ from cxrlab.evaluation.score import FLOORS, run_score, score
 from cxrlab.evaluation.scored_runs import read_tallies
 from cxrlab.metrics.base import Metric, default_names, mean_tally
 
+pytestmark = pytest.mark.slow
+
 REFERENCES = {
     "a": "There is a small left pleural effusion. No pneumothorax.",
     "b": "The heart is enlarged. The lungs are clear.",

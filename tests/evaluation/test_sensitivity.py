@@ -10,6 +10,8 @@ from cxrlab.evaluation.phantom_benchmark import Sensitivity, measure_sensitivity
 from cxrlab.findings.report_edits import EDITS
 from cxrlab.metrics.base import Metric, mean_tally
 
+pytestmark = pytest.mark.slow
+
 
 class Measure:
     """A metric from a function of two texts."""

@@ -30,6 +30,8 @@ from cxrlab.serving.service import open_service
 from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("Moderate cardiomegaly.", "Small left pleural effusion.")
 SHORT = PaperDecoding(strategy="greedy", max_new_tokens=8)
 

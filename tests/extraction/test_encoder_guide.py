@@ -21,6 +21,8 @@ from cxrlab.extraction.records import QueryImage
 from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.models.names import load_encoder
 
+pytestmark = pytest.mark.slow
+
 REPORTS = ["A large right pleural effusion.", "Small left apical pneumothorax.", "Moderate cardiomegaly."]
 
 

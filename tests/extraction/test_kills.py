@@ -16,6 +16,8 @@ import recording_victims as helper
 from cxrlab.extraction.ledger import read_ledger, read_summary
 from cxrlab.extraction.records import Query, fingerprint
 
+pytestmark = pytest.mark.slow
+
 COUNT, KILLS, BATCH = 240, 20, 2
 
 

@@ -22,6 +22,8 @@ from cxrlab.extraction.pools import Pool, open_pool
 from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.rounds import run_attack
 
+pytestmark = pytest.mark.slow
+
 SILENT = "I can only help with chest radiographs."
 
 

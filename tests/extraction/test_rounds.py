@@ -21,6 +21,8 @@ from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
 from cxrlab.extraction.surrogate import write_transcript
 
+pytestmark = pytest.mark.slow
+
 EFFUSION, NO_EFFUSION = "There is a left pleural effusion.", "There is no pleural effusion."
 HALF = 0.5 / 255
 

@@ -13,6 +13,8 @@ from cxrlab.core.errors import DataError
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 INVENTED = Path(__file__).parent / "cases" / "openi"
 

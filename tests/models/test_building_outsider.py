@@ -42,6 +42,8 @@ from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.report_dataset import count_image_tokens
 
+pytestmark = pytest.mark.slow
+
 SMALL = OutsiderSize(
     image=32, vision_encoder=2, vision_encoder_width=32, language=2, language_width=64, inner=32, head=16, sharing=2
 )

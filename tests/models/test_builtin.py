@@ -19,6 +19,8 @@ from cxrlab.models.names import load_encoder, load_model
 from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import FinetuneConfig
 
+pytestmark = pytest.mark.slow
+
 IMAGE = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
 
 

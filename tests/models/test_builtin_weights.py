@@ -18,6 +18,8 @@ from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_encoder, load_model
 
+pytestmark = pytest.mark.slow
+
 IMAGES = 40
 
 

@@ -26,6 +26,8 @@ from cxrlab.models.random_init import (
     build_vision_encoder,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def same(one: Any, other: Any) -> bool:
     first, second = one.state_dict(), other.state_dict()

@@ -15,6 +15,8 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.preference.config import Measure
 from cxrlab.preference.measure_alignment import calibration_error, measure_alignment
 
+pytestmark = pytest.mark.slow
+
 SMALL = Measure(
     n=6,
     max_new_tokens=160,

@@ -24,6 +24,8 @@ from cxrlab.preference.judges import (
 )
 from cxrlab.preference.make_pairs import EQUAL, choose_pairs
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "radpref_reader.py"), run_name="fit")
 fit_noise, log_loss, noise_with_interval = (
     EXPERIMENT[name] for name in ("fit_noise", "log_loss", "noise_with_interval")

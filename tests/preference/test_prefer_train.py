@@ -47,6 +47,8 @@ from cxrlab.training import report_model, trainer
 from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig
 
+pytestmark = pytest.mark.slow
+
 PROCESS = Path(__file__).parent / "align_process.py"
 
 
@@ -168,6 +170,7 @@ def test_what_parts_of_a_batch_add_up_to(
     assert (abs(whole / halves - 1) < 1e-5) is (loss == "dpo") and (abs(whole / halves - 1) > 1e-3) is (loss == "kto")
 
 
+@pytest.mark.full
 def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_path: Path) -> None:
     """Also for KTO: how far the model has moved is measured over both."""
     mostly_good = LossSettings("kto", undesirable_weight=0.1)  # all reports become likelier: it moves

@@ -33,6 +33,8 @@ from cxrlab.training.report_model import ReportLoss, add_adapters
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.trainer import Job, Order, fit
 
+pytestmark = pytest.mark.full
+
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
 

@@ -28,6 +28,8 @@ from cxrlab.preference.checkpoint_selection import BEST, CheckpointSelector
 from cxrlab.preference.config import Measure, PreferConfig, Validation
 from cxrlab.preference.train import prefer
 
+pytestmark = pytest.mark.slow
+
 WATCH = Validation(n=3, max_new_tokens=6)
 
 

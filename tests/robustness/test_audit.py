@@ -15,6 +15,8 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.robustness import audit as audits
 from cxrlab.robustness.config import RobustnessConfig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:

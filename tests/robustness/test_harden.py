@@ -28,6 +28,8 @@ from cxrlab.robustness.config import HardenConfig
 from cxrlab.robustness.encoder_features import open_vision_encoder
 from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
 
+pytestmark = pytest.mark.slow
+
 CPU = LoadSettings(device="cpu")
 CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})
 

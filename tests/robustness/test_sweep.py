@@ -26,6 +26,8 @@ from cxrlab.robustness import audit as audits
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.sweep import aimed_attacks
 
+pytestmark = pytest.mark.slow
+
 
 class Vectors(planted.PatternTarget):
     """Has none of the first model's aims."""

@@ -26,6 +26,8 @@ from cxrlab.serving.config import Allowance, Limits, ServeConfig
 from cxrlab.serving.resource_limits import Room, Tally
 from cxrlab.serving.server import Server
 
+pytestmark = pytest.mark.slow
+
 
 class ReportGenerator:
     """A slow model that is asked letters: it notes each batch, and writes the next one when it is let."""

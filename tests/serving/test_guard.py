@@ -24,6 +24,8 @@ from cxrlab.serving.accounts import BlockedAccounts
 from cxrlab.serving.config import GuardConfig
 from cxrlab.serving.guard import _MESSAGES, Guard, open_guard
 
+pytestmark = pytest.mark.slow
+
 CALIBRATED, HELD_OUT = 96, 24
 FINDINGS = "There is a small left pleural effusion. The heart is normal in size."
 

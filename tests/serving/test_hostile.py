@@ -28,6 +28,8 @@ from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits
 from cxrlab.serving.images import check_picture, decode_picture
 
+pytestmark = pytest.mark.slow
+
 CASES, ODD, ODD_PICTURES = hostile_requests(), unusual_requests(), odd_images()
 LEAST = 200
 # Enough for allocators that keep what was freed: it ends 3 to 6 MB higher, and stays there for as long as one sends.

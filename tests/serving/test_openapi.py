@@ -16,6 +16,8 @@ from serving_models import NAME, Echo, EchoTextModel, chat_request, served
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.server import Server
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [
     schemathesis.checks.not_a_server_error,
     schemathesis.checks.status_code_conformance,

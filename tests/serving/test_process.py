@@ -33,6 +33,8 @@ from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
 from cxrlab.serving.accounts import add_account
 
+pytestmark = pytest.mark.slow
+
 NAME = "stub:normal"
 PLANTED = "quokka"
 

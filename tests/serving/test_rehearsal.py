@@ -15,6 +15,8 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.serving.config import GuardConfig, RehearseConfig
 from cxrlab.serving.rehearsal import rehearse
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:

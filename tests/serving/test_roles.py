@@ -33,6 +33,8 @@ from cxrlab.extraction.llm_oracle import load_questions
 from cxrlab.extraction.oracles import KINDS, load_descriptions
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
+pytestmark = pytest.mark.slow
+
 # Reports by what is wrong with them: as many significant errors as their place says.
 ROCKS = ("quartz", "basalt", "gypsum", "pumice", "marble", "gneiss")
 ASKED_FOR = 2  # descriptions that each question to the oracle asks for

@@ -30,6 +30,8 @@ from cxrlab.serving.config import Allowance, Limits, ServeConfig
 from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
 
+pytestmark = pytest.mark.slow
+
 TEXT = "planted:parrot"
 
 

@@ -19,6 +19,8 @@ from cxrlab.studies.corpora import corpus_folders, make_corpora, with_folders
 from cxrlab.studies.engine import Part, run_in_processes, run_recipe
 from cxrlab.studies.run_study import find_study, read_study
 
+pytestmark = pytest.mark.slow
+
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
     "test": "drawn",
@@ -181,6 +183,7 @@ def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_parts_side_by_side_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts in processes of their own, with the bytes and figures of one after the other."""
     pytest.importorskip("torch")
@@ -208,6 +211,7 @@ def test_parts_side_by_side_give_the_same_bytes(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_part_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
     """Seed 2 finds a folder that belongs to something else."""
     pytest.importorskip("torch")

@@ -17,6 +17,8 @@ from cxrlab.data import parallel
 from cxrlab.studies import engine
 from cxrlab.studies.engine import run_in_processes
 
+pytestmark = pytest.mark.slow
+
 NEEDS = {"roof": ("left", "right"), "left": ("floor",), "right": ("floor",), "floor": ()}
 
 

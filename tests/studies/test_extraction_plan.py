@@ -15,6 +15,8 @@ from cxrlab.studies.corpora import pool_with_folders
 from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
 
+pytestmark = pytest.mark.slow
+
 BASE: dict[str, Any] = {
     "corpora": {
         "drawn": {"phantom": {"n": 40, "size": 32, "seed": 3}},

@@ -15,6 +15,8 @@ from cxrlab.core.runs import state
 from cxrlab.studies.engine import Part, run_recipe
 from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
 
+pytestmark = pytest.mark.slow
+
 
 def run_extraction_study(settings: ExtractionStudyConfig, out: Path) -> Path:
     return run_recipe(ExtractionStudy(settings, out))
@@ -140,6 +142,7 @@ def test_detectors_defences_and_the_page_of_a_whole_study(tiny: str, whole: tupl
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_parts_side_by_side_come_to_the_same(
     tiny: str, whole: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from cxrlab.studies.over_seeds import excludes_zero
 from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, alignment_table
 from cxrlab.studies.run_study import find_study, read_study
 
+pytestmark = pytest.mark.slow
+
 KTO = {"changes": "KTO.", "train": {"loss": {"name": "kto"}}}
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
@@ -418,6 +420,7 @@ def test_a_study_that_was_stopped_ends_with_the_same_table(
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_parts_side_by_side_come_to_the_same(straight: tuple[Path, list[str]], tmp_path: Path) -> None:
     run_preference_study(config(at_once=2), tmp_path / "study")
     assert (tmp_path / "study/preferences.json").read_bytes() == (straight[0] / "preferences.json").read_bytes()

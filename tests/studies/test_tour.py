@@ -16,6 +16,8 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.studies import tour
 from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, CorpusSize, TourConfig, TourSize, run_tour
 
+pytestmark = pytest.mark.slow
+
 # A tour in a second: the images few and small, the steps with models left out (tests/tour takes them).
 TINY = CorpusSize(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
 

@@ -13,6 +13,8 @@ import pytest
 
 from cxrlab.studies.tour import missing_models
 
+pytestmark = pytest.mark.slow
+
 MODELS = missing_models() is None  # else the steps that need them are left out
 
 

@@ -20,6 +20,8 @@ from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 from cxrlab.training.align_finetune import align
 from cxrlab.training.config import AlignConfig
 
+pytestmark = pytest.mark.slow
+
 PARTS = {"encoder": "fresh:tiny", "language_model": "fresh:tiny"}
 
 

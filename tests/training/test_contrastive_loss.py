@@ -14,6 +14,8 @@ from torch import Tensor
 
 from cxrlab.training.contrastive import Pairs, gather, report_key, symmetric_loss
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 ZERO = torch.tensor(0.0)  # log of the scale: cosines as they are
 
@@ -141,6 +143,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.full
 def test_two_processes_with_half_the_batch_are_one_with_the_whole(tmp_path: Path) -> None:
     """Loss and gradients, also of what only the other process holds: without gradients through the gather, or with
     repeats masked within a process alone, the numbers differ in the first digits."""

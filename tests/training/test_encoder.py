@@ -26,6 +26,8 @@ from cxrlab.models.names import load_encoder
 from cxrlab.training.config import NONE, EncoderConfig, Optimisation
 from cxrlab.training.encoder import train_encoder
 
+pytestmark = pytest.mark.slow
+
 SHORT = Optimisation(
     learning_rate=2e-3, steps=5, batch_size=8, max_length=48, group_by_length=False, log_every=1, save_every=2
 )
@@ -135,6 +137,7 @@ def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start: Path, tmp_path: Path) -> None:
     """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, images varied. Small
     batches by themselves would give ln 8 instead of ln 16 at the start."""

@@ -24,6 +24,8 @@ from cxrlab.core.runs import state
 from cxrlab.training.run_folder import MARKER, latest, mark_complete, training_run
 from cxrlab.training.trainer import Part, plan
 
+pytestmark = pytest.mark.slow
+
 PROCESS = Path(__file__).parent / "toy_process.py"
 
 
@@ -358,6 +360,7 @@ def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -
     assert stored(tmp_path / "seen") == stored(tmp_path / "unseen")
 
 
+@pytest.mark.full
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Two processes of batch 4 take the same steps as one of batch 4 with two forward passes, items unequal."""
     with socket.socket() as free:

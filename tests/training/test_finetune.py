@@ -25,6 +25,8 @@ from cxrlab.training.align_finetune import count_trainable, finetune, select_tra
 from cxrlab.training.config import Augmentation, ExtraCorpus, FinetuneConfig
 from cxrlab.training.samples import Sample, read_source
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:

@@ -20,6 +20,8 @@ from cxrlab.data.phantom.corpus import make_phantom, patients_with_visits, study
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.patients import draw_patient
 
+pytestmark = pytest.mark.slow
+
 SMALL = PhantomConfig(n=24, size=48, seed=3, workers=1)
 
 

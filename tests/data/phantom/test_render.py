@@ -15,6 +15,8 @@ from cxrlab.data.phantom.findings import APPEARANCE
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import PhantomPatient, RenderedImage, render
 
+pytestmark = pytest.mark.slow
+
 
 def image(findings: list[Finding], turn: int = 0, size: int = 160, **how: object) -> RenderedImage:
     """An image of patient number `turn`."""

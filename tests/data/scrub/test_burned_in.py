@@ -15,6 +15,8 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("DOE JOHN", "MRN 00412233", "12/05/2019", "Smith^Anna", "St Mary 14:32", "supine 85 kV", "ID 88231-7")
 PLACES = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, 1.0), (0.45, 0.4), (0.8, 0.6))
 

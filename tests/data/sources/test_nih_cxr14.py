@@ -113,6 +113,7 @@ def test_a_box_that_is_no_box_and_a_image_in_both_lists_are_sentences(tmp_path: 
 
 
 @pytest.mark.real_data
+@pytest.mark.full
 def test_the_whole_table_and_its_boxes(real_data: Path, tmp_path: Path) -> None:
     """112,120 rows of 30,805 patients; 984 boxes on 880 images, as the data set's authors count them."""
     corpus = import_corpus("nih-cxr14", ImportConfig(real_data / "nih_cxr14"), tmp_path / "nih")

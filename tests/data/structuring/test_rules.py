@@ -17,6 +17,8 @@ from cxrlab.data.structuring.sentences import reason
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.patients import draw_patient
 
+pytestmark = pytest.mark.slow
+
 CASES = json.loads((Path(__file__).parent / "cases" / "sentences.json").read_text())
 
 

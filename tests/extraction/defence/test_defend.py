@@ -20,6 +20,8 @@ from cxrlab.extraction.defence.base import DEFENCES, Defence, DefenceRejected
 from cxrlab.extraction.defence.defend import Plan, defend, overrides
 from cxrlab.extraction.defence.watermark import Watermark
 
+pytestmark = pytest.mark.slow
+
 KEY = b"a key of the tests, 24 b"
 VALUES = {None: 0.6, "gate": 0.1, "quota": 0.3, "coarse": 0.5, "plain": 0.55, "watermark": 0.6}
 

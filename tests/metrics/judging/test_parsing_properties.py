@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import every_row
@@ -157,6 +158,7 @@ ENDLESS = {
 
 
 @every_row("name", ENDLESS)
+@pytest.mark.full
 def test_a_hundred_thousand_hostile_signs_are_read_in_a_moment(name: str) -> None:
     """No pattern takes more than about linear time; the bound is wide, for a busy machine."""
     text = ENDLESS[name]

@@ -29,6 +29,8 @@ from cxrlab.models.convert_llava_rad import SYSTEM, add_image_token, chat_templa
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.model import HfModel
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "Provide a description of the findings in the radiology image."
 REPORT = "the lungs are clear ."
 

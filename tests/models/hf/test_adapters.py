@@ -17,6 +17,8 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 
+pytestmark = pytest.mark.slow
+
 IMAGE = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from cxrlab.models.http_client import run_concurrently
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_place_is_worked_on_once_and_no_more_at_once_than_allowed() -> None:
     together, most, lock, pair = 0, 0, threading.Lock(), threading.Barrier(4)
