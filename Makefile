@@ -16,7 +16,7 @@ help:
 	@echo "make setup      make .venv and install everything"
 	@echo "make tour       the whole chain on phantoms; ends with the path of a page"
 	@echo "make test       the tests that every commit must pass, about 6 minutes"
-	@echo "make test-fast  without training, servers and other processes, about 2 minutes"
+	@echo "make test-fast  without training, servers, other processes and real data, about 2 minutes"
 	@echo "make test-full  also benchmarks, experiments and several processes"
 	@echo "make check      lint, formatting, types, direction of imports"
 	@echo "make bench      every benchmark"
@@ -52,7 +52,7 @@ test: $(STAMP)
 	@$(PYTEST) -m "not full"
 
 test-fast: $(STAMP)
-	@$(PYTEST) -m "not full and not slow"
+	@$(PYTEST) -m "not full and not slow and not real_data"
 
 test-full: $(STAMP)
 	@$(PYTEST)

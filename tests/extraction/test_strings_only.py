@@ -131,7 +131,7 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert not response_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("rounds", "knockoff", "evasion", "surrogate", "oracles")
+ATTACKS = ("rounds", "knockoff", "adaptive_attackers", "surrogate", "oracles")
 FORBIDDEN = {
     *("cxrlab.evaluation.load_model", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
     *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),

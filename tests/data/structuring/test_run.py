@@ -300,14 +300,14 @@ def test_a_real_kill_resumes(source: Corpus, tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from cxrlab.cli.main import main
-from cxrlab.core import llm
+from cxrlab.core import language_models
 if sys.argv[1] == "die":
-    add, count = llm.AnswerStore.add, []
+    add, count = language_models.AnswerStore.add, []
     def dying(self, *given):
         add(self, *given)
         count.append(1)
         len(count) == 5 and os._exit(9)
-    llm.AnswerStore.add = dying
+    language_models.AnswerStore.add = dying
 sys.exit(main(["data", "structure", {str(source.path)!r}, "--model", {f"scripted:{script}"!r}, "--batch", "2",
                "--out", sys.argv[2]]))
 """
