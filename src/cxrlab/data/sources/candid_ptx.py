@@ -12,7 +12,7 @@ Citation: Feng et al., Curation of the CANDID-PTX dataset with free-text reports
 Obtain: University of Auckland figshare 14173982, on request; root holds Pneumothorax_reports.csv, chest_tube.csv,
     acute_rib_fracture.csv (or Rib_fracture_mask_rle.csv) and dataset/ with a DICOM file for each image, with or
     without an ending.
-Defects: a byte-order mark before the first column; a row for each mask, so several a image; empty mask cells, which
+Defects: a byte-order mark before the first column; a row for each mask, so several an image; empty mask cells, which
     state nothing; images without a row; the splits that others published share patients, so there is none here. Masks
     are taken as runs relative to the end of the run before, down the columns, as other readers of the data take them;
     that dates in the file names give the order of studies is not confirmed.

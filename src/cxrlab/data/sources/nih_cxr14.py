@@ -2,7 +2,7 @@
 
 Counts: 112,120 images of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 images.
 Views: PA and AP; frontal where the table gives none, since all images are; unknown where it gives another word.
-Labels: 14 of its own, by text mining, 'No Finding' where none was found. A image's own labels are 0 where the
+Labels: 14 of its own, by text mining, 'No Finding' where none was found. An image's own labels are 0 where the
     mining found nothing, which is how the data set is scored; its CheXpert labels are stated only where present.
 Language: none; the reports are not part of it.
 Licence: open; attribution to the NIH Clinical Center is asked for.

@@ -10,7 +10,7 @@ Citation: JF Healthcare, object-CXR: automatic detection of foreign objects on c
 Obtain: the challenge's download (train.zip, dev.zip, train.csv, dev.csv; the test part was published later); root
     holds the tables and the folders train/, dev/ and test/, or all images in one folder.
 Defects: patients are not stated, so each image counts as a patient of its own and the splits cannot be checked for
-    leakage; some shapes reach beyond the image and are cut at zero; a image without a mark may hold objects outside the
+    leakage; some shapes reach beyond the image and are cut at zero; an image without a mark may hold objects outside the
     lungs.
 """
 

@@ -2,7 +2,7 @@
 
 Counts: 18,000 images: train 15,000, test 3,000.
 Views: PA.
-Labels: 28 of its own: 22 findings with boxes and 6 diagnoses. In train 1 is what more than half of a image's readers
+Labels: 28 of its own: 22 findings with boxes and 6 diagnoses. In train 1 is what more than half of an image's readers
     saw (two of three), -1 what fewer saw (one of three), 0 what none saw; each reader's boxes and the votes are kept.
     In test the consensus, 1 or 0. CheXpert labels are 0 only where the own label is as wide.
 Language: none; there are no reports, so its text is made from labels.
