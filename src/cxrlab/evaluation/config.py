@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
-from cxrlab.evaluation.word_maps import SHEET, parse_map
+from cxrlab.evaluation.saliency_maps import SHEET, parse_map
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.statistics.intervals import check_share
 from cxrlab.models.decoding import Decoding

@@ -42,7 +42,7 @@ from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.model_card import SYNTHETIC
-from cxrlab.models.names import parse_name
+from cxrlab.models.model_registry import parse_name
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Generated, Image, ImageToText

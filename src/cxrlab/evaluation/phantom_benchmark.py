@@ -20,7 +20,7 @@ from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import OpenJudge
-from cxrlab.evaluation.validate import compute_tallies, higher_is_better
+from cxrlab.evaluation.validate_metrics import compute_tallies, higher_is_better
 from cxrlab.findings.patients import CaseConfig, draw_patient
 from cxrlab.findings.planted_errors import mistaken
 from cxrlab.findings.report_edits import EDITS, Edited, NarratedVisit, paraphrase

@@ -16,7 +16,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.report_files import Row, parse_age, parse_report, read_rows
 from cxrlab.evaluation.select_metrics import OpenJudge
-from cxrlab.evaluation.validate import compare_with_raters, score_pairs
+from cxrlab.evaluation.validate_metrics import compare_with_raters, score_pairs
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_per_rater, tau_with_interval

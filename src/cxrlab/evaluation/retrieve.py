@@ -31,7 +31,7 @@ from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Embedder, Image

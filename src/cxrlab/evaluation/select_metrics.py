@@ -25,7 +25,7 @@ from cxrlab.metrics.base import Family, Metric, Tally, cards, default_names, met
 from cxrlab.metrics.judging import JUDGES, PAIRWISE, JudgeSettings, judge_cards, judge_family, split_judge
 from cxrlab.metrics.judging.answer_text import Reading
 from cxrlab.metrics.report_pairs import Batch
-from cxrlab.models.names import TEXT_KINDS, how_to_name
+from cxrlab.models.model_registry import TEXT_KINDS, how_to_name
 
 if TYPE_CHECKING:
     from cxrlab.metrics.judging.judges import Judge
@@ -107,7 +107,7 @@ def list_default_cards(family: Family) -> list[Metric]:
 def list_gated_families() -> list[tuple[Family, str]]:
     """Every family that needs something, and the flags that give it; only its cards can be used."""
     from cxrlab.metrics.bertscore import BertScore
-    from cxrlab.metrics.labels import ChexpertLabels
+    from cxrlab.metrics.chexpert_labels import ChexpertLabels
     from cxrlab.metrics.radcliq import RadCliq
     from cxrlab.metrics.radgraph import RadGraphF1
 
@@ -211,7 +211,7 @@ def build_extra_families(extras: MetricResources) -> list[Family]:
         bert = BertScore(encoder, baseline=DISTILROBERTA_5)
         found.append(BertScore(encoder))
     if extras.chexbert is not None and extras.bert is not None:
-        from cxrlab.metrics.labels import ChexpertLabels
+        from cxrlab.metrics.chexpert_labels import ChexpertLabels
         from cxrlab.models.text_encoders import CheXbert
 
         chexbert = CheXbert(extras.chexbert, extras.bert)

@@ -142,11 +142,11 @@ class Family(Protocol):
 FAMILIES = Registry(
     "metric family",
     {
-        "coco": "cxrlab.metrics.coco:Coco",
+        "coco": "cxrlab.metrics.coco_caption:Coco",
         "sacre": "cxrlab.metrics.bleu:SacreBleu",
         "rouge-n": "cxrlab.metrics.rouge:GoogleRuns",
         "rouge-l": "cxrlab.metrics.rouge:GoogleLongest",
-        "chexpert": "cxrlab.metrics.labels:ChexpertLabels",
+        "chexpert": "cxrlab.metrics.chexpert_labels:ChexpertLabels",
         "findings": "cxrlab.metrics.finding_scores:FindingsF1",
         "errors": "cxrlab.metrics.finding_scores:ErrorCounts",
         "rules": "cxrlab.metrics.finding_scores:RuleScores",

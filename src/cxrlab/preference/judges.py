@@ -29,7 +29,7 @@ from cxrlab.evaluation.select_metrics import (
     list_gated_families,
     split_judge_name,
 )
-from cxrlab.evaluation.validate import higher_is_better
+from cxrlab.evaluation.validate_metrics import higher_is_better
 from cxrlab.metrics.base import Family, Matrix, cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging import PAIRWISE as PAIRWISE_PROMPT

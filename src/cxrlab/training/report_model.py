@@ -214,7 +214,7 @@ class ReportLoss(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The model's config, where launchers look for sizes."""
+        """The model's config: DeepSpeed reads sizes from it."""
         return self.model.config
 
     def forward(

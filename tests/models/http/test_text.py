@@ -13,7 +13,7 @@ from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
 from cxrlab.models.llm_cache import HasFingerprint, StreamsCompletions
-from cxrlab.models.names import load_text_model
+from cxrlab.models.model_registry import load_text_model
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from cxrlab.metrics.base import VERSION, Metric, Tally, mean_tally
 from cxrlab.metrics.finding_scores import green_score
 from cxrlab.metrics.judging.answer_text import Answer, Reading
 from cxrlab.metrics.judging.count_formats import CELLS, SIGNIFICANT, Parsed, describe_cell
-from cxrlab.metrics.judging.error_counts import parse_counts
 from cxrlab.metrics.judging.grades_and_choices import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
+from cxrlab.metrics.judging.parse_counts import parse_counts
 from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
 from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 
