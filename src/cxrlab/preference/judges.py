@@ -429,7 +429,7 @@ class ErrorCountJudge:
             for compared in (batch.comparisons[place] for place in group):
                 errors = [] if compared is None else compared.errors
                 significant = sum(error.significant for error in errors)
-                counts.append(None if compared is None else (compared.silent, significant, len(errors)))
+                counts.append(None if compared is None else (compared.states_nothing, significant, len(errors)))
             preferred = [
                 (one, other)
                 for one, other in permutations(range(len(counts)), 2)

@@ -175,9 +175,14 @@ class ChexPrompt(Judge):
             return Metric(name, "lower", (0.0, math.inf), None, UNDEFINED, conventions, about)
 
         return (
-            card("", "errors a report, as a language model counts them"),
-            card(".significant", "errors a report that are likely to change what is done, as a language model counts"),
-            *(card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, a report") for weight, kind in CELLS),
+            card("", "errors per report, as a language model counts them"),
+            card(
+                ".significant", "errors per report that are likely to change what is done, as a language model counts"
+            ),
+            *(
+                card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, per report")
+                for weight, kind in CELLS
+            ),
         )
 
     def read(self, answer: Answer, silent: bool) -> Judged:
@@ -217,8 +222,8 @@ class GreenJudge(Judge):
         counts = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
         formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **counts}
         score = "matched findings against significant errors, as a language model counts them"
-        significant = "significant errors a report, from the same answer"
-        matched = "findings a report that both reports have, from the same answer"
+        significant = "significant errors per report, from the same answer"
+        matched = "findings per report that both reports have, from the same answer"
         endless = (0.0, math.inf)
         return (
             Metric(f"green:{model}", "higher", (0.0, 1.0), None, UNDEFINED, formula, score),
