@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
-ANSWERS = "answers"  # key of a prediction that holds every answer where several were generated
+ANSWERS_KEY = "answers"  # key of a prediction that holds every answer where several were generated
 WINDOW = 8  # batches
 LIBRARY_KIND = "retrieval"  # models that return the report of the most similar image of a corpus
 THUMB_SIZE = 224
@@ -77,7 +77,7 @@ class Generation:
         distinct_reports: Different texts among the predictions.
         mean_words: Words per report; not-a-number without a report.
         controls: Kind of control image → studies that have a report for it too.
-        allow_missing: Whether the run was allowed to finish without the missing studies; `score` honours that.
+        allow_missing: Whether the run was allowed to finish without the missing studies; `score` then accepts them as missing.
         cautions: What a reader of the reports must know.
     """
 
@@ -310,7 +310,7 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
     best = answers[0]
     extra = dict(best.extra)
     if len(answers) > 1:
-        extra[ANSWERS] = [{"report": one.text, "confidence": confidence(one), **one.extra} for one in answers]
+        extra[ANSWERS_KEY] = [{"report": one.text, "confidence": confidence(one), **one.extra} for one in answers]
     return Prediction(key, best.text, confidence=confidence(best), extra=extra)
 
 
@@ -382,7 +382,7 @@ def missing_reports_error(missing: Sequence[MissingReport], studies: int, summar
     if refused:
         parts.append(f"the model refused to write on {refused} of {studies} studies")
     return DataError(
-        f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Mend them and run again, or "
+        f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Repair the images and run again, or "
         "give --allow-missing."
     )
 
@@ -400,7 +400,7 @@ def explain_how_to_finish(run: Path) -> str:
     """How to finish a run: running the same command again helps only where every study can be answered."""
     if state(run) == "interrupted" and (missing := read_missing_studies(run)):
         return (
-            f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
+            f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): repair the images and run its "
             "command again, or run it with --allow-missing"
         )
     return "run its command again to finish it"

@@ -282,7 +282,7 @@ class GradeAgainst(Grade):
     """The grade of a report beside its reference."""
 
     kind: ClassVar[str] = "grade-against"
-    about: ClassVar[str] = "how well a report tells what its reference tells, graded by a language model"
+    about: ClassVar[str] = "how well a report states what its reference states, graded by a language model"
     wording: ClassVar[str] = "grade_against"
     places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)
 
