@@ -109,6 +109,17 @@ class MetricResources:
 
 
 @dataclass(frozen=True)
+class ScoreSettings:
+    """How matched pairs are scored: with which controls and slices, and how intervals are computed; see `ScoreConfig`."""
+
+    floors: bool = True
+    slices: bool = True
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class ScoreConfig:
     """Predictions against references.
 
@@ -167,6 +178,11 @@ class ScoreConfig:
     def extras(self) -> MetricResources:
         """Files and models of the user."""
         return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
+
+    @property
+    def settings(self) -> ScoreSettings:
+        """How matched pairs are scored."""
+        return ScoreSettings(self.floors, self.slices, self.trials, self.level, self.seed)
 
     def __post_init__(self) -> None:
         self.extras  # noqa: B018 - checks them

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -60,7 +60,7 @@ _NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold no
 
 @dataclass(frozen=True)
 class MetricSelection:
-    """Names of metrics: those that need only two texts, and those of extra families that were named."""
+    """Names of metrics: those that need only two texts, and those of extra families."""
 
     ready: tuple[str, ...]
     extra: tuple[str, ...]
@@ -69,14 +69,27 @@ class MetricSelection:
 def select_metrics(
     wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
 ) -> MetricSelection:
-    """The metrics of these names.
+    """The metrics to score.
 
     Args:
         wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. A name that
             matches nothing raises `UnknownName` with the nearest, or the missing flag.
-        extra: Families that need something more.
-        beside_judges: Whether judges by language models were named too, so that an unknown name may be part of theirs.
+        extra: Families that need something more; their default metrics are scored where none of theirs is named.
+        beside_judges: Whether judges by language models were named too: they may be all that is scored, and an unknown
+            name may be part of theirs.
     """
+    found = match_names(wanted, extra, beside_judges=beside_judges)
+    if not found.extra:
+        found = replace(found, extra=tuple(card.name for family in extra for card in list_default_cards(family)))
+    if not (found.ready or found.extra or beside_judges):
+        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
+    return found
+
+
+def match_names(
+    wanted: Sequence[str] | None, extra: Sequence[Family], *, beside_judges: bool = False
+) -> MetricSelection:
+    """The metrics of these names, for arguments see `select_metrics`; of the extra families only those that are named."""
     if isinstance(wanted, str):
         wanted = (wanted,)
     if wanted is None:
@@ -250,7 +263,7 @@ def describe_metrics(names: Sequence[str] | None = None) -> list[dict[str, Any]]
         ready = tuple(known)
         more = {card.name for family, _ in needy for card in list_default_cards(family)}
     else:
-        chosen = select_metrics(names, [family for family, _ in needy])
+        chosen = match_names(names, [family for family, _ in needy])
         ready, more = chosen.ready, set(chosen.extra)
     rows = [_row(known[name], name in on, "") for name in ready]
     rows += [_row(card, False, needs) for family, needs in needy for card in family.metrics if card.name in more]
