@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,47 +257,68 @@ def generate_predictions(
     again with batches of half the size. A model whose answers may cost money never gets the same request twice: its
     windows are single batches, of which only the missing studies are sent.
     """
-    missing: dict[str, MissingReport] = {}
     costly = writer.model.capabilities.black_box
+    missing: dict[str, MissingReport] = {}
 
-    def answer(size: int) -> None:
+    def generate_rest(size: int) -> None:
         done = run.done(file) | missing.keys()
-        ready: dict[str, Prediction] = {}
-        plan: list[tuple[Sequence[str], Sequence[str]]] = []  # batches; the last one of a window with its window
-        step = size * (1 if costly else WINDOW)
-        for start in range(0, len(ids), step):
-            window = ids[start : start + step]
-            order = window if len(window) <= size else sorted(window, key=lambda key: len(images.indication(key) or ""))
-            for first in range(0, len(order), size):
-                plan.append((order[first : first + size], window if first + size >= len(order) else ()))
-        for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
+        answered: dict[str, Prediction] = {}  # of the current window, not written yet
+        batches = plan_batches(images, ids, size, window=size * (1 if costly else WINDOW))
+        for batch, finished_window in track(batches, label, total=len(ids), size=lambda planned: len(planned[0])):
             # A batch that was begun is generated whole again: another grouping may change the last bit of a number.
             wanted = [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
-            keys, batch_images = [], []
-            for key in wanted:
-                try:
-                    batch_images.append(images.image(key))
-                    keys.append(key)
-                except DataError as error:
-                    missing[key] = MissingReport(key, str(error))
-            indications = [images.indication(key) for key in keys]
-            for key, answers in zip(keys, writer.generate(batch_images, indications), strict=True):
-                reports = [answer for answer in answers if not answer.refused]
+            for key, outcome in generate_batch(writer, images, wanted):
                 if key in done:
                     continue
-                if reports:
-                    ready[key] = make_prediction(key, reports)
+                if isinstance(outcome, Prediction):
+                    answered[key] = outcome
                 else:
-                    missing[key] = MissingReport(key, describe_refusal(key, answers), refused=True)
-            for key in window:
-                if key in ready:
-                    run.append(file, ready.pop(key))
+                    missing[key] = outcome
+            for key in finished_window:
+                if key in answered:
+                    run.append(file, answered.pop(key))
 
     if costly:
-        answer(batch_size.current)  # a second try would send again what may have cost money
+        generate_rest(batch_size.current)  # a second try would send again what may have cost money
     else:
-        batch_size.retry(answer, len(ids))
+        batch_size.retry(generate_rest, len(ids))
     return tuple(missing[key] for key in ids if key in missing)
+
+
+def plan_batches(
+    images: Images, ids: Sequence[str], size: int, window: int
+) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Batches of ids by windows, each window sorted by the length of its prompts.
+
+    Beside the last batch of a window stand the ids of the window in their order; beside the others nothing.
+    """
+    planned: list[tuple[Sequence[str], Sequence[str]]] = []
+    for start in range(0, len(ids), window):
+        inside = ids[start : start + window]
+        order = inside if len(inside) <= size else sorted(inside, key=lambda key: len(images.indication(key) or ""))
+        batches = [order[first : first + size] for first in range(0, len(order), size)]
+        planned += [*((batch, ()) for batch in batches[:-1]), (batches[-1], inside)]
+    return planned
+
+
+def generate_batch(
+    writer: ReportGenerator, images: Images, keys: Sequence[str]
+) -> Iterator[tuple[str, Prediction | MissingReport]]:
+    """The prediction of each study, or why it has none; first the studies without a readable image."""
+    readable, batch_images = [], []
+    for key in keys:
+        try:
+            batch_images.append(images.image(key))
+            readable.append(key)
+        except DataError as error:
+            yield key, MissingReport(key, str(error))
+    answers = writer.generate(batch_images, [images.indication(key) for key in readable])
+    for key, found in zip(readable, answers, strict=True):
+        reports = [answer for answer in found if not answer.refused]
+        if reports:
+            yield key, make_prediction(key, reports)
+        else:
+            yield key, MissingReport(key, describe_refusal(key, found), refused=True)
 
 
 def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
