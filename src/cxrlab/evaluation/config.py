@@ -131,7 +131,7 @@ class ScoreConfig:
         by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
-        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
         all: Every metric that needs nothing extra.

@@ -484,7 +484,7 @@ def check_external_model(model: ImageToText, corpus: Corpus) -> None:
     """Raise `DataError` when the model was trained on a collection of the corpus, `ConfigError` when that is unknown."""
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see check_external_library
-    # Not isinstance alone: from Python 3.12 on it looks at the class, whose property may raise AttributeError.
+    # Not isinstance alone: from Python 3.12 on it inspects the class, whose property may raise AttributeError.
     if not (isinstance(model, HasTrainingCollections) and hasattr(model, "collections")):
         raise ConfigError(
             f"'{model.name}' does not list the collections it was trained on, so {corpus.path} may not be external to "

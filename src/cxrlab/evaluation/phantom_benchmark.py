@@ -320,7 +320,7 @@ class PhantomBenchmark:
         self.batch = Batch([case.pair for case in self._cases])
 
     def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json`; see `validate.Benchmark`."""
+        """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         seed, trials = self._config.seed, self._config.trials
         chosen, wanted = families(names), metric_names(names)
         everyone = [*chosen, *(judge.family for judge in judges)]

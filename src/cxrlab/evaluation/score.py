@@ -86,7 +86,7 @@ def score(
         metrics: Names or groups of metrics, and judges by language models; the default metrics when None.
         section: Of the reference report, where it has sections; several joined with `+`.
         split: Of a corpus; left out, every split that holds a predicted study.
-        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
+        unit: `study`, or `image` for predictions with ids `study#k`; `auto` decides by the ids.
         allow_missing: Score a missing prediction as an empty report instead of refusing.
         floors: Score the controls too.
         slices: Score by view, sex, age band and device too, where they are known.

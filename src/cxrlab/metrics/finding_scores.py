@@ -223,7 +223,7 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
         off += weights.hedge_mismatch * (true is not stated)
         gained = worth * match.credit * worth / (worth + off)
         right += gained
-        # A graver name, such as aneurysm for a long aorta, claims more in proportion to the missing credit.
+        # A name of higher urgency, such as aneurysm for a long aorta, costs more in proportion to the missing credit.
         claimed = max(0.0, weights.finding[match.candidate_urgency] - weights.finding[match.urgency])
         wrong += worth - gained + claimed * (1.0 - match.credit)
     for unmatched in (*comparison.missing, *comparison.invented):

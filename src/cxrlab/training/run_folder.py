@@ -31,7 +31,7 @@ HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "check
 
 
 class RunFolder:
-    """The folder of a training; writing does nothing in processes other than the first, which have no `run`."""
+    """The folder of a training; writing does nothing in processes other than the main one, which have no `run`."""
 
     def __init__(self, folder: Path, run: Run | None) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ class RunFolder:
         path = self.folder / HISTORY
         if self._run is None or not path.is_file():
             return
-        JsonlAppender(path).close()  # cuts a torn last line off
+        JsonlAppender(path).close()  # removes an incomplete last line
         kept = [record for _, record in read_jsonl(path) if record["step"] <= step]
         write_bytes(path, b"".join(line_of(record, path) for record in kept))
 

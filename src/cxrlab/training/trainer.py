@@ -158,7 +158,7 @@ class ExactTrainer(Trainer):
 
     @staticmethod
     def collate(batch: Any) -> Any:
-        """Rows come as whole batches already."""
+        """The batch as it is: the data set returns whole batches."""
         return batch
 
     def _get_train_sampler(self, *_: Any) -> Any:
@@ -231,7 +231,7 @@ class ExactTrainer(Trainer):
         folder = Path(str(output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._save(output_dir, state_dict)  # their own loaders want every tensor
+            super()._save(output_dir, state_dict)  # their own loaders need every tensor
             return
         tensors = dict(self.job.module.named_parameters())
         save_file({name: tensors[name].detach().contiguous().cpu() for name in self._trained}, folder / WEIGHTS)
@@ -250,7 +250,7 @@ class ExactTrainer(Trainer):
 
 
 class Journal(TrainerCallback):
-    """Writes the history, evaluates, watches the loss and handles Ctrl-C, as a callback of the trainer."""
+    """Writes the history, evaluates, checks the loss and handles Ctrl-C, as a callback of the trainer."""
 
     def __init__(self, trainer: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
         self.trainer, self.job, self.settings, self.run = trainer, job, settings, run
@@ -298,7 +298,7 @@ class Journal(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Restore the running loss of a resumed run, and show the progress."""
-        # Once, not at every step: walking through thousands of modules takes as long as a small step.
+        # Once, not at every step: setting the mode of thousands of modules takes as long as a small step.
         self.job.module.train()
         if state.global_step:
             saved = read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER)
@@ -436,7 +436,7 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         dataloader_drop_last=True,
         remove_unused_columns=False,
         logging_strategy="no",
-        logging_nan_inf_filter=False,  # would wait for the GPU at every step; the journal looks at every loss
+        logging_nan_inf_filter=False,  # would wait for the GPU at every step; the journal checks every loss
         accelerator_config={"non_blocking": True},
         save_strategy="steps",
         save_steps=settings.save_every,
@@ -470,7 +470,7 @@ def fast_kernels(settings: Optimisation) -> Iterator[None]:
 
 
 def length_multiple() -> int:
-    """What the length of a batch is rounded up to: a GPU prepares itself for each new shape, a CPU does not."""
+    """What the length of a batch is rounded up to: a GPU plans its kernels for each new shape, a CPU does not."""
     return 32 if torch.cuda.is_available() else 1
 
 

@@ -99,7 +99,7 @@ class Judge(ABC):
 
     @final
     def judged(self, batch: Batch) -> list[Judged]:
-        """Every pair of a batch; asked on first use, and cached while the batch lives."""
+        """Every pair of a batch; asked on first use, and cached as long as the batch exists."""
         if batch not in self._judged:
             self._judged[batch] = self._judge(batch.pairs)
         return self._judged[batch]
@@ -312,7 +312,7 @@ class Choice:
         verdict: Of a compared with b.
         agreed: Whether both orders gave the same; False for a tie by disagreement; None where undecided.
         reason: Why the verdict is undecided or the model was not asked; None otherwise.
-        heard: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
+        preferences: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
             it could not be read.
         answers: The model's own words, in the same order; empty where nothing was asked.
     """
@@ -320,7 +320,7 @@ class Choice:
     verdict: Verdict
     agreed: bool | None = None
     reason: str | None = None
-    heard: tuple[str | None, ...] = ()
+    preferences: tuple[str | None, ...] = ()
     answers: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ class Choice:
             "verdict": self.verdict.value,
             "agreed": self.agreed,
             "reason": self.reason,
-            "heard": list(self.heard),
+            "preferences": list(self.preferences),
             "answers": list(self.answers),
         }
 
@@ -387,7 +387,7 @@ class PairwiseModel:
 
 def _choose(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> Choice:
     read = (_read(*forth), _read(*back))
-    heard = (read[0].value, _TURNED[read[1].value])
+    preferences = (read[0].value, _TURNED[read[1].value])
     answers = (forth[0].text, back[0].text)
     failed = [
         f"{order}: {parsed.reason}"
@@ -395,9 +395,9 @@ def _choose(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> 
         if parsed.status is not Reading.PARSED
     ]
     if failed:
-        return Choice(Verdict.UNDECIDED, None, "; ".join(failed), heard, answers)
-    agreed = heard[0] == heard[1]
-    return Choice(_VERDICTS[heard[0] or EQUAL] if agreed else Verdict.EQUAL, agreed, None, heard, answers)
+        return Choice(Verdict.UNDECIDED, None, "; ".join(failed), preferences, answers)
+    agreed = preferences[0] == preferences[1]
+    return Choice(_VERDICTS[preferences[0] or EQUAL] if agreed else Verdict.EQUAL, agreed, None, preferences, answers)
 
 
 def _read(answer: Answer, given: Generated) -> ParsedChoice:

@@ -56,8 +56,8 @@ class Encoder:
 
     Attributes:
         report: Text → tokens of a report, end token last.
-        words: (sizes of the images, prompts, reports, side) → an `Encoded` without pixels; cached, so do not modify
-            its tensors.
+        text_inputs: (sizes of the images, prompts, reports, side) → an `Encoded` without pixels; cached, so do not
+            modify its tensors.
 
     Args:
         path: The pixel path.
