@@ -19,7 +19,7 @@ from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import format_unreadable_answers
-from cxrlab.evaluation.validate import format_validation, run_validation
+from cxrlab.evaluation.validate_metrics import format_validation, run_validation
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one
 LOST = frozenset(range(0, 60, 7))

@@ -179,7 +179,7 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
     Args:
         out: Run folder for validation.json; without it nothing is kept.
     """
-    from cxrlab.evaluation.validate import format_validation, run_validation
+    from cxrlab.evaluation.validate_metrics import format_validation, run_validation
 
     note = _finished_before(out)
     found = run_validation(config, out)

@@ -7,7 +7,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.validate import BENCHMARKS, format_validation, run_validation
+from cxrlab.evaluation.validate_metrics import BENCHMARKS, format_validation, run_validation
 
 
 @pytest.fixture(scope="module")
