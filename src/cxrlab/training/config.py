@@ -80,7 +80,6 @@ class Optimisation:
         deterministic: On a GPU, use deterministic algorithms; slower. A CPU always does.
         save_every: Steps between checkpoints.
         log_every: Steps between lines of history.jsonl.
-        evaluate_every: Steps between evaluations; only at the end when left out.
     """
 
     learning_rate: float = 1e-4
@@ -102,10 +101,9 @@ class Optimisation:
     deterministic: bool = False
     save_every: int = 500
     log_every: int = 10
-    evaluate_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps", "evaluate_every"):
+        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
@@ -117,6 +115,37 @@ class Optimisation:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number above 0.")
         if not 0.0 <= self.warmup < 1.0:
             raise ConfigError(f"warmup={self.warmup} is not usable; give a share of the steps from 0 to below 1.")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss on the validation split during training. The weights of the step with the lowest loss become RUN/best.
+
+    Args:
+        every: Steps between validations, with one more after the last step; no validation when left out.
+        n: Most samples, drawn with the seed; 0 switches validation off.
+        patience: Stop after this many validations in a row without a lower loss; train to the end when left out.
+        data: Corpus folder with the validation split; the main corpus of the training when left out.
+    """
+
+    every: int | None = None
+    n: int = 256
+    patience: int | None = None
+    data: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_schedule(self.every, self.patience)
+        if self.n < 0:
+            raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 0.")
+        if self.every is None and self.patience is not None:
+            raise ConfigError(f"patience={self.patience} needs validations to count; give every with it.")
+
+
+def check_schedule(every: int | None, patience: int | None) -> None:
+    """Refuse numbers of steps and of validations below 1."""
+    for name, value in (("every", every), ("patience", patience)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
 
 
 @dataclass(frozen=True)
@@ -212,6 +241,7 @@ class EncoderConfig(TrainingConfig):
         image_size: Side of the image in pixels, for an encoder whose image processor gives another size; the image is
             resized to a square and normalised with CLIP's mean and deviation.
         augmentation: How images are varied.
+        validation: Loss on the validation split.
         optimisation: Optimiser settings. A step compares batch_size x accumulate x processes pairs with one another;
             max_length counts the tokens of a report alone.
     """
@@ -227,6 +257,7 @@ class EncoderConfig(TrainingConfig):
     text_head: Literal["bert", "biomedclip"] = "bert"
     image_size: int | None = None
     augmentation: Augmentation = Augmentation()
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(
         learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
     )
@@ -288,6 +319,7 @@ class AlignConfig(ReportConfig):
         text: Author of the structured text to learn; the source's findings when left out.
         extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
@@ -297,6 +329,7 @@ class AlignConfig(ReportConfig):
     text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
 
     def __post_init__(self) -> None:
@@ -352,6 +385,7 @@ class FinetuneConfig(AdapterConfig):
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
         train_language: false freezes the language model; lora_rank must then be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
@@ -365,6 +399,7 @@ class FinetuneConfig(AdapterConfig):
     augmentation: Augmentation = NONE
     train_language: bool = True
     prompts: str = "llava-rad/1"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(epochs=3.0)
 
     def __post_init__(self) -> None:

@@ -76,48 +76,47 @@ class Source:
     synthetic: bool = False
 
 
-def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0) -> Source:
-    """The samples of a corpus's train split, n of them drawn with the seed where n is given.
+def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0, split: str = SPLIT) -> Source:
+    """The samples of a corpus's train split, or of another; n of them drawn with the seed where n is given.
 
     Raises:
-        DataError: When no study can be used, with the reasons; when a patient of the train split is also in another
-            split.
+        DataError: When no study can be used, with the reasons; when a patient of the split is also in another one.
     """
     corpus = load_corpus(corpus_config.data)
     left_out: Counter[str] = Counter()
     samples: list[Sample] = []
     authors: set[str] = set()
-    train: set[str] = set()
+    own: set[str] = set()
     other: dict[str, str] = {}
     truth = corpus_config.questions or corpus_config.findings_in_prompt
     for study in corpus.studies(without=UNREAD - TRUTH if truth else UNREAD):
         if study.split is None:
             left_out[NO_SPLIT] += 1
-        elif study.split != SPLIT:
+        elif study.split != split:
             other[study.patient] = study.split
         else:
-            train.add(study.patient)
+            own.add(study.patient)
             authors.update(study.structured)
             found = (_questions if corpus_config.questions else _report)(corpus, study, corpus_config, seed)
             if isinstance(found, str):
                 left_out[found] += 1
             else:
                 samples += found
-    if leaking := sorted(train & other.keys()):
+    if leaking := sorted(own & other.keys()):
         raise DataError(
-            f"{corpus.path}: {len(leaking)} patients of the train split are in another one too (for example "
+            f"{corpus.path}: {len(leaking)} patients of the {split} split are in another one too (for example "
             f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
         )
     if not samples:
         left_out.pop(NO_SPLIT, None)
         if not left_out:
-            raise corpus.no_study_error("train")
+            raise corpus.no_study_error(split)
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
         hint = ""
         if (text := corpus_config.text) is not None and text not in authors:
             hint = f"{did_you_mean(text, authors)} Texts were made by: {', '.join(sorted(authors)) or 'nobody'}."
         raise DataError(
-            f"none of the {left_out.total():,} train studies of {corpus.path} can be learnt from ({reasons}); a study "
+            f"none of the {left_out.total():,} {split} studies of {corpus.path} can be learnt from ({reasons}); a study "
             f"needs a frontal image and a findings text.{hint}"
         )
     if n is not None and n < len(samples):
