@@ -429,11 +429,12 @@ class Journal(TrainerCallback):
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         with torch.random.fork_rng(devices), torch.no_grad(), self.trainer.accelerator.autocast():
             module.eval()
-            numbers = dict(evaluation.measure(module, step))
+            measured = evaluation.measure(module, step)
             module.train()
+        numbers = {name: value if math.isfinite(value) else math.nan for name, value in measured.items()}
         if step and evaluation.score is not None:
             score, sign = numbers[evaluation.score], 1.0 if evaluation.larger else -1.0
-            if math.isfinite(score) and (self.best is None or sign * score > sign * self.best.score):
+            if not math.isnan(score) and (self.best is None or sign * score > sign * self.best.score):
                 self.best, self._without_gain = BestStep(step, score), 0
                 if self.run.writes:
                     best_weights.keep(self.run.steps, step, module)
