@@ -26,6 +26,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.model_registry import load_encoder
 from cxrlab.training.config import NONE, EncoderConfig, Optimisation, Validation
 from cxrlab.training.encoder import train_encoder
+from cxrlab.training.run_folder import read_result
 
 pytestmark = pytest.mark.slow
 
@@ -136,8 +137,11 @@ def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_pa
 @pytest.mark.full
 def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start: Path, tmp_path: Path) -> None:
     """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, images varied. Small
-    batches by themselves would give ln 8 instead of ln 16 at the start."""
-    base = config(corpus, start=f"hf:{start}", cache=tmp_path / "cache", optimisation={"batch_size": 16})
+    batches by themselves would give ln 8 instead of ln 16 at the start. So are the losses of 5 validation pairs."""
+    watched = Validation(every=2, n=5)
+    base = config(
+        corpus, start=f"hf:{start}", cache=tmp_path / "cache", validation=watched, optimisation={"batch_size": 16}
+    )
     train_encoder(base, tmp_path / "one")
     pieces = replace(base, optimisation=replace(base.optimisation, batch_size=8, accumulate=2))
     train_encoder(pieces, tmp_path / "pieces")
@@ -169,6 +173,8 @@ def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start
         environment = {**os.environ, **names, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
     assert [process.wait(120) for process in processes] == [0, 0]
+    one, two = (read_result(tmp_path / name).extra["validation"] for name in ("one", "two"))
+    assert one["samples"] == 5 and one["step"] == two["step"] and one["loss"] == pytest.approx(two["loss"], abs=2e-5)
     whole = losses(tmp_path / "one")
     assert len(whole) == 5 and whole[0] > 2.7
     assert losses(tmp_path / "pieces") == pytest.approx(whole, abs=2e-5)

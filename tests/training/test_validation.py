@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +21,7 @@ from tiny_models import tiny_dual_encoder
 from toy_training import train_toy
 from training_fixtures import FAST, killed_after, phantoms, saved_llava
 
+from cxrlab.core.config import to_yaml
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
@@ -31,6 +35,7 @@ from cxrlab.training import run_folder as folders
 from cxrlab.training.align_finetune import align, finetune
 from cxrlab.training.config import AlignConfig, EncoderConfig, ExtraCorpus, FinetuneConfig, Validation
 from cxrlab.training.encoder import train_encoder
+from cxrlab.training.run_folder import read_result
 from cxrlab.training.samples import read_source
 from cxrlab.training.trainer import Evaluation, ExactTrainer
 
@@ -329,3 +334,28 @@ def test_settings_that_mean_nothing_are_refused(monkeypatch: pytest.MonkeyPatch,
 
     with pytest.raises(ConfigError, match=r"--validation\.n 0"):
         validation_source(config.validation, ExtraCorpus(corpus), 7)
+
+
+@pytest.mark.full
+def test_two_processes_validate_as_one(corpus: Path, llava: str, tmp_path: Path) -> None:
+    """Five samples in batches of two: the first process has three of them, the second two. Both stop at the same step."""
+    once = dataclasses.replace(FAST, learning_rate=1e-12, warmup=0.0, batch_size=2, accumulate=2)
+    config = AlignConfig(corpus, start=llava, optimisation=once, validation=Validation(every=1, n=5, patience=2))
+    done = align(config, tmp_path / "one")
+    file = tmp_path / "two.yaml"
+    file.write_text(to_yaml(dataclasses.replace(config, optimisation=dataclasses.replace(once, accumulate=1))))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "cxrlab", "train", "align", "--config", str(file), "--out", str(tmp_path / "two")]
+    processes = []
+    for rank in "01":
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        environment = {**os.environ, **names, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+    assert [process.wait(120) for process in processes] == [0, 0]
+    two = read_result(tmp_path / "two")
+    assert two.steps == done.steps == 3
+    for own, other in zip(evaluations(tmp_path / "one").values(), evaluations(tmp_path / "two").values(), strict=True):
+        assert own["loss"] == pytest.approx(other["loss"], rel=1e-6)
+    assert load_file(tmp_path / "two" / "best" / "model.safetensors").keys()
