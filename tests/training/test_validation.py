@@ -30,7 +30,7 @@ from cxrlab.data.images import load_image
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.scoring import report_log_probs
 from cxrlab.models.model_registry import load_encoder
-from cxrlab.training import align_finetune, best_weights
+from cxrlab.training import align_finetune, best_weights, validation
 from cxrlab.training import run_folder as folders
 from cxrlab.training.align_finetune import align, finetune
 from cxrlab.training.config import AlignConfig, EncoderConfig, ExtraCorpus, FinetuneConfig, Validation
@@ -232,6 +232,38 @@ def test_every_stage_keeps_its_best_step_and_resumes_to_the_same_bytes(
         assert path.read_bytes() == (tmp_path / "straight" / "checkpoint" / path.name).read_bytes()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lora_rank": 4},
+        {"lora_rank": 4, "train_vision_encoder": True},  # merged into the model that is saved
+        {"lora_rank": 0, "optimisation": {"precision": "bfloat16"}},
+    ],
+)
+def test_the_best_checkpoint_is_what_a_run_that_ends_there_saves(
+    changes: dict[str, Any], corpus: Path, llava: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 2 is made the best of six; a run of two steps has the same weights at its end, at a constant rate."""
+    scores = {2: 0.1, 4: 0.5, 6: 0.3}
+    evaluation = Evaluation(lambda _, step: {"loss": scores[step]}, every=2, score="loss")
+    monkeypatch.setattr(validation, "report_validation", lambda *_: evaluation)
+    plain = {"schedule": "constant", "warmup": 0.0, **changes.get("optimisation", {})}
+    config = FinetuneConfig(
+        corpus,
+        start=llava,
+        validation=Validation(every=2, n=2),
+        lora_alpha=8.0,
+        **{**changes, "optimisation": dataclasses.replace(FAST, **plain)},
+    )
+    done = finetune(config, tmp_path / "six")
+    assert done.steps == 6 and done.extra["validation"]["step"] == 2
+    short = dataclasses.replace(config.optimisation, steps=2)
+    finetune(dataclasses.replace(config, optimisation=short, validation=Validation()), tmp_path / "two")
+    found = (tmp_path / run for run in ("six/best", "six/checkpoint", "two/checkpoint"))
+    best, last, two = (next(folder.glob("*model.safetensors")).read_bytes() for folder in found)
+    assert best == two != last
+
+
 def test_the_loss_is_that_of_the_saved_model_on_the_validation_split(corpus: Path, llava: str, tmp_path: Path) -> None:
     """Mean of -log p per report token of RUN/best, computed by the generation code on the same five studies."""
     config = AlignConfig(corpus, start=llava, validation=Validation(every=2, n=5), optimisation=FAST)
@@ -330,10 +362,8 @@ def test_settings_that_mean_nothing_are_refused(monkeypatch: pytest.MonkeyPatch,
             Validation(**wrong)  # type: ignore[arg-type]
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     config = AlignConfig(corpus, start="hf:none", optimisation=FAST, validation=Validation(every=2))
-    from cxrlab.training.validation import validation_source
-
     with pytest.raises(ConfigError, match=r"--validation\.n 0"):
-        validation_source(config.validation, ExtraCorpus(corpus), 7)
+        validation.validation_source(config.validation, ExtraCorpus(corpus), 7)
 
 
 @pytest.mark.full

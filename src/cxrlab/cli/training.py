@@ -20,8 +20,8 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
 
     Each step compares all its pairs with one another, over all accumulated batches (--optimisation.accumulate) and
     processes; images with identical reports are not negatives of each other. RUN/checkpoint is a dual encoder, named
-    hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
-    one is left as it is.
+    hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step with the lowest loss on the validation split.
+    An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as it is.
     """
     from cxrlab.training.encoder import train_encoder
 
@@ -32,15 +32,15 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
         f"{out / done.checkpoint}",
         f"loss {done.loss:.3f}; chance among {compared:,} pairs is {math.log(compared):.3f}",
     ]
-    return Result("\n".join(lines + unused_data(done)), done)
+    return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
 
 
 def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
     """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
     The prompt is the image alone, the target the report. RUN/checkpoint is a whole LLaVA model; RUN/history.jsonl has
-    the loss. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
-    as it is.
+    the loss. With --validation.every, RUN/best is the model of the step with the lowest loss on the validation split. An
+    interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as it is.
     """
     from cxrlab.training.align_finetune import align as run
 
@@ -51,8 +51,9 @@ def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Resu
     """Train projector and language model to generate the report for an image and an indication (stage 3).
 
     RUN/checkpoint is an adapter that includes the projector, or a whole LLaVA model with --lora-rank 0; its model name
-    is hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
-    one is left as it is.
+    is hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step with the lowest loss on the validation
+    split. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as
+    it is.
     """
     from cxrlab.training.align_finetune import finetune as run
 
@@ -70,7 +71,17 @@ def _trained(done: TrainingResult, out: Path) -> Result:
         f"{out / done.checkpoint}",
         f"trained {done.trained_parameters:,} of {done.parameters:,} weights",
     ]
-    return Result("\n".join(lines + unused_data(done)), done)
+    return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
+
+
+def _validated(done: TrainingResult, out: Path) -> list[str]:
+    found = done.extra.get("validation", {})
+    if "step" not in found:
+        return []
+    return [
+        f"lowest validation loss {found['loss']:.3f} ({found['samples']:,} samples) after step {found['step']:,} of "
+        f"{done.steps:,}: {out / found['checkpoint']}"
+    ]
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Result:
