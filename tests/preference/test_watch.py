@@ -146,6 +146,16 @@ def test_weights_of_the_best_step_that_were_altered_are_not_taken(
         prefer(mine, tmp_path / "run")
 
 
+def test_training_stops_after_validations_without_a_better_reward(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain reward is highest at step 2: with a patience of 1, step 4 is the last."""
+    scripted(monkeypatch, SCORES)
+    prefer(changed(config, validation=replace(EVERY_TWO, select="reward", patience=1)), tmp_path / "run")
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    assert (selection["step"], selection["of"]) == (2, 4)
+
+
 def test_a_step_without_a_score_is_never_the_best(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

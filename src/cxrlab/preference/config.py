@@ -286,10 +286,10 @@ class Validation:
 
     def __post_init__(self) -> None:
         _check_least(self, n=0, every=1, patience=1, max_new_tokens=1, batch_size=1)
-        if self.patience is not None and (self.select == "last" or not self.n):
+        if self.patience is not None and (self.select == "last" or not self.n or self.every is None):
             raise ConfigError(
-                f"patience={self.patience} needs a reward that selects a step; give select=length-controlled or reward, "
-                "and n of at least 1."
+                f"patience={self.patience} needs validations that select a step; give every, n of at least 1, and "
+                "select=length-controlled or reward."
             )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.environment import require
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
@@ -80,16 +80,13 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model with pairs or single judged reports; for the arguments see `prefer`."""
     require("models")
     settings = config.optimisation
-    from cxrlab.training.distributed import main_process_first, training_device, weights_are_sharded
+    from cxrlab.training.distributed import check_weights_are_whole, main_process_first, training_device
 
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
-    if config.validation.n and weights_are_sharded():
-        raise ConfigError(
-            "a model whose weights are spread over processes cannot be watched while it is trained; give "
-            "--validation.n 0, or launch with configs/distributed/ddp.yaml."
-        )
+    if config.validation.n:
+        check_weights_are_whole()
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss

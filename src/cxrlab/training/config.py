@@ -134,18 +134,14 @@ class Validation:
     data: Path | None = None
 
     def __post_init__(self) -> None:
-        check_schedule(self.every, self.patience)
+        for name in ("every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
         if self.n < 0:
             raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 0.")
         if self.every is None and self.patience is not None:
             raise ConfigError(f"patience={self.patience} needs validations to count; give every with it.")
-
-
-def check_schedule(every: int | None, patience: int | None) -> None:
-    """Refuse numbers of steps and of validations below 1."""
-    for name, value in (("every", every), ("patience", patience)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
 
 
 @dataclass(frozen=True)

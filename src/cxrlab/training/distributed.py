@@ -10,6 +10,8 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cxrlab.core.errors import ConfigError
+
 if TYPE_CHECKING:
     import torch
 
@@ -79,9 +81,13 @@ def summed(values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def weights_are_sharded() -> bool:
-    """Whether FSDP or DeepSpeed spreads the weights over processes."""
-    return any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
+def check_weights_are_whole() -> None:
+    """Refuse validation where FSDP or DeepSpeed spreads the weights over processes: those of the best step are kept."""
+    if any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
+        raise ConfigError(
+            "a model whose weights are spread over processes cannot be validated while it is trained; give "
+            "--validation.n 0, or launch with configs/distributed/ddp.yaml."
+        )
 
 
 def training_device() -> torch.device:

@@ -272,7 +272,10 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
 
 
 def memory(model: Any, settings: Optimisation, longest: int) -> Memory:
-    """Rough memory of the training on one device; see `training.memory_estimate.estimate`."""
+    """Rough memory of the training on one device; see `training.memory_estimate.estimate`.
+
+    Validation takes no more: batches of the same size and length, without gradients.
+    """
     weights = sum(value.numel() * value.element_size() for value in model.parameters())
     trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     number = 2 if settings.precision == "bfloat16" else 4

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
@@ -22,7 +22,7 @@ from cxrlab.training.contrastive import (
     gather,
     symmetric_loss,
 )
-from cxrlab.training.distributed import is_main_process, process_count, process_rank, summed, weights_are_sharded
+from cxrlab.training.distributed import check_weights_are_whole, is_main_process, process_count, process_rank, summed
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import BEST
 from cxrlab.training.samples import Source, read_source
@@ -40,11 +40,7 @@ def validation_source(validation: Validation, main: ExtraCorpus, seed: int) -> S
     """
     if not validation.every or not validation.n:
         return None
-    if weights_are_sharded():
-        raise ConfigError(
-            "the best step of a model whose weights are spread over processes cannot be kept; give --validation.n 0, or "
-            "launch with configs/distributed/ddp.yaml."
-        )
+    check_weights_are_whole()
     corpus = load_corpus(validation.data or main.data)
     if not corpus.ids(SPLIT):
         if is_main_process():
