@@ -20,7 +20,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.rules import mend, structure
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 
 @dataclass

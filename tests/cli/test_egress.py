@@ -18,13 +18,13 @@ import cxrlab
 from cxrlab.cli.main import main
 from cxrlab.core.egress import Connection, EgressData, all_synthetic, check_egress, is_loopback
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation.load_model import open_model, open_text_model
 from cxrlab.models import names
 from cxrlab.models.http_client import ChatClient

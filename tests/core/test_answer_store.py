@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.language_models import VERSION, AnswerStore, answer_key
+from cxrlab.core.llm_requests import VERSION, AnswerStore, answer_key
 from cxrlab.core.model_interfaces import Generated
 
 FULL = Generated("words \u00fc", -0.5, 7, {"prompt_tokens": 3, "truncated": True})

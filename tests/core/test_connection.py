@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.egress import OPERATIONAL_FIELDS, Connection, connection_operational_fields
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 
 
 @pytest.mark.parametrize(

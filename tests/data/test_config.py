@@ -7,7 +7,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
-from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 

@@ -18,7 +18,7 @@ from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.extraction.anatomical_categories import Category, distinct
 from cxrlab.extraction.config import OraclePrompts

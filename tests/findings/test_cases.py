@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.vocabulary import DRAWN, Certainty, Change, Group, Presence, Severity, Side, View, observation
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, RESHAPING, SHAPES, Shape, days_to_clear
-from cxrlab.findings.patients import CaseConfig, draw_patient, visit_count
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
 
 RANK = {"mild": 0, "moderate": 1, "severe": 2}
 

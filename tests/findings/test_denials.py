@@ -6,8 +6,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Presence, Severity, Side
 from cxrlab.findings.lexicon import load_lexicon, without_article
+from cxrlab.findings.negative_statements import NORMAL, NegativeStatements
 from cxrlab.findings.realiser import Realiser
-from cxrlab.findings.true_negatives import NORMAL, NegativeStatements
 
 REGIONS = sorted({row.region for row in NORMAL.values()})
 EFFUSION = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)

@@ -10,8 +10,8 @@ from cxrlab.core.errors import UnknownName
 from cxrlab.core.vocabulary import Certainty, Change, Presence, Side, View
 from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.narrator import STYLES, narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.realiser import Realiser
+from cxrlab.findings.simulated_patients import draw_patient
 
 BOTH_LEXICONS = pytest.mark.parametrize("lexicon", ["A", "B"])
 TERMS = {

@@ -17,11 +17,11 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import Reading, read
 from cxrlab.findings.reading.phrases import load_matcher
 from cxrlab.findings.reading.sentences import LONGEST, split_sentences
 from cxrlab.findings.reading.tokens import tokenize
+from cxrlab.findings.simulated_patients import draw_patient
 
 FILES = sorted((Path(__file__).parent / "cases" / "reader").glob("*.json"))
 CASES = [(path.stem, case) for path in FILES for case in json.loads(path.read_text("utf-8"))]

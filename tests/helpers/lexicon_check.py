@@ -9,7 +9,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change, Group, observation
 from cxrlab.findings.disease_models import CONTEXTS, GRADES, SHAPES, Shape
 from cxrlab.findings.lexicon import Lexicon, compiled, slots, templates
-from cxrlab.findings.true_negatives import NORMAL
+from cxrlab.findings.negative_statements import NORMAL
 
 WAYS = 6
 KINDS = ("finding", "lesion", "device", "bone", "inflation")

@@ -11,7 +11,7 @@ from extraction_results import attack, defence, defended
 from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.defences import defence_verdict, review
+from cxrlab.render.extraction_protection import defence_verdict, review
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from extraction_results import detected, detection, share
 from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.defences import BROKEN, HOLDS, OPEN, UNMEASURED, FirstAlarm, bound_verdict, first_alarm
+from cxrlab.render.extraction_protection import BROKEN, HOLDS, OPEN, UNMEASURED, FirstAlarm, bound_verdict, first_alarm
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:

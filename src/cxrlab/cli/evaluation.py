@@ -8,7 +8,7 @@ from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics
+from cxrlab.core.headline_metrics import ARROWS, best_floor, headline_metrics
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
-from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 # A hundred times the largest public corpus of chest radiographs; a larger number is a typing error.

@@ -23,7 +23,7 @@ from PIL import Image
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import MOST_PIXELS, decode, to_uint8, to_unit
 from cxrlab.core.vocabulary import View
-from cxrlab.data.size_limits import read_bounded
+from cxrlab.data.bounded_reading import read_bounded
 
 if TYPE_CHECKING:
     from pydicom import Dataset

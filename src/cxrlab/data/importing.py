@@ -21,7 +21,7 @@ from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
 from cxrlab.data.corpus_writer import Dropped, NewStudy, Recipe, build_corpus, is_nonempty_file
-from cxrlab.data.sources.tables import record_source_files
+from cxrlab.data.source_tables import record_source_files
 from cxrlab.findings.label_report import label_report
 
 IMPORTERS = Registry(

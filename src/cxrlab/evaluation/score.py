@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished

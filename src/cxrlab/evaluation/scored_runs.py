@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.core.json_values import dumps
-from cxrlab.core.metric_names import headline_metrics
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import Run, state
-from cxrlab.data.size_limits import MAX_UNPACKED_BYTES, read_member
+from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
 from cxrlab.metrics.base import Matrix, Metric, Tally, metric_names
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Place, memory_key

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.language_models import LLMConfig
-from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.headline_metrics import is_error_count
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.evaluation.load_model import TextModels

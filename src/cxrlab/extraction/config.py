@@ -13,7 +13,7 @@ import numpy as np
 from cxrlab.attacks.config import parse_eps
 from cxrlab.core.egress import is_address, parse_address
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.defence.base import DEFENCES

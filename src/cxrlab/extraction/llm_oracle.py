@@ -23,7 +23,7 @@ from cxrlab.core.config import read_yaml
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts

@@ -18,11 +18,11 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction.config import check_at_least
 from cxrlab.extraction.pools import square
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import CaseConfig, draw_patient
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
 
 DRAWING = 1  # raised whenever the same settings give other images or words; it is in every card
 LEXICON = "A"

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
 from cxrlab.attacks.objectives import Objective, report_losses
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture

@@ -14,9 +14,9 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, observation
 from cxrlab.findings.lexicon import capital, interval, load_lexicon, without_article
-from cxrlab.findings.patients import Visit
+from cxrlab.findings.negative_statements import CALM, NegativeStatements, region_of
 from cxrlab.findings.realiser import Realiser, Statement, joined
-from cxrlab.findings.true_negatives import CALM, NegativeStatements, region_of
+from cxrlab.findings.simulated_patients import Visit
 
 
 @dataclass(frozen=True)

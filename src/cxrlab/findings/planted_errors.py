@@ -19,11 +19,11 @@ from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.narrator import Narration, narrate
-from cxrlab.findings.patients import Visit
 from cxrlab.findings.progression import MOST_FINDINGS, Radiograph, resolved
 from cxrlab.findings.realiser import kind_of
 from cxrlab.findings.relatedness import relatedness
 from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
+from cxrlab.findings.simulated_patients import Visit
 
 # The most mistakes that a drawn plan holds; how many is drawn evenly from none to this.
 MOST_MISTAKES = 8

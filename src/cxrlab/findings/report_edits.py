@@ -18,11 +18,11 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, ErrorKind
 from cxrlab.findings.lexicon import capital, load_lexicon, without_article
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import Visit
+from cxrlab.findings.negative_statements import NORMAL, circumstances, deniable
 from cxrlab.findings.planted_errors import PlantedError, draw_error_plan, significant, slips
 from cxrlab.findings.realiser import Realiser
 from cxrlab.findings.relatedness import relatedness
-from cxrlab.findings.true_negatives import NORMAL, circumstances, deniable
+from cxrlab.findings.simulated_patients import Visit
 
 LEXICON, OTHER_LEXICON = "A", "B"
 # Tries to find words that serve the sentence before and after the edit alike.

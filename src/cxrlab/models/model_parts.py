@@ -151,7 +151,7 @@ def trained_tokenizer(vocabulary: int | None) -> Any:
     from cxrlab.findings.closed_questions import NO, YES, question_about
     from cxrlab.findings.lexicon import LEXICONS
     from cxrlab.findings.narrator import narrate
-    from cxrlab.findings.patients import draw_patient
+    from cxrlab.findings.simulated_patients import draw_patient
 
     every = [load_prompts(name) for name in prompt_names()]
     texts = [text for prompts in every for text in (prompts.findings, prompts.findings_without_indication)]

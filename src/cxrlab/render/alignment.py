@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, is_error_count
+from cxrlab.core.headline_metrics import ARROWS, is_error_count
 from cxrlab.render.components import (
     UNKNOWN,
     Cell,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.render.components import part
 
 FINDINGS, ROUGE = "findings.f1", "rougeL:coco"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics, is_error_count
+from cxrlab.core.headline_metrics import ARROWS, best_floor, headline_metrics, is_error_count
 from cxrlab.core.records import ReportError, Span
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.components import (

@@ -18,7 +18,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
 from cxrlab.data.phantom.corpus import make_phantom, patients_with_visits, study_id
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from tables import every_row
 from cxrlab.core.errors import UnknownName
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Certainty, Presence, Severity, Side, View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.anatomy import FAINT
 from cxrlab.data.phantom.findings import APPEARANCE
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import PhantomPatient, RenderedImage, render
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from pydicom import Dataset, Sequence, dcmread
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from cxrlab.data.deidentify import (
+from cxrlab.data.deidentify_image import (
     Pseudonyms,
     burned_in,
     clean_header,

@@ -24,9 +24,9 @@ from pydicom.uid import (
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import decode, encode_png
-from cxrlab.data import deidentify as image_files
+from cxrlab.data import deidentify_image as image_files
 from cxrlab.data.burned_in_text import TextBox
-from cxrlab.data.deidentify import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
+from cxrlab.data.deidentify_image import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
 from cxrlab.data.images import decode_dicom
 
 NAMES = Pseudonyms(b"k" * 32)

@@ -10,7 +10,7 @@ from PIL import Image, PngImagePlugin
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import decode
-from cxrlab.data.deidentify import clean_picture, identifying_parts, is_picture
+from cxrlab.data.deidentify_image import clean_picture, identifying_parts, is_picture
 
 GREY = np.add.outer(np.arange(40), np.arange(56)).astype(np.uint8)
 COLOUR = np.stack([GREY, 255 - GREY, GREY // 2], axis=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dicom_images import write_image
 
-from cxrlab.data.sources.tables import AGE_OUT_OF_RANGE, HEADER_UNREADABLE, read_dicom_header
+from cxrlab.data.source_tables import AGE_OUT_OF_RANGE, HEADER_UNREADABLE, read_dicom_header
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.rules import CLAUSES, COURSES, LONGEST, STATES, mend, present_state, structure
 from cxrlab.data.structuring.sentences import reason
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 pytestmark = pytest.mark.slow
 

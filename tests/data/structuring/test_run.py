@@ -16,7 +16,7 @@ from scripted_model import FakeModel, answer
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
@@ -300,14 +300,14 @@ def test_a_real_kill_resumes(source: Corpus, tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from cxrlab.cli.main import main
-from cxrlab.core import language_models
+from cxrlab.core import llm_requests
 if sys.argv[1] == "die":
-    add, count = language_models.AnswerStore.add, []
+    add, count = llm_requests.AnswerStore.add, []
     def dying(self, *given):
         add(self, *given)
         count.append(1)
         len(count) == 5 and os._exit(9)
-    language_models.AnswerStore.add = dying
+    llm_requests.AnswerStore.add = dying
 sys.exit(main(["data", "structure", {str(source.path)!r}, "--model", {f"scripted:{script}"!r}, "--batch", "2",
                "--out", sys.argv[2]]))
 """

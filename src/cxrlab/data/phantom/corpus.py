@@ -16,8 +16,8 @@ from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import CaseConfig, draw_patient, visit_count
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
 
 # Raised whenever the same settings give other images or words than before (`test_phantom_corpus.py` detects it). It is
 # on every card, so that a corpus is never continued with another drawing.

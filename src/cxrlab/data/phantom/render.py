@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.acquisition_presets import Preset
+from cxrlab.data.phantom.acquisition_presets import preset as preset_named
 from cxrlab.data.phantom.anatomy import RESHAPES, at_visit, draw_anatomy, reshape, strength
 from cxrlab.data.phantom.findings import APPEARANCE
 from cxrlab.data.phantom.image_plane import Array, Frame, Patch, cloud, step
-from cxrlab.data.phantom.presets import Preset
-from cxrlab.data.phantom.presets import preset as preset_named
 from cxrlab.data.phantom.thorax import Thorax, draw_shoulders, draw_vessels, project
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask

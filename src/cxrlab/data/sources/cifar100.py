@@ -26,11 +26,11 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.size_limits import read_bounded
+from cxrlab.data.source_tables import chosen_layout
 from cxrlab.data.sources.image_folder import Picture
-from cxrlab.data.sources.tables import chosen_layout
 
 _SIDE = 32
 

@@ -27,6 +27,7 @@ from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
+from cxrlab.data.source_tables import chosen_layout, find_file, image_path, posix_path
 from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
@@ -35,7 +36,6 @@ from cxrlab.data.sources.openi import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, posix_path
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"

@@ -11,7 +11,7 @@ from pathlib import Path
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.json_values import InvalidJson, loads
-from cxrlab.core.language_models import count_tokens
+from cxrlab.core.llm_requests import count_tokens
 from cxrlab.core.model_interfaces import Generated, TextModel
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations

@@ -22,7 +22,7 @@ from pathlib import Path
 from cxrlab.core.egress import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import raise_if_out_of_memory
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (

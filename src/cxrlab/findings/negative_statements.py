@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Group, Severity, Side, observation
 from cxrlab.findings.lexicon import agreed, listed, without_article
-from cxrlab.findings.patients import Visit
 from cxrlab.findings.realiser import Realiser, Statement
+from cxrlab.findings.simulated_patients import Visit
 
 
 class NegativeStatements:

@@ -26,10 +26,11 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import STUDIES, load_corpus, study_files
 from cxrlab.data.corpus_writer import CorpusWriter, Dropped
-from cxrlab.data.deidentify import (
+from cxrlab.data.deidentify_image import (
     Examined,
     NotOneImage,
     Pseudonyms,
@@ -40,7 +41,6 @@ from cxrlab.data.deidentify import (
     pseudonyms_in,
 )
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.size_limits import read_bounded
 
 LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"

@@ -21,10 +21,10 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.vocabulary import CHEXPERT_14
+from cxrlab.data.bounded_reading import Unpacked, max_unpacked_bytes
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import check_inside
 from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
-from cxrlab.data.size_limits import Unpacked, max_unpacked_bytes
 
 Row = dict[str, str]
 # Characters of a row. Some cells hold reports and run-length masks longer than the csv module's limit of 128 KiB.

@@ -181,7 +181,7 @@ METHOD = "cxrlab scrub: headers by keep-list, new UIDs, text boxes blanked"
 
 @dataclass(frozen=True)
 class _Elements:
-    """The keywords and words of `deidentify.yaml`, separated by blanks."""
+    """The keywords and words of `deidentify_image.yaml`, separated by blanks."""
 
     whole_numbers: str
     real_numbers: str

@@ -3,7 +3,7 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Severity, Side
-from cxrlab.findings.true_negatives import (
+from cxrlab.findings.negative_statements import (
     ALSO_DENIED,
     CALM,
     CONDITIONS,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 
 
 @pytest.mark.parametrize("name", ["max_cost", "price_prompt", "price_answer"])

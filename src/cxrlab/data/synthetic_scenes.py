@@ -197,7 +197,7 @@ Words = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class _CaptionWords:
-    """The words of `scenes.yaml`."""
+    """The words of `synthetic_scenes.yaml`."""
 
     shapes: Words
     colours: Words

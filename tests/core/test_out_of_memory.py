@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.batch_size import BATCH_FILE, CPU, GPU, BatchSize, exhausted_memory
 from cxrlab.core.errors import ConfigError, OutOfMemory
+from cxrlab.core.out_of_memory import BATCH_FILE, CPU, GPU, BatchSize, exhausted_memory
 
 
 class Tensor:
