@@ -165,7 +165,7 @@ def test_with_leave_reports_pass_too_and_the_corpus_keeps_who_gave_it(
     flag = ("--llm.connection.egress-permission", LEAVE)
     assert run(TEXTS["data structure"], folders, tmp_path / "out", AWAY, *flag) == 1
     assert REACHED in capsys.readouterr().err and set(wire) == {"ask"}
-    assert LEAVE in (tmp_path / "out" / "leave.jsonl").read_text()
+    assert LEAVE in (tmp_path / "out" / "egress_permissions.jsonl").read_text()
     wire.clear()
     allowed = {**folders, "analysis.yaml": folders["analysis_allowed.yaml"]}
     assert run(TEXTS["study"], allowed, tmp_path / "study") == 1

@@ -29,8 +29,8 @@ from cxrlab.data.importing import IMPORTERS
 ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"
 NOT_THERE = "its corpus is not there"
-# Raised whenever the same members give another corpus than before, so that one is never continued by the other.
-FORM = 1
+# Increase it when the same members yield a different corpus than before, so that an older one is not continued.
+COMPOSE_VERSION = 1
 # Settings of a member that do not change the studies; the content of its corpus does.
 _WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
 
@@ -159,7 +159,7 @@ def _card(composition: Composition) -> Card:
         given = {name: getattr(card, field) for name, card in cards.items()}
         return "; ".join(f"{name}: {value.rstrip('.')}" for name, value in given.items() if value)
 
-    settings: dict[str, Any] = {"form": FORM, "stage": composition.config.stage}
+    settings: dict[str, Any] = {"compose_version": COMPOSE_VERSION, "stage": composition.config.stage}
     for name, corpus in composition.corpora.items():
         own = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
         settings[name] = {"studies_sha256": sha256_of(corpus.file), **own}

@@ -248,14 +248,14 @@ def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_pat
 @pytest.mark.parametrize(
     ("model", "kept"), [("https://elsewhere.example/v1#m", True), ("http://127.0.0.1/v1#m", False)]
 )
-def test_leave_to_send_reports_away_stays_with_the_corpus(
+def test_permission_to_send_reports_away_stays_with_the_corpus(
     source: Corpus, tmp_path: Path, model: str, kept: bool
 ) -> None:
     said = "Data office, for this trial"
     config = StructureConfig(model=model, llm=LLMConfig(connection=Connection(egress_permission=said)))
     for _ in range(2):
         by_model(source, config, tmp_path / "out", FakeModel(good, name=model))
-    file = tmp_path / "out" / "leave.jsonl"
+    file = tmp_path / "out" / "egress_permissions.jsonl"
     assert file.exists() == kept
     if kept:
         assert [record for _, record in read_jsonl(file)] == [{"model": model, "egress_permission": said}]

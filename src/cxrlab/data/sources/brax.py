@@ -93,6 +93,7 @@ def plan(config: ImportConfig) -> ImportPlan[source_tables.SourceStudy[SourceIma
         layout=layout,
         collections=("albert-einstein",),
         label_style="brax",
+        sentences_from="labels",
     )
 
 

@@ -99,6 +99,7 @@ def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[PlusStudy]:
         collections=("stanford",),
         remarks=dict(remarks),
         label_style="chexpert",
+        sentences_from="labels",
     )
 
 
