@@ -48,7 +48,7 @@ def test_a_poisonous_neighbour_is_a_problem_with_its_remedy(monkeypatch: pytest.
 def test_a_sound_neighbour_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_CONFLICTING", ("json",))
     monkeypatch.setattr(room, "_TORCH", "print('{}')")
-    assert examine()["poisons"] == {"json": None}
+    assert examine()["conflicts"] == {"json": None}
 
 
 def test_broken_torch_missing_base_and_old_python_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:

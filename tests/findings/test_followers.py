@@ -2,9 +2,9 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
-from cxrlab.findings.progression import FOLLOWERS, order, side_beside
+from cxrlab.findings.progression import ASSOCIATED_FINDINGS, order, side_beside
 
-TUBE = FOLLOWERS["chest tube"]
+TUBE = ASSOCIATED_FINDINGS["chest tube"]
 
 
 def air(severity=Severity.MILD, side=Side.LEFT):

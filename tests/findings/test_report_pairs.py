@@ -7,7 +7,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
-from cxrlab.findings.disease_models import clash
+from cxrlab.findings.disease_models import mutually_exclusive
 from cxrlab.findings.planted_errors import MOST_MISTAKES, Plan, PlantedError, apply, draw_error_plan, mistaken
 from cxrlab.findings.relatedness import relatedness
 
@@ -69,12 +69,12 @@ def test_from_no_mistake_to_many(drawn):
 
 
 def test_the_candidate_contradicts_neither_itself_nor_its_negatives(drawn):
-    """It is narrated from the mistaken visit: what it asserts it does not deny, and no two findings clash."""
+    """It is narrated from the mistaken visit: what it asserts it does not deny, and no two findings exclude each other."""
     for _, case in drawn:
         present = [f for f in case.candidate.findings if f.present]
         denied = {f.observation for f in case.candidate.findings if not f.present and f.change is None}
         assert denied.isdisjoint(f.observation for f in present)
-        assert not any(clash(one, other) for i, one in enumerate(present) for other in present[i + 1 :])
+        assert not any(mutually_exclusive(one, other) for i, one in enumerate(present) for other in present[i + 1 :])
 
 
 def test_inventions_resemble_nothing_that_is_there(drawn):

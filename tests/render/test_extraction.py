@@ -35,7 +35,7 @@ def in_order(shown: str, *words: str) -> None:
     assert places == sorted(places)
 
 
-def test_the_threat_comes_first_then_the_leave_then_what_the_queries_bought(tmp_path: Path) -> None:
+def test_threat_model_then_authorisation_then_headline(tmp_path: Path) -> None:
     shown = one(tmp_path, authorised=f"Dr Owner {NASTY}")
     order = [
         "Threat model.",

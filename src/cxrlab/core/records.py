@@ -39,7 +39,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Finding(Record):
-    """One statement about an image: the record that drives the whole project."""
+    """One statement about an image."""
 
     what = "a finding"
     checks = {

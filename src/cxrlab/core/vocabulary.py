@@ -91,7 +91,7 @@ TIPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "endotracheal tube": ("above carina", "right main bronchus", "high"),
         "tracheostomy tube": ("above carina",),
-        "enteric tube": ("stomach", "distal esophagus", "beyond film"),
+        "enteric tube": ("stomach", "distal esophagus", "beyond image"),
         "central venous catheter": (*_CAVAL, "brachiocephalic vein"),
         "port": _CAVAL,
         "swan-ganz catheter": ("main pulmonary artery", "right pulmonary artery", "left pulmonary artery"),
@@ -121,7 +121,7 @@ class Observation:
 
     name: str
     group: Group
-    chexpert: str | None = None  # The CheXpert observation that it counts towards, or None
+    chexpert: str | None = None  # The CheXpert observation that it counts as, or None
     sided: bool = False  # Whether left, right or bilateral belongs to a complete description
     graded: bool = False  # Whether a severity belongs to it
     measured: bool = False  # Whether a size in millimetres belongs to it

@@ -104,7 +104,7 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     recipe: Recipe[Study] = Recipe(
         items=composition.tree.studies(),
         ids=lambda study: (study.id,),
-        draw=partial(_drawn, composition.seen.ids),
+        make_studies=partial(_drawn, composition.seen.ids),
         label=f"composing {composition.config.name}",
         total=len(composition.seen.ids),
         links={name: corpus.path for name, corpus in composition.corpora.items()},
@@ -412,10 +412,10 @@ def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str,
     A patient in two splits, of the new corpus or of a corpus of which a part is taken, and a study that is taken twice
     are a `DataError`. `collections` gives members of one collection the same text.
     """
-    watch = _Watch(tree, members, collections)
-    ids = frozenset(study.id for study in track(tree.studies(watch), "counting studies"))
-    watch.refuse_leaks()
-    return Survey(watch, {name: branch.taken() for name, branch in watch.branches.items()}, ids)
+    tally = _SplitTally(tree, members, collections)
+    ids = frozenset(study.id for study in track(tree.studies(tally), "counting studies"))
+    tally.refuse_leaks()
+    return Survey(tally, {name: branch.taken() for name, branch in tally.branches.items()}, ids)
 
 
 @dataclass
@@ -450,7 +450,7 @@ class _Branch:
         return {patient: mask for patient, mask in masks.items() if mask & chosen and mask & rest}
 
 
-class _Watch(Tally):
+class _SplitTally(Tally):
     """Counts the studies of each node and records the splits of every patient."""
 
     def __init__(self, tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> None:

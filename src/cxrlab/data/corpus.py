@@ -53,7 +53,7 @@ class Corpus:
 
     @property
     def file(self) -> Path:
-        """The JSONL file with one study a line."""
+        """The JSONL file with one study per line."""
         return self.path / STUDIES
 
     @property

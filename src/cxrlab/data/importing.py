@@ -90,7 +90,9 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     recipe: Recipe[object] = Recipe(
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
-        draw=partial(_import_study, plan.read, plan.label_style, plan.sentences_from, plan.writes_images, config),
+        make_studies=partial(
+            _import_study, plan.read, plan.label_style, plan.sentences_from, plan.writes_images, config
+        ),
         label=f"importing {name}",
         total=plan.total,
         links={} if plan.writes_images or config.copy else {IMAGES: config.root},

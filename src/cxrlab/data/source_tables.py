@@ -286,8 +286,8 @@ def strongest(values: Iterable[int]) -> int | None:
 def to_chexpert_labels(corpus: str, own: Mapping[str, int], equivalent: Collection[str] = ()) -> dict[str, int]:
     """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
 
-    Absence counts only for own labels in `equivalent`, which are as wide as the CheXpert label: no rib fracture is not
-    no fracture. `No Finding` is never -1.
+    Absence counts only for own labels in `equivalent`, which cover the same findings as the CheXpert label: absence of rib
+    fracture does not imply absence of Fracture. `No Finding` is never -1.
     """
     rows = LABEL_MAPS[corpus]
     found: dict[str, list[int]] = {}

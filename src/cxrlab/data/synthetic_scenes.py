@@ -63,7 +63,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
     recipe = Recipe(
         items=range(config.n),
         ids=lambda number: (_study_id(number),),
-        draw=partial(_draw_study, config.seed, config.size),
+        make_studies=partial(_draw_study, config.seed, config.size),
         label="drawing scenes",
         total=config.n,
     )

@@ -69,7 +69,7 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
     recipe = Recipe(
         items=range(config.n),
         ids=_ids,
-        draw=partial(_draw, config.seed, config.size, reports),
+        make_studies=partial(_draw, config.seed, config.size, reports),
         label="drawing scenes with bland reports",
         total=config.n,
     )

@@ -41,7 +41,7 @@ from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, 
 from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
-from cxrlab.findings.disease_models import clash
+from cxrlab.findings.disease_models import mutually_exclusive
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 
@@ -347,7 +347,7 @@ def contradictions(report: Enriched) -> int:
     denied = {finding.observation for finding in reading if not finding.present}
     both = len({finding.observation for finding in present} & denied)
     unlike = [pair for pair in combinations(present, 2) if pair[0].observation != pair[1].observation]
-    return both + sum(clash(*pair) for pair in unlike)
+    return both + sum(mutually_exclusive(*pair) for pair in unlike)
 
 
 def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def agreed(text: str, many: bool) -> str:
 
 
 def fill(parts: Sequence[str], slot: Callable[[str], str]) -> str:
-    """Put words into the slots of compiled parts and mend the articles."""
+    """Put words into the slots of compiled parts and correct the articles."""
     text = "".join(slot(part) if index % 2 else part for index, part in enumerate(parts))
     return _A_BEFORE_VOWEL.sub(r"\1n ", text)
 

@@ -203,7 +203,7 @@ def grouped(present: Sequence[Finding]) -> list[tuple[Finding, ...]]:
     return [tuple(line) for line in lines.values()]
 
 
-def calm(present: Sequence[Finding]) -> bool:
+def nothing_acute(present: Sequence[Finding]) -> bool:
     """Whether nothing present is acute."""
     fresh = (Change.NEW, Change.INCREASED)
     return all(finding.observation in CALM and finding.change not in fresh for finding in present)
@@ -220,7 +220,7 @@ def impression(visit: Visit, words: Realiser) -> str:
         rows.append(words.resolved(max(gone, key=weight)))
     if not present:
         rows.append(words.pick(words.lexicon.impression_normal))
-    elif calm(present) and words.chance(0.7):
+    elif nothing_acute(present) and words.chance(0.7):
         rows.append(words.pick(words.lexicon.impression_calm))
     numbered = len(rows) > 1 and words.chance(0.5)
     return " ".join(f"{f'{i}. ' if numbered else ''}{capital(row)}." for i, row in enumerate(rows, start=1))

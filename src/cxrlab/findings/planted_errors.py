@@ -190,7 +190,7 @@ DIRECTIONS: Mapping[Change | None, str] = {
 }
 OTHER_SIDE: Mapping[Side | None, Side] = {Side.LEFT: Side.RIGHT, Side.RIGHT: Side.LEFT}
 # A tube that leaves the radiograph may well end in the stomach: neither is wrong about the other.
-AGREEING_TIPS = frozenset({"stomach", "beyond film"})
+AGREEING_TIPS = frozenset({"stomach", "beyond image"})
 
 
 @dataclass(frozen=True)

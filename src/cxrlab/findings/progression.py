@@ -93,7 +93,7 @@ class Radiograph:
         known = {finding.observation for finding in before}
         factor = AGAIN if before and not self.entered else 1.0
         for name in self._wanted(factor):
-            if name not in known and name not in FOLLOWERS:
+            if name not in known and name not in ASSOCIATED_FINDINGS:
                 known.add(name)
                 self._add(name, present, room)
         self._follow(present, gone, room, factor)
@@ -103,12 +103,12 @@ class Radiograph:
 
     def _never_empty(self, before: Sequence[Finding], present: list[Finding], gone: list[Finding]) -> None:
         """Keep the first thing that may stay, else let something new appear."""
-        kept = next((f for f in before if not self._overdue(f) and f.observation not in FOLLOWERS), None)
+        kept = next((f for f in before if not self._overdue(f) and f.observation not in ASSOCIATED_FINDINGS), None)
         if kept:
             present.append(replace(kept, change=Change.UNCHANGED))
             gone[:] = [finding for finding in gone if lesion(finding) != lesion(kept)]
             return
-        known = {finding.observation for finding in before} | set(FOLLOWERS)
+        known = {finding.observation for finding in before} | set(ASSOCIATED_FINDINGS)
         for table in (CONTEXTS[self.context].chances, EXTRAS):
             open_names = {
                 name: chance for name, chance in table.items() if name not in known and self._may_appear(name)
@@ -137,7 +137,7 @@ class Radiograph:
 
     def _follow(self, present: list[Finding], gone: Sequence[Finding], room: int, factor: float) -> None:
         """Add what comes with the findings of this radiograph; what has just gone does not come back."""
-        for name, row in FOLLOWERS.items():
+        for name, row in ASSOCIATED_FINDINGS.items():
             if name in {finding.observation for finding in gone} or not self._may_appear(name):
                 continue
             leaders = [finding for finding in present if finding.observation in row.leaders]
@@ -196,9 +196,9 @@ class Radiograph:
 
     def _later(self, finding: Finding, present: Sequence[Finding], before: Sequence[Finding]) -> Finding:
         """The same lesion at this visit, on the same side and at the same place."""
-        course, row = COURSES[finding.observation], FOLLOWERS.get(finding.observation)
+        course, row = COURSES[finding.observation], ASSOCIATED_FINDINGS.get(finding.observation)
         u = self.rng.random()
-        if self._overdue(finding) or self._deserted(finding, [*present, *before]):
+        if self._overdue(finding) or self._cause_absent(finding, [*present, *before]):
             return resolved(finding)
         held = row is not None and row.held(finding, present)
         if u < course.gone and self.days >= days_to_clear(finding) and not held:
@@ -216,9 +216,9 @@ class Radiograph:
         stays = COURSES[finding.observation].stays
         return stays is not None and self.seen.get(lesion(finding), self.days) > stays
 
-    def _deserted(self, finding: Finding, others: Sequence[Finding]) -> bool:
+    def _cause_absent(self, finding: Finding, others: Sequence[Finding]) -> bool:
         """Whether what it came with is on neither this radiograph nor the one before."""
-        row = FOLLOWERS.get(finding.observation)
+        row = ASSOCIATED_FINDINGS.get(finding.observation)
         return row is not None and self.context not in row.alone_in and not row.accompanied(finding, others)
 
     def _moved(self, finding: Finding, step: int) -> Finding:
@@ -273,7 +273,7 @@ Grades = Mapping[Severity | None, float]
 
 
 @dataclass(frozen=True)
-class Follower:
+class AssociatedFinding:
     """What a finding follows.
 
     Args:
@@ -302,15 +302,15 @@ class Follower:
 
 
 # In this order: a drain may itself bring air under the skin.
-FOLLOWERS: Mapping[str, Follower] = {
-    "chest tube": Follower(
+ASSOCIATED_FINDINGS: Mapping[str, AssociatedFinding] = {
+    "chest tube": AssociatedFinding(
         {
             "pneumothorax": {Severity.MILD: 0.2, Severity.MODERATE: 0.55, Severity.SEVERE: 0.9},
             "pleural effusion": {Severity.MODERATE: 0.1, Severity.SEVERE: 0.35},
         },
         alone_in=frozenset({"after surgery"}),
     ),
-    "subcutaneous emphysema": Follower(
+    "subcutaneous emphysema": AssociatedFinding(
         {
             "pneumothorax": {Severity.MILD: 0.15, Severity.MODERATE: 0.3, Severity.SEVERE: 0.45},
             "rib fracture": {None: 0.15},
@@ -323,7 +323,7 @@ FOLLOWERS: Mapping[str, Follower] = {
 
 def order(name: str) -> int:
     """0 for what stands by itself, then the followers in the order in which they are drawn."""
-    return list(FOLLOWERS).index(name) + 1 if name in FOLLOWERS else 0
+    return list(ASSOCIATED_FINDINGS).index(name) + 1 if name in ASSOCIATED_FINDINGS else 0
 
 
 def side_beside(leader: Finding, both: float, lean: Side) -> Side | None:

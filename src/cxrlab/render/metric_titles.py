@@ -40,7 +40,7 @@ _METRICS = {
     "flips.normal_to_abnormal": ("normal → abnormal", "lower", True),
     "flips.abnormal_to_normal": ("abnormal → normal", "lower", True),
     "flips.side_swapped": ("side swapped", "lower", True),
-    "flips.to_silence": ("report → silence", "lower", True),
+    "flips.to_silence": ("report → no finding stated", "lower", True),
     "asked.flips": ("answers flipped", "lower", True),
     "asked.flips.yes_to_no": ("answers yes → no", "lower", True),
     "asked.flips.no_to_yes": ("answers no → yes", "lower", True),

@@ -692,7 +692,7 @@ def write_summary(tour: Tour) -> None:
         "corpus": corpus_overview(load_corpus(tour.corpus)),
         "scenes": dict(load_corpus(tour.out / SCENES).card.counts),
         "check": read_json(tour.out / CHECK),
-        "came_back": read_json(tour.out / ROUND_TRIP),
+        "round_trip": read_json(tour.out / ROUND_TRIP),
         "chain": chain,
     }
     tour.run.write(SUMMARY, summary)

@@ -48,7 +48,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     recipe = Recipe(
         items=patients_with_visits(config),
         ids=lambda item: [study_id(item.patient, number) for number in range(1, item.visits + 1)],
-        draw=partial(draw_studies, config),
+        make_studies=partial(draw_studies, config),
         label="drawing phantoms",
         total=config.n,
     )

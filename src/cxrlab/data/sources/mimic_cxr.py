@@ -5,7 +5,7 @@ Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's
     beside them. For a blank ViewPosition the view code or a portable AP procedure decides, else other.
 Labels: the CheXpert labeller's by report; where version 2.1.0 labels a test study by radiologists, theirs ("Airspace
     Opacity" is Lung Opacity), the labeller's then beside them under 'chexpert'. NegBio's are kept under 'negbio'.
-Language: English; one free-text report a study, cut into sections by rule.
+Language: English; one free-text report per study, cut into sections by rule.
 Licence: PhysioNet Credentialed Health Data License 1.5.0: credentialed users only, no sharing, no re-identification.
 Citation: Johnson et al., MIMIC-CXR, a de-identified publicly available database of chest radiographs with free-text
     reports, Scientific Data 2019; Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042.

@@ -101,7 +101,7 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
 def read(paths: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
     """One image as a study; `paths` are those of images outside `images/`, `listed` is whether there are lists."""
     age, sex = source_tables.parse_age(image.age), source_tables.parse_sex(image.sex)
-    towards = {map_label("nih-cxr14", label).label for label in image.labels}
+    chexpert_labels = {map_label("nih-cxr14", label).label for label in image.labels}
     study = Study(
         id=_study_id(image),
         patient=image.patient,
@@ -110,7 +110,7 @@ def read(paths: Mapping[str, str], listed: bool, image: SourceImage) -> Imported
         age=age.years,
         sex=sex.letter,
         prior=Path(image.prior).stem if image.prior else None,
-        labels=dict.fromkeys(sorted(filter(None, towards)), 1),
+        labels=dict.fromkeys(sorted(filter(None, chexpert_labels)), 1),
         own_labels={label: int(label in image.labels) for label in OWN_LABELS} if image.labels else {},
         boxes=image.boxes or None,
         extra={"follow_up": image.follow_up},

@@ -15,7 +15,7 @@ from cxrlab.core.llm_requests import count_tokens
 from cxrlab.core.model_interfaces import Generated, TextModel
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations
-from cxrlab.data.structuring.rules import RULES, Ruled, mend, structure
+from cxrlab.data.structuring.rules import RULES, Ruled, correct_typos, structure
 from cxrlab.data.structuring.sentences import joined, split
 
 ENGLISH = "en"
@@ -146,7 +146,7 @@ def present_sections(report: Report) -> dict[str, str]:
     return {name: text for name in KEYS if (text := report.section(name))}
 
 
-def shortfalls(ruled: Ruled) -> tuple[str, ...]:
+def rule_limitations(ruled: Ruled) -> tuple[str, ...]:
     """What the rules could not do, as remarks."""
     notes = ((COMPARES, ruled.compares), (RESTORED, ruled.restored))
     return tuple(sentence for sentence, count in notes if count)
@@ -206,7 +206,7 @@ class ModelStructurer:
             return
         source = task.source
         if source.english:
-            problems = violations(mend(source.report), answer)
+            problems = violations(correct_typos(source.report), answer)
         else:
             problems = (*translation_violations(source.text, source.language, answer), *faults(answer))
             if has_labels(task.study):
@@ -225,7 +225,7 @@ class ModelStructurer:
         elif task.source.english:
             ruled = structure(task.source.report)
             name, report, result = RULES, ruled.report, KEPT_RULES
-            remarks += shortfalls(ruled)
+            remarks += rule_limitations(ruled)
         if task.accepted is not None and not task.source.english and not has_labels(task.study):
             remarks += (UNCHECKED,)
         texts = present_sections(report)

@@ -227,13 +227,13 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
     named = {name for name, value in study.labels.items() if value}
     for row in promised.values():
         named |= {row.label} if row.label else set()
-        named |= {towards for name in row.observations if (towards := observation(name).chexpert)}
+        named |= {label for name in row.observations if (label := observation(name).chexpert)}
     parents = {parent for parent, children in CHEXPERT_CHILDREN.items() if named & set(children)}
     children = {child for name in named for child in CHEXPERT_CHILDREN.get(name, ())}
     allowed = named | parents | children | (_CLOUDED if named & _CLOUDED else set())
     for thing in things:
-        towards = observation(thing.observation).chexpert
-        if thing.certainty is Certainty.CERTAIN and towards is not None and towards not in allowed:
+        label = observation(thing.observation).chexpert
+        if thing.certainty is Certainty.CERTAIN and label is not None and label not in allowed:
             found.append(f"{APPEARS}: {thing.observation}")
     return tuple(dict.fromkeys(found))
 

@@ -154,7 +154,7 @@ def _by_rules(window: _Window) -> _Finished:
             continue
         ruled = structure(source.report)
         texts = by_model.present_sections(ruled.report)
-        remarks = ((by_model.ADDRESSED,) if source.addressed else ()) + by_model.shortfalls(ruled)
+        remarks = ((by_model.ADDRESSED,) if source.addressed else ()) + by_model.rule_limitations(ruled)
         outcome = by_model.Outcome(study.id, by_model.BY_RULES, RULES if texts else None, remarks=remarks)
         structured.append(by_model.Structured({RULES: texts} if texts else {}, outcome))
     return window.finished(structured)

@@ -86,8 +86,8 @@ _NO_GAP = re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z])")
 _MARKS = re.compile(r"(?<![.])\.\.(?![.])|,,+")
 
 
-def mended(text: str) -> str:
-    """The text with known slips put right: spelling, doubled small words, the gap at a mark, a doubled mark."""
+def corrected(text: str) -> str:
+    """The text with typing errors corrected: spelling, doubled small words, spaces around punctuation, doubled punctuation."""
     text = _WRONG.sub(_in_same_case, text)
     text = _REPEATED.sub(r"\1", text)
     text = _NO_GAP.sub(". ", _GAP.sub("", text))

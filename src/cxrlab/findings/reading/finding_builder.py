@@ -48,7 +48,7 @@ class FindingBuilder:
         latest = self.tips[::-1]
         if self.name != "pacemaker":
             # A tube that leaves the image was seen to reach what was named before.
-            self.tip = next((place for place in latest if place != "beyond film"), tip)
+            self.tip = next((place for place in latest if place != "beyond image"), tip)
         elif {"right atrium", "right ventricle"} <= set(latest):
             self.tip = "right atrium and right ventricle"
         else:
