@@ -118,7 +118,7 @@ class Defence(ABC):
 
     name: ClassVar[str]
     refusal: ClassVar[str] = "This request is not answered."
-    # Details of present findings that are left out on purpose; names of `claims.DROPPABLE`.
+    # Details of present findings that are left out on purpose; names of `report_claims.DROPPABLE`.
     drops: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
