@@ -157,7 +157,7 @@ def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no account"),
+        ("", "not an account"),
         ("accounts: [a]", "group of accounts"),
         ("users: {}", "unknown key"),
         ("accounts:\n  a: {key: x}", "unknown key 'key'"),
@@ -165,7 +165,7 @@ def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: -1}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: 1.5}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}'}}\n  b: {{key_sha256: '{'0' * 64}'}}", "same key"),
-        ("accounts:\n  a:", "no account"),
+        ("accounts:\n  a:", "not an account"),
     ],
 )
 def test_a_wrong_file_of_keys_is_said(tmp_path: Path, text: str, words: str) -> None:

@@ -65,7 +65,7 @@ def find_damage(folder: Path, name: str = CHECKSUMS) -> str | None:
     try:
         sums = {str(path): (int(row["bytes"]), str(row["sha256"])) for path, row in read_json(folder / name).items()}
     except (DataError, AttributeError, KeyError, TypeError, ValueError):
-        return f"{name} is no list of checksums"
+        return f"{name} is not a list of checksums"
     if odd := sorted(sums.keys() ^ files.keys()):
         return f"{odd[0]} is missing" if odd[0] in sums else f"{odd[0]} was added after it was written"
     for path, (size, _) in sums.items():

@@ -140,15 +140,15 @@ class StructureConfig:
 
     Args:
         model: rules, or the name of a text model.
-        split: Only studies of this split (train or val); both, and studies without one, when left out.
-        limit: At most so many studies, the first of the corpus; all of them when left out.
+        split: Process only studies of this split (train or val); both, and studies without one, when left out.
+        limit: Process only the first N studies; all when left out.
         prompt: YAML file with another prompt than the built-in one.
-        batch: Reports that a model is asked at once.
-        retries: How often a refused answer is asked for again.
-        max_tokens: Longest answer of a model.
-        seed: Handed to the model; each further attempt at a report adds one.
-        workers: Processes of the rules; 0 means one per core, the most there can be.
-        llm: How a model is asked, what is kept of its answers, and what they may cost.
+        batch: Reports per batch of requests.
+        retries: Number of repeated requests after a refused answer.
+        max_tokens: Maximum number of tokens per answer.
+        seed: Seed passed to the model; each further attempt at a report adds one.
+        workers: Worker processes of the rules; 0 for one per core, which is the maximum.
+        llm: Requests, cache and cost limit of the language model.
     """
 
     model: str = "rules"
@@ -271,12 +271,12 @@ class Member:
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
         texts: Texts that make pairs with the images: sections (the source's), report (the whole as delivered),
-            structured (by anyone) or structured:NAME.
+            structured (any) or structured:NAME.
         section: Section of those texts; the whole for report.
         pair: all pairs an image with each of the texts, first with the first in the order of texts that the study has.
         needs_text: Leave out a study without any of the texts.
-        n: Number of studies drawn from what is left; all when left out.
-        seed: Decides which are drawn.
+        n: Number of studies sampled from the remaining ones; all when left out.
+        seed: Seed of this sample.
         stages: Stages of training that use this member.
         as_split: Split that the studies get; their own when left out. In test only the source's text is kept.
         paper: Counts of a paper, printed beside ours.

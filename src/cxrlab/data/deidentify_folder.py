@@ -262,6 +262,6 @@ def check_source(source: Path, out: Path) -> None:
     here, there = home(source).resolve(), out.resolve()
     if source.is_dir() and (there.is_relative_to(here) or here.is_relative_to(there)):
         raise ConfigError(
-            f"--out {out} and the source {source} are inside one another; images are not cleaned in place: choose "
+            f"--out {out} and the source {source}: one contains the other, and images are not cleaned in place; choose "
             "another --out."
         )

@@ -50,7 +50,7 @@ class TextRemains(DataError):
 
 
 class NotOneImage(DataError):
-    """A DICOM file that is no single image: a report, several frames."""
+    """A DICOM file that is not a single image: a report, several frames."""
 
 
 @dataclass(frozen=True)

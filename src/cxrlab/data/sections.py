@@ -74,7 +74,7 @@ def parse(text: str | float | None) -> ParsedReport:
     for run in runs(view, marks(view)):
         words = view[run.start : run.end]
         if run.section in ("findings", "impression") and not any(letter.isalpha() for letter in words):
-            continue  # "___" or a date under the name of an image is no finding
+            continue  # "___" or a date under the name of an image is not a finding
         if run.image and len(words) <= LONGEST_TITLE and names_an_image(words, strictly=True):
             run = replace(run, section="examination")  # "CHEST: PA AND LATERAL"
         found.append(run)

@@ -353,7 +353,7 @@ def studies_with_priors(
     why_not: Callable[[Sequence[SourceImage]], str | None],
     patient_and_date: Callable[[str, Sequence[SourceImage]], tuple[str, str]],
 ) -> list[SourceStudy[SourceImage]]:
-    """The studies of a table in its order, each with its prior; one that will be left out is no prior."""
+    """The studies of a table in its order, each with its prior; one that will be left out is not a prior."""
     dates = [
         StudyDate(key, *patient_and_date(key, images)) for key, images in studies.items() if why_not(images) is None
     ]

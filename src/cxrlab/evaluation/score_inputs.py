@@ -362,7 +362,7 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> _F
     )
     if is_text and not (source and os.path.exists(source)):
         raise DataError(
-            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+            f"{short_repr(source)} is not a file or folder; put single reports into a list, or check the path."
         )
     path = Path(source)
     if not path.is_dir():
@@ -479,7 +479,7 @@ def _check_agreement(
             other = twos[two][place]
             if row is not None and ones[one][row] not in (other, split_image_id(other or "")[0]):
                 raise DataError(
-                    f"{left.name} and {right.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
+                    f"{left.name} and {right.name} match differently by '{chosen[0]}' and by '{one}' (for example "
                     f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
                 )
 

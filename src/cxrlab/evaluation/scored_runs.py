@@ -148,11 +148,11 @@ def _load_function(described: Mapping[str, Any]) -> Callable[..., Any]:
     """The function that `_describe_function` described."""
     name = described["function"]
     if not _FUNCTION.fullmatch(name):
-        raise ValueError(f"'{name}' is no function of a metric")
+        raise ValueError(f"'{name}' is not a function of a metric")
     arguments = {key: _load_argument(value) for key, value in described["arguments"].items()}
     function: Callable[..., Any] = load_reference(name)
     if f"{function.__module__}:{function.__qualname__}" != name:  # something that the module only imports
-        raise ValueError(f"'{name}' is no function of that module")
+        raise ValueError(f"'{name}' is not a function of that module")
     return functools.partial(function, **arguments) if arguments else function
 
 

@@ -305,7 +305,7 @@ def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | Non
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if compares := next((name for name in names if name.partition(":")[0] == PAIRWISE), None):
         raise UnknownName(
-            f"'{compares}' compares two reports and gives no value to one; it is asked by "
+            f"'{compares}' compares two reports and gives no score per report; use "
             f"'cxrlab prefer judge --judge {PAIRWISE}:MODEL'. Judges that give one: {', '.join(JUDGES)}."
         )
     judges = tuple(name for name in names if split_judge_name(name) is not None)

@@ -175,7 +175,7 @@ def _joins(option: PlantedError, chosen: Sequence[PlantedError], visit: Visit) -
 
 # A size is wrong to a significant degree from this ratio on: half again is a growth that follow-up rules act upon.
 SIZE_MATTERS = 1.5
-# What two readers differ by is no mistake: a quarter of the size, or five millimetres.
+# What two readers differ by is not a mistake: a quarter of the size, or five millimetres.
 READERS_SHARE, READERS_MM = 0.25, 5.0
 SIZE_FACTORS = (0.5, 0.7, 1.35, 2.0)
 GRADES = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)

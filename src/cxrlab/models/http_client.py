@@ -248,7 +248,7 @@ class ChatClient:
             if not isinstance(choice["message"], dict):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):
-            return Failure("its answer is no completion", status=status)
+            return Failure("its answer is not a completion", status=status)
         for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
             if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
                 holder[name] = cleaned(holder[name], self._keys, sent["messages"])

@@ -102,8 +102,8 @@ def test_a_path_that_leaves_the_folder_is_neither_read_nor_kept(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ([], "is no annotation of R2Gen"),
-        ({"training": []}, "is no annotation of R2Gen"),
+        ([], "is not an annotation of R2Gen"),
+        ({"training": []}, "is not an annotation of R2Gen"),
         ({"train": {}}, "'train' is {}, not a list"),
         ({"train": []}, "lists no study"),
         ({"train": ["x"]}, "study 1 of train is 'x'"),
@@ -125,7 +125,7 @@ def test_a_broken_annotation_is_a_sentence(tmp_path: Path, content: object, sent
     [
         ("uid,filename,projection\n", "lists no image"),
         ("uid,filename\n1,1_IM-0001-3001.dcm.png\n", "no column 'projection'"),
-        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is no image"),
+        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is not an image"),
         ("uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Oblique\n", ":2: the projection is 'Oblique'"),
         (
             "uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Frontal\n1,1_IM-0001-3001.dcm.png,Lateral\n",

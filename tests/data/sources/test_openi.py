@@ -175,7 +175,7 @@ def test_a_bad_archive_is_a_sentence(tmp_path: Path) -> None:
     for members, sentence in (
         ((("readme.txt", b"x"),), "holds no report"),
         ((("a/1.xml", b"x"), ("b/1.xml", b"y")), "holds 1.xml twice"),
-        ((("1.xml", bytes(5 << 20)),), "no report"),
+        ((("1.xml", bytes(5 << 20)),), "not a report"),
     ):
         archived(archive, *members)
         with pytest.raises(DataError, match=sentence):

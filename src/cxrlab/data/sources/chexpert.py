@@ -126,7 +126,7 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
     """The layout and the folders that hold its tables: the root, folders in it, or both."""
     asked = source_tables.chosen_layout(config, LAYOUTS)
     there: dict[str, list[Path]] = {}
-    source_tables.find_optional(config.root)  # refuses what is no folder
+    source_tables.find_optional(config.root)  # refuses what is not a folder
     for folder in (config.root, *(folders_in(config.root) or ())):
         if source_tables.find_optional(folder, *TABLES):
             there.setdefault("plus", []).append(folder)

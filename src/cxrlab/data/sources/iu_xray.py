@@ -97,7 +97,7 @@ def read(root: Path, table: bool, entry: Entry) -> Imported:
 def _entries(table: Path, projections: Projections | None) -> list[Entry]:
     splits = read_json(table)
     if not isinstance(splits, dict) or not splits or not set(splits) <= set(SPLITS):
-        raise DataError(f"{table} is no annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
+        raise DataError(f"{table} is not an annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
     entries: dict[str, Entry] = {}
     for split in SPLITS:
         rows = splits.get(split, [])

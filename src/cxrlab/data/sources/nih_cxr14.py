@@ -10,7 +10,7 @@ Citation: Wang et al., ChestX-ray8: hospital-scale chest X-ray database and benc
 Obtain: the NIH Clinical Center's public download; root holds Data_Entry_2017*.csv, BBox_List_2017.csv,
     train_val_list.txt and test_list.txt, and images/ or images_001/images/ to images_012/images/.
 Defects: brackets split two header names in four, and older copies end each line with a comma; some ages are above 400;
-    the labels are about 90 % right by their authors' own count; train and val are not separated; NIH was no part of
+    the labels are about 90 % right by their authors' own count; train and val are not separated; NIH was not part of
     CXR-697K.
 """
 

@@ -221,7 +221,7 @@ class Document(NamedTuple):
 
 
 class BadXml(Exception):
-    """A file that is no report; the message never quotes its text."""
+    """A file that is not a report; the message never quotes its text."""
 
 
 def parse_document(data: bytes) -> Document:
@@ -299,7 +299,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
                 if not member.isreg() or name.suffix.lower() != ".xml" or name.name.startswith("."):
                     continue
                 if member.size > MAX_REPORT_BYTES:
-                    raise DataError(f"{archive} holds {name.name} of {member.size:,} bytes, which is no report.")
+                    raise DataError(f"{archive} holds {name.name} of {member.size:,} bytes, which is not a report.")
                 if name.stem in files:
                     raise DataError(f"{archive} holds {name.name} twice; fetch it again.")
                 content = members.extractfile(member)
@@ -352,7 +352,7 @@ def read_projections(config: ImportConfig) -> Projections | None:
         image, view = image_name(row["filename"]), _VIEWS.get(row["projection"].lower())
         if image is None:
             raise DataError(
-                f"{found}:{line}: {short_repr(row['filename'])} is no image of Open-I (1_IM-0001-3001.dcm.png)."
+                f"{found}:{line}: {short_repr(row['filename'])} is not an image of Open-I (1_IM-0001-3001.dcm.png)."
             )
         if view is None:
             raise DataError(

@@ -183,7 +183,7 @@ def read(root: Path, source_study: source_tables.SourceStudy[SourceImage]) -> Im
 
 
 def listed(cell: str) -> tuple[str, ...] | None:
-    """The words of a list as Python writes it, read without running anything; None for a cell that is no list."""
+    """The words of a list as Python writes it, read without running anything; None for a cell that is not a list."""
     if cell.lower() in ("", "nan"):
         return ()
     if len(cell) > _LONGEST_LIST:

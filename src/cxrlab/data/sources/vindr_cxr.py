@@ -203,7 +203,7 @@ def _add_boxes(
                 left = right = top = bottom = math.nan
             if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
                 raise DataError(
-                    f"{table}:{line} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again."
+                    f"{table}:{line} holds the box {short_repr(cells)}, which is not a rectangle; fetch the table again."
                 )
             image.boxes.append(Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None))
         elif label in FINDINGS:

@@ -225,7 +225,7 @@ ALSO_STATES = pattern(
     r"\b(?:without|normal|clear|unremarkable|negative|intact|within)\b|\bno\b.*\bno\b|\band (?:is|are)\b"
     r"|(?:[,;]|\bwith) no\b(?!(?: <how>)* changes?\b)"
 )
-# Beyond this a sentence is no sentence; the time of a pattern may grow with the square of its length.
+# Longer sentences are left as they are; the time of a pattern may grow with the square of its length.
 LONGEST = 1000
 
 

@@ -328,7 +328,7 @@ def _groups(phrases: Sequence[Phrase], indices: Sequence[int]) -> list[ModifierG
             continue
         if kind is Kind.PREDICATE and phrase.rule.name == "enlarged" and current.severity is None:
             current.severity = Severity.SEVERE  # "a wide pneumothorax"
-        # Before an adjective or article "both" counts two statements and is no side.
+        # Before an adjective or article "both" counts two statements and is not a side.
         counts = phrase.rule.label is Label.BOTH and index + 1 < len(phrases) and phrases[index + 1].kind in _COUNTED
         if kind not in MODIFIERS or counts:
             continue

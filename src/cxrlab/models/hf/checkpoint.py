@@ -248,7 +248,7 @@ def device_of(loading: LoadSettings) -> torch.device:
     try:
         device = torch.device(loading.device)
     except RuntimeError:
-        raise ConfigError(f"device={loading.device!r} is no device; give auto, cpu, cuda or cuda:N.") from None
+        raise ConfigError(f"device={loading.device!r} is not a device; give auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device={loading.device!r} is not on this machine, which has {torch.cuda.device_count()} GPUs; "
