@@ -157,7 +157,7 @@ def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "not an account"),
+        ("", "no account"),
         ("accounts: [a]", "group of accounts"),
         ("users: {}", "unknown key"),
         ("accounts:\n  a: {key: x}", "unknown key 'key'"),
