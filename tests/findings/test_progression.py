@@ -20,7 +20,7 @@ def test_the_tables_name_drawn_observations_only_and_leave_none_out():
     assert set(COURSES) == set(DRAWN)
     assert set(DRAWN) - set(EXTRAS) == {"endotracheal tube", "enteric tube", *ASSOCIATED_FINDINGS}
     assert {course.arises for course in COURSES.values()} <= {None, *CONTEXTS}
-    assert all(row.alone_in <= set(CONTEXTS) and set(row.leaders) < set(DRAWN) for row in ASSOCIATED_FINDINGS.values())
+    assert all(row.alone_in <= set(CONTEXTS) and set(row.causes) < set(DRAWN) for row in ASSOCIATED_FINDINGS.values())
     assert set(SHAPES) <= set(DRAWN)
     assert all(set(row.chances) <= set(DRAWN) for row in CONTEXTS.values())
     assert all(0 < chance < 1 for row in CONTEXTS.values() for chance in row.chances.values())

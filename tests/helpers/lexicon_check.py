@@ -112,7 +112,7 @@ def _counts(lexicon: Lexicon) -> Iterator[str]:
         name: getattr(lexicon, name)
         for name in (
             "on_side", "places", "tip_frames", "full", "terse", "hedged", "hedged_verbs", "denials", "openers",
-             "comparisons", "no_comparison", "impression_normal", "impression_calm",
+             "comparisons", "no_comparison", "impression_normal", "impression_nothing_acute",
         )
     }  # fmt: skip
     changes = [change for change in Change if change is not Change.RESOLVED]

@@ -115,7 +115,7 @@ def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path)
 
 def test_reports_are_shown_with_images_marks_and_flips(tmp_path: Path) -> None:
     shown = page(tmp_path, audit(), (image(),))
-    assert shown.count("<figure><img") == 3 and "mid grey is no change" in shown
+    assert shown.count("<figure><img") == 3 and "mid grey: unchanged" in shown
     assert "<mark class=lost>Mild edema</mark><sup>− lost</sup>." in shown
     assert "<mark class=new>Left nodule</mark><sup>+ new</sup>." in shown
     assert "P(present) 0.91 → 0.12, truth: present" in shown and "✗ now wrong" in shown

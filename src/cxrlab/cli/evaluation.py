@@ -225,7 +225,7 @@ def _finished_before(out: Path | None) -> str:
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Show on an image where the model looked when it generated a word, as overlays and as arrays.
+    """Attention and gradient maps of a generated word, as overlays on the image and as arrays.
 
     Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
     which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all

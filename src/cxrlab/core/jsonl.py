@@ -51,8 +51,8 @@ def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
                 return
             number += 1
             if line.strip():
-                torn = not line.endswith(b"\n")
-                yield offset, number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
+                cut = not line.endswith(b"\n")
+                yield offset, number, parse_line(line, f"{source}:{number}", cut=cut, undefined=undefined)
             offset += length
 
 
@@ -66,8 +66,8 @@ def read_line(stream: IO[bytes]) -> tuple[bytes, int]:
     return line, length
 
 
-def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:
-    """The object in one line; errors name the `place`. The newline of a `torn` line is missing."""
+def parse_line(line: bytes, place: str, cut: bool = False, undefined: bool = False) -> dict[str, Any]:
+    """The object in one line; errors name the `place`. The newline of a `cut` line is missing."""
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
     try:
@@ -75,7 +75,7 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
     except InvalidJson as error:
         remedy = (
             "the file ends in the middle of this line; resume the run that writes it, or delete the line"
-            if torn
+            if cut
             else "correct or delete the line"
         )
         raise DataError(f"{place} is not valid JSON ({error}); {remedy}.") from None

@@ -145,7 +145,7 @@ CHEXPERT_CHILDREN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Enlarged Cardiomediastinum": ("Cardiomegaly",),
     }
 )
-# What CheXpert does not count against `No Finding`, devices apart: a shallow breath, an old operation, a long aorta.
+# What CheXpert does not count against `No Finding`, besides devices.
 CHEXPERT_INCIDENTAL = frozenset({"low lung volumes", "postsurgical change", "tortuous aorta"})
 CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
 

@@ -37,7 +37,7 @@ _WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
 
 @dataclass(frozen=True)
 class Composition:
-    """A composition that was walked through and can be written."""
+    """A planned composition: its tree, members and counts."""
 
     config: ComposeConfig
     corpora: Mapping[str, Corpus]
@@ -109,7 +109,7 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
         total=len(composition.seen.ids),
         links={name: corpus.path for name, corpus in composition.corpora.items()},
     )
-    # One process: a study costs less to rename than to hand to a worker.
+    # One process: renaming a study is cheaper than passing it to a worker.
     return build_corpus(out, _card(composition), recipe, workers=1)
 
 

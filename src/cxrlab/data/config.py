@@ -38,7 +38,7 @@ def _whole(config: object, high: Mapping[str, int] = MappingProxyType({}), **low
 def _share(name: str, value: object) -> None:
     """Refuse anything but a number of [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
+        raise ConfigError(f"{name}={value!r} is not usable; give a fraction from 0 to 1.")
 
 
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
@@ -62,7 +62,7 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -92,7 +92,7 @@ class ScenesConfig:
         n: Number of pictures, at most ten million.
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -117,7 +117,7 @@ class ImportConfig:
         split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
         seed: For split=patient.
         copy: Copy the images into the corpus instead of linking to the folder.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     root: Path
@@ -178,7 +178,7 @@ class CheckConfig:
         duplicates: Look for reports and images that are nearly the same; those that are the same are always counted.
         images: Images on the sheet of the page.
         seed: Which images are drawn for the sheet.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     duplicates: bool = False
@@ -197,7 +197,7 @@ class ScrubConfig:
     Args:
         blank: Write copies with new headers and blanked text; without it, findings are only listed.
         markers: Blank side markers (L, R, with or without AP or PA) too.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     blank: bool = False
@@ -214,7 +214,7 @@ class SheetConfig:
 
     Args:
         n: Number of studies shown; all of them when the corpus has fewer.
-        columns: Pictures in a row.
+        columns: Pictures per row.
         seed: Which studies are drawn.
         split: Only studies of this split (train, val or test); every study when left out.
         masks: Outline the mask of each finding in colour.

@@ -163,7 +163,7 @@ class _Team(Generic[Item, Result]):
         return worker
 
     def end(self) -> None:
-        """Kill every worker first and wait for them second: a further Ctrl-C then finds nothing left to do."""
+        """Kill all workers, then wait for them, so that a further Ctrl-C cannot leave one running."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:

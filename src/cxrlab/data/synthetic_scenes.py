@@ -26,7 +26,7 @@ from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.findings.data_files import converted
 
-# Raised whenever the same settings give other pictures or captions than before; it is on every card.
+# Increase it when the same settings yield other pictures or captions than before; it is on every card.
 DRAWING = 1
 
 

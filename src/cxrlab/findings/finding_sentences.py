@@ -1,7 +1,7 @@
 """The sentences of a report that state present findings, and how two reports differ.
 
-Most sentences of a report deny or call normal, and which denials a radiologist writes down cannot be
-seen on the radiograph. A contrastive encoder, which matches reports to radiographs, learns from the other sentences.
+Most sentences of a report are negations or normal statements, and which of them a radiologist writes
+is not visible on the radiograph. A contrastive encoder, which matches reports to radiographs, learns from the other sentences.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Lexicon:
         comparisons: Texts with `{ago}`.
         no_comparison: Texts for a first radiograph.
         impression_normal: For a radiograph without findings.
-        impression_calm: Closing line when nothing present is acute.
+        impression_nothing_acute: Closing line when nothing present is acute.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Lexicon:
     comparisons: Lines
     no_comparison: Lines
     impression_normal: Lines
-    impression_calm: Lines
+    impression_nothing_acute: Lines
 
 
 @cache

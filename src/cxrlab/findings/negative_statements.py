@@ -219,7 +219,7 @@ NORMAL: Mapping[str, Normal] = {
 }  # fmt: skip
 
 # Beside these, when nothing about them is new or worse, one may still say that nothing is acute.
-CALM = frozenset(
+CHRONIC = frozenset(
     {
         "granuloma", "emphysema", "pleural plaque", "tortuous aorta", "aortic calcification", "hiatal hernia",
         "scoliosis", "pacemaker", "sternal wires",

@@ -67,7 +67,7 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
 
     Args:
         count: How many mistakes to make; None draws 0 to `MOST_MISTAKES`. A visit that offers fewer
-            gets fewer: of a normal radiograph there is little to get wrong but to invent.
+            gets fewer: a normal radiograph offers little but inventions.
     """
     wanted = int(rng.integers(0, MOST_MISTAKES + 1)) if count is None else count
     names = [finding.observation for finding in visit.findings]
@@ -75,7 +75,7 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
     options = [
         mistake
         for finding in visit.findings
-        for mistake in slips(finding)
+        for mistake in possible_errors(finding)
         if names.count(finding.observation) == 1 or mistake.kind is ErrorKind.OMITTED_FINDING
     ]
     options += _inventions(rng, visit)
@@ -175,7 +175,7 @@ def _joins(option: PlantedError, chosen: Sequence[PlantedError], visit: Visit) -
 
 # A size is wrong to a significant degree from this ratio on: half again is a growth that follow-up rules act upon.
 SIZE_MATTERS = 1.5
-# What two readers differ by is not a mistake: a quarter of the size, or five millimetres.
+# Two readers may differ by this much without an error: a quarter of the size, or five millimetres.
 READERS_SHARE, READERS_MM = 0.25, 5.0
 SIZE_FACTORS = (0.5, 0.7, 1.35, 2.0)
 GRADES = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)
@@ -296,8 +296,8 @@ def size_ratio(first: float, second: float) -> float:
 # ── which mistakes can be made about a finding ────────────────────────────────────────────────────
 
 
-def slips(finding: Finding) -> Iterator[PlantedError]:
-    """Every mistake about one finding of a reference that leaves no doubt which kind it is.
+def possible_errors(finding: Finding) -> Iterator[PlantedError]:
+    """Every error about one finding of a reference whose kind is unambiguous.
 
     A side is only swapped: both sides for one could also be read as a finding too many.
     """

@@ -1,4 +1,4 @@
-"""Sections on what an encoder finds and where a model looks: retrieval, zero-shot labels, pointing, overlays."""
+"""Sections on retrieval, zero-shot labels, the pointing game and overlays of attention and gradient maps."""
 
 from __future__ import annotations
 

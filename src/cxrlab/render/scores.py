@@ -140,7 +140,7 @@ class ImageDependence:
 
 
 def image_dependence(runs: Runs) -> ImageDependence | None:
-    """What scored runs come to when the model is shown control images."""
+    """Scores of runs with control images instead of the right ones."""
     tested, untested = [], []
     for run, found in _scored(runs):
         control = part(found, "controls", "image_dependence")

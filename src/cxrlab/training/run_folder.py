@@ -91,7 +91,7 @@ class RunFolder:
         path = self.folder / HISTORY
         if self._run is None or not path.is_file():
             return
-        JsonlAppender(path).close()  # cuts a torn last line off
+        JsonlAppender(path).close()  # removes an incomplete last line
         kept = [record for _, record in read_jsonl(path) if record["step"] <= step]
         write_bytes(path, b"".join(line_of(record, path) for record in kept))
 

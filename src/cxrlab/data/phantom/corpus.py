@@ -19,14 +19,14 @@ from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
 
-# Raised whenever the same settings give other images or words than before (`test_phantom_corpus.py` detects it). It is
+# Increase it when the same settings yield other images or words than before (`test_phantom_corpus.py` detects that). It is
 # on every card, so that a corpus is never continued with another drawing.
 DRAWING = 2
 MISTAKEN = "mistaken"
 
 
 class PatientVisits(NamedTuple):
-    """A patient to draw, and how many of the visits the corpus still has room for."""
+    """A patient to draw, and how many of the visits the corpus still needs."""
 
     patient: str
     visits: int

@@ -19,7 +19,7 @@ from cxrlab.data.structuring.rules import RULES, Ruled, correct_typos, structure
 from cxrlab.data.structuring.sentences import joined, split
 
 ENGLISH = "en"
-# Prompt injection: sentences that nobody dictates.
+# Prompt injection: sentences that instruct a machine.
 _MACHINE = r"(?:ai|assistant|llm|language model|chatbot|chatgpt|gpt[\w.-]*)"
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b[^.]*\b(?:instructions?|rules|prompt|everything"
@@ -66,11 +66,11 @@ def structuring_source(study: Study) -> Source | None:
         report = report if _holds(report) else Report(findings=whole)  # a text without sections is all findings
     if not _holds(report):
         return None
-    stated = without_orders(report)
+    stated = without_instructions(report)
     return Source(language, stated, text_with_headings(report), addressed=stated != report)
 
 
-def without_orders(report: Report) -> Report:
+def without_instructions(report: Report) -> Report:
     """The sections without sentences that instruct a machine (prompt injection)."""
     texts = report.to_json()
     if not any(_ORDER.search(text) for text in texts.values() if text):

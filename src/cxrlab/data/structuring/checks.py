@@ -246,7 +246,7 @@ def translation_violations(text: str, language: str, answer: Report) -> tuple[st
         pairs = zip(_SIDES[language], _SIDES["en"], strict=True)
         named = [(bool(theirs.search(text)), bool(ours.search(translation))) for theirs, ours in pairs]
         turned = [theirs for theirs, _ in named] == [ours for _, ours in reversed(named)]
-        # "Bilateral" may become "left and right"; one side alone may neither turn nor come nor go.
+        # "Bilateral" may become "left and right"; a single side must not change, appear or disappear.
         if any(theirs != ours for theirs, ours in named) and (turned or not _BOTH.search(text + translation)):
             found.append(SIDE)
     return tuple(found)
