@@ -188,13 +188,13 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
 ) -> None:
     """Patience may change when a run is continued; under whose leave it sends may not."""
     flag = "--loading.connection.egress-permission"
-    for leave, more, told in (
+    for leave, more, reported in (
         (PERMISSION, (), REACHED),
         (PERMISSION, ("--loading.connection.tries", "1"), REACHED),
         ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.egress-permission was"),
     ):
         assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

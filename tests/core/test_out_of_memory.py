@@ -38,7 +38,7 @@ class Machine:
         return [2 * item for item in batch]
 
 
-def test_a_lack_of_memory_is_told_from_other_errors() -> None:
+def test_a_lack_of_memory_is_distinguished_from_other_errors() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**60, dtype=torch.uint8)

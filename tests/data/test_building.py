@@ -40,14 +40,14 @@ def recipe(count: int = 9) -> Recipe[int]:
     return Recipe(range(count), ids, draw, "drawing")
 
 
-def build_beside_another(out: Path, told: Path, start: Barrier) -> None:
+def build_beside_another(out: Path, reported: Path, start: Barrier) -> None:
     start.wait(30)
     try:
         build_corpus(
-            out, CARD, dataclasses.replace(recipe(20), make_studies=partial(draw_once_refused, told.parent)), 2
+            out, CARD, dataclasses.replace(recipe(20), make_studies=partial(draw_once_refused, reported.parent)), 2
         )
     except RunError as error:
-        told.write_text(str(error))
+        reported.write_text(str(error))
 
 
 def draw_once_refused(folder: Path, number: int) -> tuple[NewStudy, ...]:
@@ -70,8 +70,8 @@ def test_two_processes_on_one_folder(tmp_path: Path) -> None:
         process.start()
     for process in both:
         process.join(30)
-    told = [path.read_text() for path in tmp_path.glob("*.txt")]
-    assert len(told) == 1 and "another process" in told[0]
+    reported = [path.read_text() for path in tmp_path.glob("*.txt")]
+    assert len(reported) == 1 and "another process" in reported[0]
     assert (tmp_path / "c" / "studies.jsonl").read_bytes().count(b"\n") == 20 and len(load_corpus(tmp_path / "c")) == 20
 
 

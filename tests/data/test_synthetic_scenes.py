@@ -62,7 +62,7 @@ def said(caption: str, words: Words) -> set[str]:
     return found
 
 
-def test_a_caption_tells_the_whole_truth_and_nothing_else(scenes: list[Scene]) -> None:
+def test_a_caption_states_the_whole_truth_and_nothing_else(scenes: list[Scene]) -> None:
     """For each field the words found in the caption are exactly the values of the objects."""
     for scene in scenes:
         for field, words in FIELDS.items():

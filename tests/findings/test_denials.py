@@ -17,7 +17,7 @@ def denier(visit, seed=0, lexicon="A"):
     return NegativeStatements(visit, Realiser(load_lexicon(lexicon), generator(seed)))
 
 
-def test_no_negative_is_said_twice(image):
+def test_no_negative_is_stated_twice(image):
     """Twenty lists drain the observations; each name comes up once at most."""
     for seed in range(20):
         source = denier(image(), seed)

@@ -27,7 +27,7 @@ def test_the_most_important_finding_comes_first(image):
         assert "pneumothora" in " ".join(first[:2])
 
 
-def test_nothing_acute_is_said_beside_chronic_things_only(image):
+def test_nothing_acute_is_stated_beside_chronic_things_only(image):
     chronic = [text(image(SCOLIOSIS, AORTA), seed) for seed in range(60)]
     assert any(NO_ACUTE.search(row) for row in chronic)
     acute = [text(image(SCOLIOSIS, PNEUMOTHORAX), seed) for seed in range(60)]

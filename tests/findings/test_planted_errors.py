@@ -49,9 +49,9 @@ EXAMPLES = [
 ]
 
 
-@every_row(("kind", "was", "told", "expected", "reason"), EXAMPLES)
-def test_significance_follows_the_stated_rule(kind, was, told, expected, reason):
-    assert significant(PlantedError(kind, was, told), age=60) is expected, reason
+@every_row(("kind", "was", "reported", "expected", "reason"), EXAMPLES)
+def test_significance_follows_the_stated_rule(kind, was, reported, expected, reason):
+    assert significant(PlantedError(kind, was, reported), age=60) is expected, reason
 
 
 def test_every_kind_has_a_rule_in_words_and_both_verdicts_occur():
@@ -68,7 +68,7 @@ def test_age_decides_with_the_finding():
     assert significant(mistake, 30)
 
 
-def test_each_slip_changes_exactly_what_its_kind_says(examples):
+def test_each_error_changes_exactly_what_its_kind_says(examples):
     """A location slip that also changed the degree would be two errors counted as one."""
     touched = {
         PLACE: {"side", "location", "tip", "tip_mm"},
@@ -90,8 +90,8 @@ def test_each_slip_changes_exactly_what_its_kind_says(examples):
 
 
 def test_new_and_increased_are_not_taken_for_each_other():
-    told = {m.candidate.change for m in possible_errors(replace(EFFUSION, change=Change.NEW)) if m.kind is FALSE}
-    assert told == {Change.UNCHANGED, Change.DECREASED}
+    reported = {m.candidate.change for m in possible_errors(replace(EFFUSION, change=Change.NEW)) if m.kind is FALSE}
+    assert reported == {Change.UNCHANGED, Change.DECREASED}
     assert DIRECTIONS[Change.NEW] == DIRECTIONS[Change.INCREASED]
 
 

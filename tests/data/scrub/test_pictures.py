@@ -116,6 +116,6 @@ def test_a_cut_jpeg_is_refused(cut: int) -> None:
         clean_picture(jpeg(GREY)[:cut], "a.jpg")
 
 
-def test_formats_are_told_by_content() -> None:
+def test_formats_are_recognised_by_content() -> None:
     """A name says nothing."""
     assert is_picture(png(GREY)) and is_picture(jpeg(GREY)) and not is_picture(b"GIF89a") and not is_picture(b"")

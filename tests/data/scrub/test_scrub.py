@@ -209,7 +209,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
         run_scrub(tmp_path / "nowhere", LIST, tmp_path / "out")
 
 
-def test_a_dicom_file_that_is_no_single_image_is_told_as_such(tmp_path: Path) -> None:
+def test_a_dicom_file_that_is_no_single_image_is_reported_as_such(tmp_path: Path) -> None:
     """A report or a loop among the images of an export is nothing that was damaged."""
     write_image(tmp_path / "images" / "loop.dcm", NumberOfFrames=2)
     report = run_scrub(tmp_path / "images", BLANK, tmp_path / "out")

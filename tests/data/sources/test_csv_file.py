@@ -23,7 +23,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_gzip_is_told_by_content(tmp_path: Path, name: str) -> None:
+def test_gzip_is_recognised_by_content(tmp_path: Path, name: str) -> None:
     """Some hosts unpack on the way and keep the name."""
     (tmp_path / name).write_bytes(gzip.compress(b'id,text\n1,"two\nlines, one cell"\n'))
     assert list(read_rows(tmp_path / name, ["id"])) == [(3, {"id": "1", "text": "two\nlines, one cell"})]
@@ -76,8 +76,8 @@ def test_a_row_of_another_length_is_a_sentence_with_its_line(tmp_path: Path) -> 
 def test_a_cut_or_foreign_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-20])
     (tmp_path / "latin.csv").write_bytes(b"a,b\n1,\xe9\n")
-    for name, told in (("cut.csv.gz", "damaged"), ("latin.csv", "not UTF-8"), ("none.csv", "does not exist")):
-        with pytest.raises(CxrlabError, match=told):
+    for name, reported in (("cut.csv.gz", "damaged"), ("latin.csv", "not UTF-8"), ("none.csv", "does not exist")):
+        with pytest.raises(CxrlabError, match=reported):
             rows(tmp_path / name, "a")
 
 

@@ -43,7 +43,7 @@ def test_the_thirteen_studies_are_as_written_by_hand() -> None:
     assert study_lines("iu-xray", FIXTURE) == expected(FIXTURE)
 
 
-def test_without_the_table_the_pictures_tell(tmp_path: Path) -> None:
+def test_without_the_table_the_pictures_state(tmp_path: Path) -> None:
     """The front view is found wherever it stands, and how sure that is stands beside it."""
     root = written(tmp_path / "iu", row(), f0=png(side_image()), f1=png(frontal_images()[0]))
     corpus = import_corpus("iu-xray", ImportConfig(root, workers=1), tmp_path / "out")

@@ -108,7 +108,7 @@ def test_a_image_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
     assert [image["path"] for image in study["images"]] == ["z/CXR3_IM-1384-1001.png"]
 
 
-def test_without_a_table_the_header_tells_the_view_and_else_the_picture(tmp_path: Path) -> None:
+def test_without_a_table_the_header_states_the_view_and_else_the_picture(tmp_path: Path) -> None:
     """A DICOM image may say how it was taken; a PNG cannot."""
     shutil.copytree(XML / "ecgen-radiology", tmp_path / "ecgen-radiology")
     write_image(tmp_path / "1" / "1_IM-0001-3001.dcm", ViewPosition="LL")

@@ -237,7 +237,7 @@ def test_a_corpus_whose_text_a_model_made_can_be_structured_again(source: Corpus
     assert not any((tmp_path / "two" / name).exists() for name in (REQUESTS, ANSWERS))
 
 
-def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
+def test_how_a_model_is_queried_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
     """Prices and patience change no word: another of them continues the corpus, and the card is the same."""
     config = StructureConfig(model="fake:one", llm=LLMConfig(price_answer=2.0, connection=Connection(timeout_s=3.0)))
     first = by_model(source, config, tmp_path / "out", FakeModel(good))

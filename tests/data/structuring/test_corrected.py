@@ -20,7 +20,7 @@ from cxrlab.data.structuring.sentences import corrected
         ("That that is so", "That that is so"),
     ],
 )
-def test_mending(wrong: str, right: str) -> None:
+def test_repairing(wrong: str, right: str) -> None:
     assert corrected(wrong) == right
 
 
