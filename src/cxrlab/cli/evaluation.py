@@ -8,7 +8,7 @@ from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics
+from cxrlab.core.headline_metrics import ARROWS, best_floor, headline_metrics
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
 
@@ -225,7 +225,7 @@ def _finished_before(out: Path | None) -> str:
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Show on an image where the model looked when it generated a word, as overlays and as arrays.
+    """Attention and gradient maps of a generated word, as overlays on the image and as arrays.
 
     Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
     which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all
