@@ -32,7 +32,7 @@ def pair(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def result(pair: list[Path]) -> ComparisonResult:
-    return compare(pair, {"mean": 0.1, "errors": 0.1}, minimum_patients=20)
+    return compare(pair, noninferior={"mean": 0.1, "errors": 0.1}, minimum_patients=20)
 
 
 def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> None:
