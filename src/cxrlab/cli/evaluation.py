@@ -33,7 +33,7 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{missing}{controls}{cautions}", done)
 
 
-def score(config: ScoreConfig, out: Path | None = None) -> Result:
+def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:
     """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
     References are a corpus folder; a JSONL, JSON, CSV or TSV file with id and report; or a text file with one report
@@ -48,19 +48,35 @@ def score(config: ScoreConfig, out: Path | None = None) -> Result:
 
     Args:
         out: Run folder for scores.json, per_study.jsonl and what compare needs; without it nothing is kept.
+        write_rexrank: JSON file to write with the scored predictions in the form of the leaderboard ReXrank; the
+            references must be a corpus or a JSON of ReXrank.
     """
     from cxrlab.evaluation.metric_presets import PRESETS
     from cxrlab.evaluation.score import run_score
     from cxrlab.evaluation.score_tables import score_parts
 
     note = _finished_before(out)
+    if write_rexrank is not None:
+        _write_rexrank(write_rexrank, config)
+        note.append(f"predictions in the form of ReXrank: {write_rexrank}")
     found = run_score(config, out)
-    rows = (
-        [row.resolve(vars(config), tuple(found["metrics"])) for row in PRESETS[config.preset]] if config.preset else []
-    )
+    preset = PRESETS[config.preset] if config.preset else ()
+    rows = [row.resolve(vars(config), tuple(found["metrics"])) for row in preset]
     everything = config.all or bool(config.metrics)
     parts = score_parts(found, config.level, everything=everything, kept=out is not None, preset=rows)
     return Result([*parts, *note], {**found, "preset": rows} if rows else found)
+
+
+def _write_rexrank(path: Path, config: ScoreConfig) -> None:
+    """Write the predictions that are scored; before scoring, so that references of another kind cost no time."""
+    from cxrlab.evaluation.rexrank import write_rexrank
+    from cxrlab.evaluation.score_inputs import load_inputs
+
+    inputs = load_inputs(
+        config.references, config.predictions, section=config.section, split=config.split, unit=config.unit,
+        allow_missing=config.allow_missing, columns=config.columns, by_row=config.by_row,
+    )  # fmt: skip
+    write_rexrank(path, config.references, {pair.id: pair.candidate for pair in inputs.pairs})
 
 
 def compare(
@@ -147,28 +163,25 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
 
     found = describe_metrics(metrics or None)
     listed = [row for row in found if all or metrics or row["default"] or row["needs"]]
-    rows = [
-        (*(row[key] for key in ("name", "direction")), _range(row["range"]), *row["range"], row["identity"],
-         row["default"], row["needs"], row["about"], *((row[key] for key in _LONG) if long else ()))
-        for row in listed
-    ]  # fmt: skip
-    columns = (*_LISTED, *(Column(key) for key in _LONG)) if long else _LISTED
+    choosing = all or bool(metrics)  # else every metric that needs nothing is on
+    rows = []
+    for row in listed:
+        about = f"{row['about']} (needs {row['needs']})" if row["needs"] else row["about"]
+        shown = (f"{row['name']} {ARROWS[row['direction']]}", _range(row["range"]), about)
+        data = (row["name"], row["direction"], *row["range"], row["needs"], row["about"])
+        rows.append((*shown, *data, row["default"], row["identity"], *(row[key] for key in _LONG)))
+    columns = (
+        *(Column(name, only="text") for name in ("metric", "range", "about")),
+        *(Column(name, only="data") for name in ("metric", "direction", "lowest", "highest", "needs", "about")),
+        Column("on", "default", only="" if choosing else "data"),
+        Column("self", "identity", only="" if long else "data", write=lambda x: "" if x is None else f"{x:.3g}"),
+        *(Column(key, only="" if long else "data") for key in _LONG),
+    )
     more = [f"{len(found) - len(listed)} more with --all"] if len(listed) < len(found) else []
     return Result([Table(columns, tuple(rows)), *more], found)
 
 
 _LONG = ("undefined", "quirk", "signature")
-_LISTED = (
-    Column("name"),
-    Column("", "direction", write=ARROWS.__getitem__),
-    Column("range", only="text"),
-    Column("lowest", only="data"),
-    Column("highest", only="data"),
-    Column("self", "identity", write=lambda value: "" if value is None else f"{value:.3g}"),
-    Column("on", "default", write=lambda value: "yes" if value else ""),
-    Column("needs"),
-    Column("about"),
-)
 
 
 def _range(bounds: Sequence[float | None]) -> str:

@@ -24,7 +24,8 @@ class Result:
     """The outcome of a command.
 
     Args:
-        text: For people, without a final newline: one text, or texts and tables in order. `--format` renders the tables.
+        text: For people, without a final newline: one text, printed as it is, or sentences and tables in order, which
+            are fitted to the terminal and rendered by `--format`.
         data: The same for programs, printed by `--json`.
         ok: False makes the exit code 1, for a check that failed without an error.
         coloured: Whether the command coloured the text; colour codes that come from a file are not printed.
@@ -47,7 +48,8 @@ def render(result: Result, format: str = "table") -> str:
 
 
 def _as_text(result: Result) -> str:
-    text = as_text(result.parts, output_width(), wrap=not result.coloured)
+    wrap = not isinstance(result.text, str) and not result.coloured
+    text = as_text(result.parts, output_width(), wrap=wrap)
     return terminal_safe(text, colours=result.coloured)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import importlib
 import io
 import math
 import os
@@ -103,6 +104,14 @@ class Table:
             for row in self.rows
         ]
 
+    def measured(self) -> list[bool]:
+        """Whether each shown column holds intervals, which are broken only where words are narrow already."""
+        return [
+            any(isinstance(row[place], Interval) for row in self.rows)
+            for place, column in enumerate(self.columns)
+            if column.only != "data"
+        ]
+
     def numeric(self) -> list[bool]:
         """Whether each shown column holds numbers, which are aligned to the right."""
         kinds: list[bool] = []
@@ -134,7 +143,7 @@ class Table:
     def to_text(self, width: int | None = None) -> str:
         """Aligned columns; those of words are wrapped where the table is wider than `width` characters."""
         head = [column.name for column in self.shown]
-        lines = lay_out([head, *self.cells()], width, right=self.numeric())
+        lines = lay_out([head, *self.cells()], width, right=self.numeric(), measured=self.measured())
         return "\n".join([self.title, *lines] if self.title else lines)
 
     def to_markdown(self) -> str:
@@ -147,7 +156,9 @@ class Table:
     def to_latex(self) -> str:
         """A `tabular` with the rules of the package booktabs."""
         spec = "".join("r" if number else "l" for number in self.numeric())
+        # In braces: behind the line break of a row LaTeX would read a bracket or star as its argument.
         body = [" & ".join(map(latex, row)) + r" \\" for row in self.cells()]
+        body = [f"{{}}{line}" if line.startswith(("[", "*")) else line for line in body]
         head = " & ".join(latex(column.name) for column in self.shown) + r" \\"
         lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
         return "\n".join([*([latex_comment(self.title)] if self.title else []), *lines, r"\end{tabular}"])
@@ -233,18 +244,24 @@ def output_width() -> int | None:
 
 
 def lay_out(
-    rows: Sequence[Sequence[str]], width: int | None = None, indent: str = "", right: Sequence[bool] = ()
+    rows: Sequence[Sequence[str]],
+    width: int | None = None,
+    indent: str = "",
+    right: Sequence[bool] = (),
+    measured: Sequence[bool] = (),
 ) -> list[str]:
     """Lines of aligned columns, two spaces apart.
 
-    Where a row is wider than `width`, the widest columns of words are narrowed and their cells are wrapped; columns of
-    numbers, and tables that cannot become as narrow, keep their width.
+    Where a row is wider than `width`, the widest columns of words are narrowed and their cells are wrapped, then
+    columns with intervals; columns of numbers, and tables that cannot become as narrow, keep their width.
 
     Args:
-        right: Whether each column is aligned to the right.
+        right: Whether each column holds numbers, which are aligned to the right.
+        measured: Whether each column holds intervals.
     """
     count = max(map(len, rows), default=0)
     right = [*right, *([False] * (count - len(right)))]
+    measured = [*measured, *([False] * (count - len(measured)))]
     sizes = [max((len(row[place]) for row in rows if place < len(row)), default=0) for place in range(count)]
     if width is not None:
         least = [
@@ -253,11 +270,12 @@ def lay_out(
         least = [size if right[place] else min(size, least[place]) for place, size in enumerate(sizes)]
         excess = sum(sizes) + len(_GAP) * max(count - 1, 0) + len(indent) - width
         while excess > 0:
-            place = max(range(count), key=lambda place: (sizes[place] > least[place], sizes[place]))
-            if sizes[place] <= least[place]:
+            wide = [place for place in range(count) if sizes[place] > least[place]]
+            if not wide:
                 break
-            sizes[place] -= 1
+            sizes[max(wide, key=lambda place: (not measured[place], sizes[place]))] -= 1
             excess -= 1
+        sizes = _share_out(rows, sizes, measured)
     lines = []
     for row in rows:
         wrapped = [_wrap(cell, size) for cell, size in zip(row, sizes, strict=False)]
@@ -271,8 +289,23 @@ def lay_out(
     return lines
 
 
+def _share_out(rows: Sequence[Sequence[str]], sizes: list[int], measured: Sequence[bool]) -> list[int]:
+    """The sizes with what wrapped cells leave empty given to the narrowest columns of words."""
+    cells = [[row[place] for row in rows if place < len(row)] for place in range(len(sizes))]
+    whole = [max(map(len, column), default=0) for column in cells]
+    used = [
+        max((len(line) for cell in column for line in _wrap(cell, size)), default=0)
+        for column, size in zip(cells, sizes, strict=True)
+    ]
+    for _ in range(sum(sizes) - sum(used)):
+        narrow = [place for place, size in enumerate(used) if size < whole[place] and not measured[place]]
+        if narrow:
+            used[min(narrow, key=lambda place: used[place])] += 1
+    return used
+
+
 # A cell is wrapped at blanks and behind the signs that join the parts of names and paths.
-_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+?(?:[/:._,=#-]+(?=\w)|$|(?=\s)))\s*")
+_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+?(?:[/:._,=#-]+(?=[^\W\d])|$|(?=\s)))\s*")
 
 
 def _longest_part(text: str) -> int:
@@ -336,7 +369,7 @@ def _absent(value: Any) -> bool:
 
 def _frame(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
     try:
-        import pandas
+        pandas: Any = importlib.import_module("pandas")
     except ModuleNotFoundError as error:
         if error.name != "pandas":
             raise

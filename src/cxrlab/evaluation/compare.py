@@ -416,7 +416,7 @@ def _difference_table(result: ComparisonResult, run: str) -> Table:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.4f}"
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def _p(value: float) -> str:
@@ -426,9 +426,9 @@ def _p(value: float) -> str:
 _COLUMNS = (
     Column("metric", only="text"),
     *(Column(name, only="data") for name in ("metric", "direction", "run")),
-    Column("baseline", digits=4),
-    Column("run", "value", digits=4),
-    Column("difference", digits=4, sign="+"),
+    Column("baseline"),
+    Column("run", "value"),
+    Column("difference", sign="+"),
     Column("p", "p_holm", write=_p),
     Column("verdict"),
     Column("win/tie/lose", only="text"),

@@ -128,6 +128,6 @@ def preset_metrics(preset: str, settings: Mapping[str, Any], more: Sequence[str]
     rows = [row.resolve(settings, ()) for row in PRESETS[preset]]
     found = tuple(dict.fromkeys([name for row in rows for name in row.metrics] + list(more)))
     if not found:
-        missing = "; ".join(f"{row.label}: {row.missing}" for row in rows)
+        missing = "; ".join(f"{row.label}: {row.missing}" for row in rows if row.needs or row.judge)
         raise ConfigError(f"--preset {preset} has nothing to compute with what was given. {missing}.")
     return found

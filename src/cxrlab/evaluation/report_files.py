@@ -20,6 +20,7 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
 from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import SECTIONS
 from cxrlab.core.vocabulary import View
 
 ID = "id"
@@ -32,7 +33,8 @@ ID_NAMES = (
 # Columns that name a patient, likewise.
 PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
 # Columns of reports by what they hold, as `normalise_name` spells them without "report" or "text" at their end.
-CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
+MODEL_PREDICTION = "modelprediction"  # of ReXrank's files
+CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated", MODEL_PREDICTION)
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
 ROLES = ("candidate", "reference", "id")  # what --columns names
@@ -149,6 +151,8 @@ def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 def classify_column(column: str) -> str:
     """Kind of report in a column by its name: `generated` for "Generated_Report", `gt` for "gt text"."""
     plain = normalise_name(column)
+    if (section := plain.removeprefix("section")) in SECTIONS:  # `section_findings` of ReXrank's files
+        return section
     return plain.removesuffix("report").removesuffix("text") or plain
 
 

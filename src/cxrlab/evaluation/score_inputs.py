@@ -24,6 +24,7 @@ from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, control_file, expla
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
     ID,
+    MODEL_PREDICTION,
     PATIENT_NAMES,
     REFERENCE_NAMES,
     TABLES,
@@ -46,6 +47,7 @@ from cxrlab.evaluation.report_files import (
     read_id,
     read_rows,
 )
+from cxrlab.evaluation.rexrank import select_sections
 from cxrlab.metrics.report_pairs import Context, Pair
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -326,15 +328,16 @@ def read_sources(
         column = find_column(list_columns(left.rows), called["id"]) if "id" in called else None
         file = assign_ids(left.path, left.rows, column, by_row=by_row)
         candidate = _candidate_column(left, called, inline=True)
-        items = {row.id: row.text(candidate) for row in file.rows}
-        inline = Source(left.name, items, file.numbered, column=file.column, reports=(candidate,))
+        items, reports = _candidates(file.rows, candidate, () if "reference" in called else sections)
+        inline = Source(left.name, items, file.numbered, column=file.column, reports=reports)
         return _references(left, file, sections, called, candidate), inline
     right = _open_source(predictions, "predictions")
     one, two = _match_id_columns(left, right, called, by_row)
     if isinstance(left, _File):
         left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, called)
     if isinstance(right, _File):
-        right = _predictions(right, assign_ids(right.path, right.rows, two, by_row=two is None), called)
+        file = assign_ids(right.path, right.rows, two, by_row=two is None)
+        right = _predictions(right, file, called, () if "reference" in called else sections)
     return left, right
 
 
@@ -577,11 +580,22 @@ def _references(
     return Source(side.name, items, file.numbered, column=file.column, reports=columns)
 
 
-def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> Source:
+def _candidates(
+    rows: Iterable[Row], column: str, sections: Sequence[str]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Id → generated report, and what was read; of ReXrank's predictions the sections that are scored."""
+    texts = {row.id: row.text(column) for row in rows}
+    if normalise_name(column) != MODEL_PREDICTION:
+        return texts, (column,)
+    chosen = {key: select_sections(text, sections) for key, text in texts.items()}
+    return chosen, (column if chosen == texts else f"{JOIN.join(sections)} of {column}",)
+
+
+def _predictions(side: _File, file: ReportFile, called: Mapping[str, str], sections: Sequence[str] = ()) -> Source:
     column = _candidate_column(side, called)
-    items = {row.id: row.text(column) for row in file.rows}
+    items, reports = _candidates(file.rows, column, sections)
     if not side.is_run:
-        return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
+        return Source(side.name, items, file.numbered, column=file.column, reports=reports)
     run = side.path.parent
     controls = {control: run / control_file(control) for control in CONTROL_IMAGES}
     missing = read_missing_studies(run) if state(run) == "finished" else None
@@ -614,8 +628,9 @@ def _reference_columns(
     options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
     parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
     if parts and len(parts) == len(sections):
-        if sections != DEFAULT_SECTIONS:
-            return parts  # asked for by name
+        # Asked for by name, or of a file that keeps its sections beside the whole report, as ReXrank's do.
+        if sections != DEFAULT_SECTIONS or all(normalise_name(name).startswith("section") for name in parts):
+            return parts
         options.append(parts)
     if len(options) > 1:
         raise _ambiguous(side, [", ".join(option) for option in options], "reference")
@@ -636,6 +651,8 @@ def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = 
         found = _beside(side)
     else:
         report = [name for name, kind in texts.items() if kind == "report"]
+        if MODEL_PREDICTION in texts.values():
+            report = []  # in ReXrank's files `report` is the reference
         named = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
         found = report if side.is_run and report else [*named, *report]
     if len(found) > 1:

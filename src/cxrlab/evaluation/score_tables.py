@@ -39,8 +39,8 @@ def score_parts(
     listed = names if everything or preset else headline_metrics(names)
     table = score_table(scores, listed, level, preset)
     notes = [*(f"caution: {one}" for one in scores.get("cautions", ())), *scores.get("notes", ())]
-    notes += [f"{row.label} is missing: {row.missing}" for row in preset if row.missing]
-    notes += [f"{row.label}: {row.note}" for row in preset if row.note and not row.missing]
+    notes += [f"missing: {labels}: {why}" for why, labels in _by_text(preset, "missing").items()]
+    notes += [f"{labels}: {note}" for note, labels in _by_text([row for row in preset if row.metrics], "note").items()]
     if len(listed) < len(names):
         where = " in scores.json" if kept else ""
         notes.append(f"{len(names) - len(listed)} more metrics{where}; --metrics default shows them all here")
@@ -60,18 +60,23 @@ def score_table(
 
     With a preset, its rows come first under their labels; a missing metric has a row without a value.
     """
-    labels = [Column("metric", "label"), Column("computed as", "metric")] if preset else [Column("metric")]
+    labels = [Column("metric", "label")] if preset else []
+    name_columns = [Column("computed as" if preset else "metric", only="text"), Column("metric", only="data")]
     value = Column(f"value [{100 * level:g} %]", "value")
-    columns = (*labels, Column("", "direction", write=_arrow), value, *_FLOOR_COLUMNS, Column("n"), Column("undefined"))
+    all_defined = not any(score["undefined"] for score in scores["metrics"].values())
+    undefined = Column("undefined", only="data" if all_defined else "")
+    columns = (
+        *labels, *name_columns, Column("direction", only="data"), value, *_FLOOR_COLUMNS, Column("n"), undefined,
+    )  # fmt: skip
     known = [(row.label, name) for row in preset for name in row.metrics or ("",)]
     named = {name for _, name in known}
     known += [("", name) for name in names if name not in named]
     rows = []
     for label, name in known:
         score = scores["metrics"].get(name)
-        first = (label, name) if preset else (name,)
+        first = (label,) if preset else ()
         if score is None:
-            rows.append((*first, None, Interval(None), None, None, "", None, None))
+            rows.append((*first, "", None, None, Interval(None), None, None, "", None, None))
             continue
         control, floor, star = None, None, ""
         if best := best_floor(name, score["direction"], scores["floors"]):
@@ -81,12 +86,20 @@ def score_table(
             star = " *" if reached else ""
         shown = "" if floor is None else f"{floor:.3f} {control}{star}"
         found = Interval(score["value"], score["low"], score["high"])
-        rows.append((*first, score["direction"], found, floor, control, shown, score["n"], score["undefined"]))
+        shown_name = f"{name} {ARROWS[score['direction']]}"
+        rows.append(
+            (*first, shown_name, name, score["direction"], found, floor, control, shown, score["n"], score["undefined"])
+        )
     return Table(columns, tuple(rows))
 
 
-def _arrow(direction: str | None) -> str:
-    return ARROWS.get(direction or "", "")
+def _by_text(rows: Iterable[PresetRow], key: str) -> dict[str, str]:
+    """Text → labels of the rows that have it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if text := getattr(row, key):
+            found.setdefault(text, []).append(row.label)
+    return {text: ", ".join(labels) for text, labels in found.items()}
 
 
 _FLOOR_COLUMNS = (Column("floor", only="data"), Column("floor_control", only="data"), Column("best floor", only="text"))
