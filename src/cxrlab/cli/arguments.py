@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import shutil
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -197,6 +199,7 @@ class CommandLine:
 
         doc = parse(inspect.getdoc(self.function) or "", style=DocstringStyle.GOOGLE)
         description = "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
+        description = _fitted(description)
         parser = _Parser(
             prog=f"cxrlab {self.name}",
             usage=self._usage(),
@@ -300,6 +303,15 @@ class CommandLine:
                 f"{flag} is '{value}'; it must be one of {', '.join(_TRUTH)}, or write {flag} or {opposite} alone."
             )
         return flag if _TRUTH[value.lower()] else opposite
+
+
+def _fitted(text: str) -> str:
+    """Paragraphs filled to the width that argparse gives the flags; one with indented lines stays as it is."""
+    width = max(shutil.get_terminal_size().columns - 2, 20)
+    return "\n\n".join(
+        part if re.search(r"^ ", part, re.M) else textwrap.fill(part, width, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
 
 
 def _positional_name(setting: Setting) -> str:

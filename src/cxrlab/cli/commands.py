@@ -163,6 +163,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "score such maps against exact masks (pointing game)",
             "cxrlab.cli.evaluation:pointing",
             "cxrlab pointing --model hf:runs/finetune/checkpoint --data corpora/phantom --n 200 --out runs/pointing",
+            tables=True,
         ),
         "metrics ls": Command(
             "list every metric with direction, range and convention",

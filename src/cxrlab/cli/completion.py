@@ -120,7 +120,7 @@ _cxrlab() {{
     local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="" before="" name="" next="" flags="" values="" word="" several="" files=""
     [ "$COMP_CWORD" -gt 0 ] && prev="${{COMP_WORDS[COMP_CWORD-1]}}"
     [ "$COMP_CWORD" -gt 1 ] && before="${{COMP_WORDS[COMP_CWORD-2]}}"
-    # The shell splits --flag=value into three words.
+    # The shell splits a flag, = and a value into three words.
     if [ "$cur" = "=" ]; then cur=""; elif [ "$prev" = "=" ]; then prev="$before"; fi
     local i=1
     while [ "$i" -lt "$COMP_CWORD" ]; do

@@ -141,10 +141,22 @@ class Table:
         return names, rows
 
     def to_text(self, width: int | None = None) -> str:
-        """Aligned columns; those of words are wrapped where the table is wider than `width` characters."""
-        head = [column.name for column in self.shown]
-        lines = lay_out([head, *self.cells()], width, right=self.numeric(), measured=self.measured())
-        return "\n".join([self.title, *lines] if self.title else lines)
+        """Aligned columns; those of words are wrapped where the table is wider than `width` characters.
+
+        A table that cannot become as narrow has a paragraph for each row instead, with a line for each column.
+        """
+        head, rows = [column.name for column in self.shown], self.cells()
+        lines = lay_out([head, *rows], width, right=self.numeric(), measured=self.measured())
+        if width is not None and any(len(line) > width for line in lines):
+            lines = []
+            for first, *rest in rows:
+                lines.append(first)
+                for name, cell in zip(head[1:], rest, strict=True):
+                    text = f"  {name}: {cell}" if cell else ""
+                    lines += textwrap.wrap(
+                        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+                    )
+        return "\n".join([_wrap_text(self.title, width), *lines] if self.title else lines)
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown."""
@@ -305,7 +317,7 @@ def _share_out(rows: Sequence[Sequence[str]], sizes: list[int], measured: Sequen
 
 
 # A cell is wrapped at blanks and behind the signs that join the parts of names and paths.
-_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+?(?:[/:._,=#-]+(?=[^\W\d])|$|(?=\s)))\s*")
+_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+?(?:[/:._,=#|-]+(?=[^\W\d])|$|(?=\s)))\s*")
 
 
 def _longest_part(text: str) -> int:
