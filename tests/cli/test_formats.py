@@ -19,13 +19,8 @@ REPORTS = ["Small left pleural effusion.", "The lungs are clear.", "Large pneumo
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three scored runs on the same four references: the references moved by one, by two, and themselves."""
     folder = tmp_path_factory.mktemp("formats")
-    for name, texts in {
-        "r": REPORTS,
-        "moved": REPORTS[1:] + REPORTS[:1],
-        "same": REPORTS,
-        "turned": REPORTS[2:] + REPORTS[:2],
-    }.items():
-        (folder / f"{name}.txt").write_text("\n".join(texts) + "\n")
+    for name, by in {"r": 0, "moved": 1, "turned": 2, "same": 0}.items():
+        (folder / f"{name}.txt").write_text("\n".join(REPORTS[by:] + REPORTS[:by]) + "\n")
     for name in ("moved", "same", "turned"):
         words = ["score", str(folder / "r.txt"), str(folder / f"{name}.txt"), "--out", str(folder / name), "--quiet"]
         assert main(words) == 0

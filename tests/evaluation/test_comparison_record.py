@@ -39,7 +39,7 @@ def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> Non
     text = result.text()
     assert "b against a" in text and "mean ↑" in text and "errors ↓" in text
     assert "40 studies of 20 patients" in text and "Holm over 2 tests" in text
-    assert "+0.2000 [+0.19" in text and METHOD in text
+    assert "+0.200 [+0.19" in text and METHOD in text
     assert "40/0/0" in text and "0/0/40" in text
     assert "gate PASS for b: mean: non-inferior" in text and "gate FAIL for b: errors: NOT shown" in text
 
