@@ -95,6 +95,6 @@ def test_score_prints_whether_the_image_matters(
     asked = ["score", "--references", str(corpus), "--metrics", "findings.f1", "--quiet", "--predictions"]
     assert main([*asked, str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "This model does not look at the image" in told and "swapped  0.000" in told and "100 %" in told
+    assert "This model does not use the image" in told and "swapped  0.000" in told and "100 %" in told
     assert main([*asked, str(tmp_path / "without")]) == 0
     assert "Image dependence not tested" in capsys.readouterr().out

@@ -28,7 +28,7 @@ def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: p
     assert main(told) == 0
     out = capsys.readouterr().out
     assert "stub:normal provides no gradients, so that pgd is left out" in out
-    assert "does not look at the image" in out or "not shown to look at the image" in out
+    assert "does not use the image" in out or "not shown to use the image" in out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     # Two of four studies have an effusion that a constant report denies; it never changes.
     found = json.loads((tmp_path / "run" / "robustness.json").read_text())

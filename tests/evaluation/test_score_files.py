@@ -20,7 +20,7 @@ from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation import scored_runs
 from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, hash_references, read_tallies
 from cxrlab.metrics.base import FAMILIES, Matrix, Tally, mean_of, ratio, ready
-from cxrlab.metrics.coco import Coco
+from cxrlab.metrics.coco_caption import Coco
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 

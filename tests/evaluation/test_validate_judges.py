@@ -20,7 +20,7 @@ from cxrlab.core.runs import state
 from cxrlab.core.tables import as_text
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import format_unreadable_answers
-from cxrlab.evaluation.validate import run_validation, validation_parts
+from cxrlab.evaluation.validate_metrics import run_validation, validation_parts
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one
 LOST = frozenset(range(0, 60, 7))

@@ -19,7 +19,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.extraction.records import QueryImage
 from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 
 pytestmark = pytest.mark.slow
 

@@ -115,7 +115,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr("cxrlab.evaluation.load_model.load_named", connect)
+    monkeypatch.setattr("cxrlab.evaluation.load_model._load_by_name", connect)
     away = ExtractConfig("https://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="i-am-authorised"):

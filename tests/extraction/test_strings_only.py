@@ -133,7 +133,12 @@ def test_words_are_plain_whatever_they_were() -> None:
 
 ATTACKS = ("rounds", "knockoff", "adaptive_attackers", "surrogate", "oracles")
 FORBIDDEN = {
-    *("cxrlab.evaluation.load_model", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
+    *(
+        "cxrlab.evaluation.load_model",
+        "cxrlab.evaluation.generate",
+        "cxrlab.models.model_registry",
+        "cxrlab.extraction.audit",
+    ),
     *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),
 }
 

@@ -79,7 +79,7 @@ def audit(**changed: Any) -> dict[str, Any]:
         "models": {"builtin:reporter": model()},
         "threat": "The attacker reads gradients.",
         "warnings": ["Few patients."],
-        "controls": {"image_dependence": {"a": {"verdict": "looks", "sentence": "Right images are better."}}},
+        "controls": {"image_dependence": {"a": {"verdict": "uses_image", "sentence": "Right images are better."}}},
         "protocol": {"norm": "linf"},
         **changed,
     }

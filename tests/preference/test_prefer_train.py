@@ -34,11 +34,10 @@ from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.names import load_model
 from cxrlab.preference import dataset
-from cxrlab.preference import train as stage
 from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Validation
 from cxrlab.preference.dataset import PreferenceDataset, read_preferences
 from cxrlab.preference.losses import Text, log_probabilities
@@ -311,7 +310,7 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
     judged = read_preferences(config.pairs, config.data, paired=kind != "kto", seed=FAST.seed)
     samples = [judged.source.samples[2 * item + twin] for twin in range(per) for item in items]
     corpus = load_corpus(config.data)
-    model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}", lambda: pytest.fail("no library is needed"))
+    model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}")
     assert isinstance(model, HfModel)
     images = [corpus.image(corpus[sample.id]) for sample in samples]
     with torch.no_grad():
@@ -390,7 +389,7 @@ def test_a_run_that_was_cut_off_before_its_result_takes_no_step_twice(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "finish_run", broken)
+        patch.setattr("cxrlab.training.run_folder.RunFolder.write_folder", broken)
         with pytest.raises(SystemExit):
             prefer(config, tmp_path / "run")
     with monkeypatch.context() as patch:

@@ -27,7 +27,7 @@ def found(value: float | None = 0.25) -> dict[str, Any]:
         "high": None if value is None else 0.5,
         "n": 9,
         "chance": 0.0625,
-        "blind": 0.375,
+        "fixed_order": 0.375,
     }
     recalls = {"image_to_text": {"text": {"recall@1": one}}, "text_to_image": {"<b>": {"recall@5": one}}}
     return {"model": "hf:x", "split": "test", "gallery": 9, "distinct_texts": 8, "recalls": recalls}

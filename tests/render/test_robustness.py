@@ -65,14 +65,14 @@ def test_the_headline_shows_original_perturbed_and_difference_by_label(tmp_path:
 
 
 def test_the_threat_comes_first_then_what_takes_the_ground_from_every_figure(tmp_path: Path) -> None:
-    blind = {"a": {"verdict": "blind", "sentence": "It scores the same on noise."}}
-    warnings = ["Few patients.", "builtin:reporter does not look. It scores the same on noise."]
+    blind = {"a": {"verdict": "ignores_image", "sentence": "It scores the same on noise."}}
+    warnings = ["Few patients.", "builtin:reporter does not use it. It scores the same on noise."]
     shown = page(tmp_path, audit(controls={"image_dependence": blind}, warnings=warnings))
-    order = ["reads gradients", "⚠ Blind: builtin:reporter", "⚠ Warning.</b> Few patients", "by label"]
+    order = ["reads gradients", "⚠ Image ignored: builtin:reporter", "⚠ Warning.</b> Few patients", "by label"]
     places = [shown.index(words) for words in order]
     assert places == sorted(places)
-    assert shown.count("It scores the same on noise.") == 1 and "✓ looks" not in shown
-    assert "✓ looks at the image" in page(tmp_path / "other", audit())
+    assert shown.count("It scores the same on noise.") == 1 and "✓ uses" not in shown
+    assert "✓ uses the image" in page(tmp_path / "other", audit())
 
 
 def test_many_warnings_are_folded(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
         threat=NASTY,
         warnings=[NASTY],
         comparison={f"{NASTY}:b": {**comparison(), "sentence": NASTY}},
-        controls={"image_dependence": {NASTY: {"verdict": "blind", "sentence": NASTY}}},
+        controls={"image_dependence": {NASTY: {"verdict": "ignores_image", "sentence": NASTY}}},
         protocol={NASTY: NASTY},
     )
     words = image(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)

@@ -18,7 +18,7 @@ from cxrlab.render.robustness_seeds import answer_curves, drops_forest, has_answ
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = (1, 2)
 BLIND = (
-    "{} does not look at the image, so that its robustness means nothing: a model that ignores pixels cannot be fooled "
+    "{} does not use the image, so that its robustness means nothing: a model that ignores pixels cannot be fooled "
     "by them. Reports: findings.f1.side {}, no better than with blank images."
 )
 
@@ -125,17 +125,19 @@ def test_a_blind_model_comes_first_and_alike_lines_are_counted(tmp_path: Path) -
     ]
     shown = page(tmp_path, audits(warnings=lines))
     # Of the one start the file may name a line once for several audits; an aligned model has one audit.
-    assert "⚠ Blind: the start does not look at the image, in at least 1 of 4 audits" in shown
-    assert "⚠ Blind: aligned models do not look at the image, in 3 of 4 audits" in shown
+    assert "⚠ Image ignored: the start does not use the image, in at least 1 of 4 audits" in shown
+    assert "⚠ Image ignored: aligned models do not use the image, in 3 of 4 audits" in shown
     assert "seed1/train/dpo/checkpoint" in shown and "all 3 lines" in shown
     assert "Warning, in 2 of 4 audits.</b> hf:runs/s/seed1" in shown
     assert "Warning, in 1 of 4 audits.</b> hf:runs/s/seed2" in shown  # another radius is another warning
-    assert shown.index("Threat model") < shown.index("⚠ Blind") < shown.index("⚠ Warning") < shown.index("<table")
+    assert (
+        shown.index("Threat model") < shown.index("⚠ Image ignored") < shown.index("⚠ Warning") < shown.index("<table")
+    )
 
 
 def test_a_line_that_the_file_repeats_is_counted_exactly(tmp_path: Path) -> None:
     lines = [BLIND.format("hf:runs/start/checkpoint", 0.013)] * 3
-    assert "does not look at the image, in 3 of 4 audits" in page(tmp_path, audits(warnings=lines))
+    assert "does not use the image, in 3 of 4 audits" in page(tmp_path, audits(warnings=lines))
 
 
 def test_what_comes_from_the_file_stays_text(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     assert model["attacks"]["pgd:answers@16/255"]["asked.accuracy"]["value"] == 0
     assert model["attacks"]["noise@16/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["realised"]["linf"]["max"] <= 16 / 255
-    assert found["controls"]["image_dependence"]["a"]["verdict"] == "looks"
+    assert found["controls"]["image_dependence"]["a"]["verdict"] == "uses_image"
     assert not found["warnings"]
 
 
@@ -76,8 +76,8 @@ def test_a_planted_blind_model_is_flagged_by_the_control(
     use(planted.BlindTarget)
     found = audits.audit(settings(corpus), tmp_path / "run")
     assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0  # looks robust
-    assert found["controls"]["image_dependence"]["a"]["verdict"] == "blind"
-    assert "does not look at the image" in found["warnings"][0]
+    assert found["controls"]["image_dependence"]["a"]["verdict"] == "ignores_image"
+    assert "does not use the image" in found["warnings"][0]
 
 
 def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(

@@ -57,7 +57,7 @@ def _image(cases: Cases, case: Case) -> Tensor:
 
 def test_answers_alone_tell_who_looks(corpus: Corpus, tmp_path: Path) -> None:
     found, run = verdict(corpus, tmp_path / "run", Answers)
-    assert found["verdict"] == "looks" and "reports" not in found and found["asked"]["right"] == 1.0
+    assert found["verdict"] == "uses_image" and "reports" not in found and found["asked"]["right"] == 1.0
     swapped = found["asked"]["wrong"]["swapped"]
     # Another patient's image has the finding as often as not.
     assert 0.3 < swapped["value"] < 0.7 and swapped["difference"] == pytest.approx(1 - swapped["value"])
@@ -69,14 +69,14 @@ def test_answers_alone_tell_who_looks(corpus: Corpus, tmp_path: Path) -> None:
 def test_answers_that_ignore_the_image_are_blind(corpus: Corpus, tmp_path: Path) -> None:
     """Half of them are right, with any image: always the same answer."""
     found, _ = verdict(corpus, tmp_path / "run", BlindAnswers)
-    assert found["verdict"] == "blind" and found["asked"]["right"] == 0.5
+    assert found["verdict"] == "ignores_image" and found["asked"]["right"] == 0.5
     assert {row["value"] for row in found["asked"]["wrong"].values()} == {0.5}
     assert "0.500 with swapped images" in found["sentence"]
 
 
 def test_blind_reports_beside_blind_answers_make_one_verdict(corpus: Corpus, tmp_path: Path) -> None:
     found, _ = verdict(corpus, tmp_path / "run", planted.BlindTarget)
-    assert found["verdict"] == "blind" and found["reports"]["verdict"] == "blind"
+    assert found["verdict"] == "ignores_image" and found["reports"]["verdict"] == "ignores_image"
     assert found["sentence"].startswith("Reports: ") and "Closed answers: " in found["sentence"]
 
 

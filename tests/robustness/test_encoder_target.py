@@ -12,7 +12,7 @@ from toy_objectives import images
 from cxrlab.evaluation.retrieve import load_sentences, margins
 from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.robustness.audited_models import EncoderTarget
 from cxrlab.robustness.audited_studies import Case, labels_of_kind
 

@@ -23,7 +23,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.robustness.config import HardenConfig
 from cxrlab.robustness.encoder_features import open_vision_encoder
 from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances

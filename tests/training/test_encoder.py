@@ -22,7 +22,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.training.config import NONE, EncoderConfig, Optimisation
 from cxrlab.training.encoder import train_encoder
 

@@ -115,7 +115,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab train finetune --data corpora/phantom --start runs/align --out runs/finetune",
         ),
         "models ls": Command(
-            "list the built-in models, and how models are named", "cxrlab.models.names:list_models", "cxrlab models ls"
+            "list the built-in models, and how models are named",
+            "cxrlab.models.model_registry:list_models",
+            "cxrlab models ls",
         ),
         "models merge": Command(
             "merge an adapter into the weights of its base model",

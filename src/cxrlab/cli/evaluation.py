@@ -142,7 +142,7 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
     Args:
         out: Run folder for validation.json; without it nothing is kept.
     """
-    from cxrlab.evaluation.validate import run_validation, validation_parts
+    from cxrlab.evaluation.validate_metrics import run_validation, validation_parts
 
     note = _finished_before(out)
     found = run_validation(config, out)

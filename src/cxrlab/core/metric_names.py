@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 HEADLINES = (
@@ -34,6 +35,7 @@ def is_error_count(name: str) -> bool:
 
 def best_floor(name: str, direction: str, floors: Mapping[str, Mapping[str, float | None]]) -> tuple[str, float] | None:
     """The control with the best value of a metric, and that value; None where no control has one."""
-    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
+    values = ((control, found.get(name)) for control, found in floors.items())
+    known = [(control, value) for control, value in values if value is not None and not math.isnan(value)]
     sign = 1 if direction == "higher" else -1
     return max(known, key=lambda item: sign * item[1], default=None)

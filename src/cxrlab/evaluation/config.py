@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
-from cxrlab.evaluation.word_maps import SHEET, parse_map
+from cxrlab.evaluation.saliency_maps import SHEET, parse_map
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.statistics.intervals import check_share
 from cxrlab.models.decoding import Decoding
@@ -109,6 +109,17 @@ class MetricResources:
 
 
 @dataclass(frozen=True)
+class ScoreSettings:
+    """How matched pairs are scored: with which controls and slices, and how intervals are computed; see `ScoreConfig`."""
+
+    floors: bool = True
+    slices: bool = True
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class ScoreConfig:
     """Predictions against references.
 
@@ -120,7 +131,7 @@ class ScoreConfig:
         by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
-        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
         preset: The columns that papers (paper), LLaVA-Rad (llava-rad) or the leaderboard ReXrank (rexrank) print, each by
@@ -170,6 +181,11 @@ class ScoreConfig:
     def extras(self) -> MetricResources:
         """Files and models of the user."""
         return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
+
+    @property
+    def settings(self) -> ScoreSettings:
+        """How matched pairs are scored."""
+        return ScoreSettings(self.floors, self.slices, self.trials, self.level, self.seed)
 
     def __post_init__(self) -> None:
         self.extras  # noqa: B018 - checks them

@@ -54,7 +54,7 @@ from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearne
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"

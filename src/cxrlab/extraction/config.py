@@ -22,7 +22,7 @@ from cxrlab.extraction.oracles import ORACLES
 from cxrlab.extraction.records import Price
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.names import TEXT_KINDS
+from cxrlab.models.model_registry import TEXT_KINDS
 
 
 def check_choices(setting: str, given: Iterable[str], known: Collection[str], more: str = "") -> None:

@@ -1,5 +1,1 @@
-"""Things that write reports, by name: `stub:normal`, `retrieval:CORPUS`.
-
-`names.load_model` turns a name into an `ImageToText`; every kind is one file and one row of
-`names.KINDS`. This room knows no corpus: images to look among are handed to it.
-"""
+"""Report models, encoders and text models, by names such as `stub:normal` or `hf:FOLDER` (see `model_registry`)."""

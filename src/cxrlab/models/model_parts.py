@@ -140,7 +140,7 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
 def fresh_tokenizer(size: Size) -> Any:
     """A tokenizer trained on narrated reports, prompts and answered questions; the same at every call.
 
-    It has seen no patient's words. Yes and no are single tokens, so that one forward pass gives their probabilities.
+    It contains no text of patients. Yes and no are single tokens, so that one forward pass gives their probabilities.
     """
     return deepcopy(trained_tokenizer(size.vocabulary))  # callers may add tokens
 

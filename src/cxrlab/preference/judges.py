@@ -29,7 +29,7 @@ from cxrlab.evaluation.select_metrics import (
     list_gated_families,
     split_judge_name,
 )
-from cxrlab.evaluation.validate import higher_is_better
+from cxrlab.evaluation.validate_metrics import higher_is_better
 from cxrlab.metrics.base import Family, Matrix, cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging import PAIRWISE as PAIRWISE_PROMPT
@@ -429,7 +429,7 @@ class ErrorCountJudge:
             for compared in (batch.comparisons[place] for place in group):
                 errors = [] if compared is None else compared.errors
                 significant = sum(error.significant for error in errors)
-                counts.append(None if compared is None else (compared.silent, significant, len(errors)))
+                counts.append(None if compared is None else (compared.states_nothing, significant, len(errors)))
             preferred = [
                 (one, other)
                 for one, other in permutations(range(len(counts)), 2)

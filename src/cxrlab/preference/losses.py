@@ -185,7 +185,7 @@ class PreferenceLoss(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The model's config, where launchers look for sizes."""
+        """The model's config: DeepSpeed reads sizes from it."""
         return self.reporter.config
 
     def forward(

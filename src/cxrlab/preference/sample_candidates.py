@@ -25,7 +25,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import (
-    ANSWERS,
+    ANSWERS_KEY,
     SUMMARY,
     Images,
     MissingReport,
@@ -146,7 +146,7 @@ def _summarise(file: Path, config: SampleConfig, studies: int, missing: tuple[Mi
         distinct += len(set(map(same_text, reports)))
         words += sum(map(word_count, reports))
         truncated += sum(one.truncated for one in found)
-        for answer in prediction.extra.get(ANSWERS) or [record]:
+        for answer in prediction.extra.get(ANSWERS_KEY) or [record]:
             if (value := answer.get("confidence", {}).get("mean_logprob")) is not None:
                 logprob, scored = logprob + value, scored + 1
     return Sampling(

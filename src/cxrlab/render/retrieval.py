@@ -46,14 +46,14 @@ def retrieval(run: RunFolder, found: Mapping[str, Any]) -> Retrieval:
             figure(one),
             interval(one),
             figure(one.get("chance")),
-            figure(one.get("blind")),
+            figure(one.get("fixed_order")),
             one.get("n"),
         ]
         for way, kinds in part(found, "recalls").items()
         for kind, by_k in kinds.items()
         for name, one in by_k.items()
     ]
-    head = ["query", "what counts", "", "", "found", "interval", "chance", "blind", "queries"]
+    head = ["query", "what counts", "", "", "found", "interval", "chance", "fixed order", "queries"]
     labels = run.result(ZERO_SHOT)
     areas = [
         [

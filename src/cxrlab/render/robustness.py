@@ -70,7 +70,7 @@ _GREYS = 255
 _ALPHA = 0.05
 _COMPARED = ("asked.accuracy", FINDINGS, "flip_rate")
 MOST_TRIPTYCHS = 12  # studies whose images are shown; three images each make a page heavy
-_VERDICTS = {"looks": ("here", "✓ looks at the image"), "unclear": ("doubt", "? not clear that it looks at the image")}
+_VERDICTS = {"uses_image": ("here", "✓ uses the image"), "unclear": ("doubt", "? not clear that it uses the image")}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ImageUse:
     """Whether a model uses the image: tone and words of the verdict, and the sentence behind it."""
 
     model: str
-    blind: bool
+    ignores_image: bool
     tone: str
     verdict: str
     sentence: Any
@@ -133,7 +133,7 @@ class Audit:
     """One robustness audit."""
 
     threat: Any  # The threat model
-    looks: tuple[ImageUse, ...]  # Whether each model looks at the image
+    image_use: tuple[ImageUse, ...]  # Whether each model uses the image
     warnings: Sequence[str]  # Of the run
     summary: Table  # One row for each of several models
     # The fields that are lists have one entry for each of these, None or empty where nothing was measured
@@ -159,12 +159,14 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
     if not any(one.found.keys() - {"key"} for one in models):
         return None
     norm = str(part(found, "protocol").get("norm") or "linf")
-    looks = []
+    image_use = []
     for key, one in part(found, "controls", "image_dependence").items():
         verdict = str(one.get("verdict"))
-        tone, words = _VERDICTS.get(verdict, ("doubt", "? not tested whether it looks at the image"))
-        looks.append(ImageUse(name_of(models, str(key)), verdict == "blind", tone, words, one.get("sentence")))
-    blind = [str(one.sentence) for one in looks if one.blind and one.sentence]
+        tone, words = _VERDICTS.get(verdict, ("doubt", "? not tested whether it uses the image"))
+        image_use.append(
+            ImageUse(name_of(models, str(key)), verdict == "ignores_image", tone, words, one.get("sentence"))
+        )
+    ignores_image = [str(one.sentence) for one in image_use if one.ignores_image and one.sentence]
     certified = []
     for model in models:
         promised = part(model.found, "certified")
@@ -176,9 +178,11 @@ def robustness(run: RunFolder, found: Mapping[str, Any]) -> Audit | None:
     records = run.records(TRIPTYCHS)
     return Audit(
         threat=found.get("threat"),
-        looks=tuple(looks),
-        # A blind model has an alarm of its own.
-        warnings=[line for line in found.get("warnings") or () if not any(sentence in line for sentence in blind)],
+        image_use=tuple(image_use),
+        # A model that ignores the image has an alarm of its own.
+        warnings=[
+            line for line in found.get("warnings") or () if not any(sentence in line for sentence in ignores_image)
+        ],
         summary=_summary(models),
         models=models,
         by_label=[_by_label(model, full=place < _FULL) for place, model in enumerate(models)],

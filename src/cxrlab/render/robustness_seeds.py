@@ -66,11 +66,11 @@ _ALPHA = 0.05
 class Alarm:
     """One warning that several audits gave."""
 
-    blind: bool  # Whether the warning is that a model does not look at the image
+    ignores_image: bool  # Whether the warning is that a model does not use the image
     aligned: bool  # Whether they are about aligned models, not the start
     count: str  # In how many audits
     models: tuple[str, ...]  # Whose audits
-    first: str  # The first line; of a blind model what was measured
+    first: str  # The first line; of a model that ignores the image what was measured
     lines: tuple[str, ...]  # Each different line
 
 
@@ -87,7 +87,7 @@ class AuditSeeds:
     """Audits of aligned models over seeds."""
 
     threat: Any  # The threat model
-    alarms: tuple[Alarm, ...]  # What the audits warned of, blind models first
+    alarms: tuple[Alarm, ...]  # What the audits warned of, models that ignore the image first
     seeds: Sequence[Any]  # All of them
     counts: tuple[Any, Any]  # Studies and patients of the first audit
     headlines: tuple[UnderAttack, ...]  # Findings, answers or errors, and flips under attack
@@ -248,11 +248,11 @@ def _condition(variants: Mapping[str, Any], condition: str) -> Table:
 _MODEL = re.compile(r"\b(?:hf|builtin|stub|retrieval|https?):[^\s,;]*[^\s,;:.]")
 # Numbers that differ between two audits with the same warning; a radius (after @) distinguishes two warnings.
 _FIGURE = re.compile(r"(?<![@\w])\d+\.\d+(?:e-?\d+)?|\d+ ?%")
-_BLIND = "does not look at the image"
+_IGNORES_IMAGE = "does not use the image"
 
 
 def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
-    """Each kind of warning once, with the number of audits that gave it; blind models first."""
+    """Each kind of warning once, with the number of audits that gave it; models that ignore the image first."""
     audits = len(part(found, "variants")) * len(found.get("seeds") or ())
     variants, lines = set(part(found, "variants")), [str(line) for line in found.get("warnings") or ()]
     groups: dict[tuple[bool, str], list[str]] = {}
@@ -267,15 +267,17 @@ def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
         given = len(models) if aligned else len(several)
         least = "" if aligned or repeated else "at least "
         count = f"in {least}{given} of {audits} audits" if given <= audits else ""
-        blind = _BLIND in several[0]
-        first = several[0].partition("fooled by them. ")[2] if blind else ""
+        ignores_image = _IGNORES_IMAGE in several[0]
+        first = several[0].partition("fooled by them. ")[2] if ignores_image else ""
         names = []
         for name in models:  # a model's folder from the seed on, where it has one
             parts = name.split("/")
             seeds = [place for place, one in enumerate(parts) if re.fullmatch(r"seed\d+", one)]
             names.append("/".join(parts[seeds[-1] :]) if seeds else short_name(name))
-        made.append(Alarm(blind, aligned, count, tuple(names), first or several[0], tuple(dict.fromkeys(several))))
-    return tuple(sorted(made, key=lambda alarm: not alarm.blind))
+        made.append(
+            Alarm(ignores_image, aligned, count, tuple(names), first or several[0], tuple(dict.fromkeys(several)))
+        )
+    return tuple(sorted(made, key=lambda alarm: not alarm.ignores_image))
 
 
 def _model(line: str) -> str | None:

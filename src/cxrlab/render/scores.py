@@ -163,7 +163,7 @@ def image_dependence(runs: Runs) -> ImageDependence | None:
         tested.append(
             Dependence(
                 run.name,
-                {"looks": "here", "blind": "bad"}.get(str(control.get("verdict")), "later"),
+                {"uses_image": "here", "ignores_image": "bad"}.get(str(control.get("verdict")), "later"),
                 str(control.get("sentence")),
                 Table(["image", metric, "", "right minus control", "same words"], rows, words=4),
                 Table(["metric", "right image", *wrong], others, words=2),

@@ -151,14 +151,14 @@ def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: Rob
     batch_size = BatchSize(config.batch_size, run.folder)
     warnings = [batch_size.note] if batch_size.note else []
     for key, row in dependence.items():
-        if row["verdict"] == "blind":
+        if row["verdict"] == "ignores_image":
             warnings.append(
-                f"{names[key]} does not look at the image, so that its robustness means nothing: a model that ignores "
+                f"{names[key]} does not use the image, so that its robustness means nothing: a model that ignores "
                 f"pixels cannot be fooled by them. {row['sentence']}"
             )
         elif row["verdict"] == "unclear":
             warnings.append(
-                f"{names[key]} is not shown to look at the image, and a model that ignores pixels cannot be fooled by "
+                f"{names[key]} is not shown to use the image, and a model that ignores pixels cannot be fooled by "
                 f"them: do not take few changes for robustness. {row['sentence']}"
             )
     warnings += [

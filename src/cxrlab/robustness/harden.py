@@ -43,9 +43,9 @@ from cxrlab.models.local_files import load_torch
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
 from cxrlab.robustness.config import HARDEN_OPERATIONAL, HardenConfig
 from cxrlab.robustness.encoder_features import Encode, VisionEncoder, open_vision_encoder
-from cxrlab.training import processes, run_folder
+from cxrlab.training import distributed, run_folder
 from cxrlab.training.image_cache import ImageFile, Images, open_images, output_side
-from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, RunFolder, TrainingResult, weights_key
+from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, SUMMARY, RunFolder, TrainingResult, weights_key
 from cxrlab.training.samples import find_image_file
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
     require("models")
     if run_folder.training_finished(config, out, config.seed, HARDEN_OPERATIONAL):
         return run_folder.read_result(out), read_json(out / HARDENED)
-    if (count := processes.count()) > 1:
+    if (count := distributed.process_count()) > 1:
         raise ConfigError(f"Hardening runs in one process and {count} were launched; call cxrlab without a launcher.")
     corpus = load_corpus(config.data)
     train = _draw_images(corpus, config.split, config.n, config.seed)
@@ -115,7 +115,9 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
             extra={"eps": config.budget.label},
         )
         card = _hardened_card(encoder.card, config, corpus, steps)
-        run_folder.finish_run(run, lambda folder: encoder.save(folder, dtype, card), result)
+        run.write_folder(RESULT, lambda folder: encoder.save(folder, dtype, card))
+        run.write(SUMMARY, result)
+        run.remove_steps()
     return result, found
 
 

@@ -100,7 +100,7 @@ def image_dependence(
         clean: (model, study) → answer to the clean image.
 
     Returns:
-        Model's key → verdict (looks, blind or unclear), sentence, and the two parts.
+        Model's key → verdict (uses_image, ignores_image or unclear), sentence, and the two parts.
     """
     path = run.path(CONTROLS)
     lines = [record for _, record in read_jsonl(path)] if path.is_file() else []
@@ -122,7 +122,7 @@ def image_dependence(
             parts["asked"] = _dependence_of_answers(by_case, right, controls, config)
         # One verdict per model: ignoring the image in one respect is worth a warning.
         verdicts = {part["verdict"] for part in parts.values()}
-        verdict = next((one for one in ("blind", "unclear") if one in verdicts), "looks")
+        verdict = next((one for one in ("ignores_image", "unclear") if one in verdicts), "uses_image")
         names = {"reports": "Reports", "asked": "Closed answers"}
         sentence = " ".join(f"{names[key]}: {part['sentence']}" for key, part in parts.items())
         found[target.key] = {"verdict": verdict, "sentence": sentence, **parts}
@@ -176,7 +176,7 @@ def _dependence_of_answers(
         row["wrong"][control] = {"value": other.value, **difference}
     # Noise and blank images tell a chest from none, not its findings.
     few = len(set(patients)) < MINIMUM_PATIENTS or "swapped" not in better
-    verdict = "looks" if better.get("swapped") else "unclear" if few else "blind"
+    verdict = "uses_image" if better.get("swapped") else "unclear" if few else "ignores_image"
     listed = ", ".join(f"{one['value']:.3f} with {name} images" for name, one in row["wrong"].items())
     sentence = f"The share of right answers is {share.value:.3f}, against {listed}."
     return {**row, "verdict": verdict, "sentence": sentence}

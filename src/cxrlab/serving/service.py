@@ -98,7 +98,7 @@ def open_service(
         images: The images that the model will receive, if known.
     """
     from cxrlab.evaluation.load_model import open_model
-    from cxrlab.models.names import load_text_model
+    from cxrlab.models.model_registry import load_text_model
 
     require("serve")
     # Refuse models elsewhere without permission before their names are written anywhere.

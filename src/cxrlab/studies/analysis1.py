@@ -37,7 +37,7 @@ from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.evaluation.scored_runs import read_tallies
 from cxrlab.metrics.statistics.intervals import Clusters
 from cxrlab.metrics.statistics.paired_tests import paired_differences
-from cxrlab.models.names import TEXT_KINDS
+from cxrlab.models.model_registry import TEXT_KINDS
 from cxrlab.studies.engine import SUMMARY, Kind, Part, StudyRecipe
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from cxrlab.cli.extraction import detect as command
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.extraction.detection import detect as watch
 from cxrlab.extraction.detection.base import StreamResult
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
@@ -23,7 +24,6 @@ from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, Verdict, c
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
-from cxrlab.models.names import load_model
 
 LOOSE = DetectorSettings(
     image_bound=0.05, account_bound=0.1, account_queries=20, accounts=19, window=6, reference=40, least=8, planes=4
@@ -52,7 +52,7 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = [*(image(3 * number + 2) for number in range(60, 70)), *pictures(40, 1)]
     keyed = [QueryImage(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", AuditScope("stub:normal", 60)) as ledger:
-        client = VictimClient(load_model("stub:normal", lambda _: ()), ledger, folder)
+        client = VictimClient(load_model("stub:normal"), ledger, folder)
         client.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
     write_json(folder / "extraction.json", {"curve": {"10": {"findings.f1": 0.25}, "40": {"findings.f1": 0.5}}})
     return folder

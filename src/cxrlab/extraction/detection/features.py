@@ -63,12 +63,12 @@ class PixelEncoder:
 
 
 def open_encoder(name: str, loading: LoadSettings) -> ImageEncoder | None:
-    """The encoder of this name: none, pixels, or a contrastive one; see `models.names.load_encoder`."""
+    """The encoder of this name: none, pixels, or a contrastive one; see `models.model_registry.load_encoder`."""
     if name == NONE:
         return None
     if name == PIXELS:
         return PixelEncoder()
-    from cxrlab.models.names import load_encoder
+    from cxrlab.models.model_registry import load_encoder
 
     return load_encoder(name, loading)
 

@@ -3,7 +3,7 @@
     validation.json   the benchmark's figures, by metric
     judged.jsonl      the answers of judges by language models for each pair, where there are any
 
-With judges also answers.sqlite and requests.jsonl, see `models.asked_once`: a resumed run asks nothing twice.
+With judges also answers.sqlite and requests.jsonl, see `models.llm_cache`: a resumed run asks nothing twice.
 """
 
 from __future__ import annotations

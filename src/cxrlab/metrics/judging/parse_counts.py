@@ -86,7 +86,7 @@ def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = Tru
 
 
 def _read_units(text: str, answer: Answer, fractions: bool) -> list[Unit]:
-    """Every list of counts in a text; each reader sees the text without what the ones before it have read."""
+    """Every list of counts in a text; each reader gets the text without what earlier readers have taken."""
     units: list[Unit] = []
     for read in (read_objects, read_tables):
         found = read(text, fractions=fractions)

@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError, VocabularyError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import CHEXPERT_14, Presence
 from cxrlab.metrics.base import Tally
-from cxrlab.metrics.labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count
+from cxrlab.metrics.chexpert_labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 CASES = json.loads((Path(__file__).parent / "cases" / "labels" / "scikit_learn.json").read_text())["cases"]

@@ -8,7 +8,7 @@ import pytest
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.tables import as_text
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.validate import BENCHMARKS, run_validation, validation_parts
+from cxrlab.evaluation.validate_metrics import BENCHMARKS, run_validation, validation_parts
 
 
 @pytest.fixture(scope="module")

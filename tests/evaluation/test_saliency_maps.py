@@ -12,7 +12,7 @@ from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.word_maps import check_maps_available, compute_part_maps, count_layers, parse_map
+from cxrlab.evaluation.saliency_maps import check_maps_available, compute_part_maps, count_layers, parse_map
 from cxrlab.models.baselines import Stub
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cxrlab.training import trainer
-from cxrlab.training.trainer import LossWatch
+from cxrlab.training.trainer import NonFiniteLossCheck
 
 
 class Copy:
@@ -25,9 +25,9 @@ class Copy:
         return self.there
 
 
-def watched() -> tuple[LossWatch, list[int]]:
+def watched() -> tuple[NonFiniteLossCheck, list[int]]:
     told: list[int] = []
-    return LossWatch(lambda loss, step: told.append(step)), told
+    return NonFiniteLossCheck(lambda loss, step: told.append(step)), told
 
 
 def test_on_the_processor_a_loss_is_looked_at_at_once() -> None:

@@ -11,7 +11,16 @@ from tiny_models import save_tiny_llava
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.model_interfaces import ImageToText
 from cxrlab.models.baselines import Exemplar
-from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.model_registry import (
+    ENCODER_KINDS,
+    KINDS,
+    TEXT_KINDS,
+    ModelName,
+    list_models,
+    model_class,
+    parse_name,
+)
 
 # One working argument for every row of the table; a new kind without one fails below.
 ARGUMENTS = {
@@ -47,7 +56,7 @@ def test_a_name_is_split_at_its_first_colon(name: str, kind: str, argument: str)
 @pytest.mark.parametrize("name", ["", "normal", "stub:", ":normal"])
 def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
     with pytest.raises(ConfigError, match="stub:normal"):
-        load_model(name, library)
+        model_class(name)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,7 @@ def test_every_kind_loads_and_answers_each_image(kind: str, tmp_path: Path) -> N
     save_tiny_llava(tmp_path / "llava")
     with ChatServer() as server:
         name = str(ARGUMENTS[kind]).format(tmp=tmp_path, server=server.address())
-        model = load_model(name, library)
+        model = model_class(name).load(parse_name(name).argument, library, LoadSettings())
         assert isinstance(model, ImageToText) and model.name == name
         images = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
         answers = model.generate(images, ["cough", None])
@@ -89,14 +98,14 @@ def test_the_two_schemes_of_an_address_are_one_kind() -> None:
 @pytest.mark.parametrize("name", ["ftp://localhost/v1#m", "gpt:small", "stubs:normal"])
 def test_a_kind_that_does_not_exist_is_said_to_be_missing_with_those_that_do(name: str) -> None:
     with pytest.raises(UnknownName) as error:
-        load_model(name, library)
+        model_class(name)
     for usage in ("this version has no", "stub:normal", "retrieval:CORPUS"):
         assert usage in str(error.value)
 
 
 def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'retrieval'"):
-        load_model("retreival:x", library)
+        model_class("retreival:x")
 
 
 def test_the_list_shows_at_least_one_name_for_every_kind() -> None:

@@ -1,4 +1,4 @@
-"""Load a model by its name, `KIND:ARGUMENT` such as `retrieval:corpora/phantom`, or a web address."""
+"""Kinds of models, and names such as `retrieval:corpora/phantom` (`KIND:ARGUMENT`) or a web address."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from cxrlab.core.registry import Registry
 from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
-    from cxrlab.core.model_interfaces import ImageToText, TextModel
-    from cxrlab.models.baselines import Library
+    from cxrlab.core.model_interfaces import TextModel
     from cxrlab.models.dual_encoder import DualEncoder
 
 # Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those for
@@ -90,28 +89,12 @@ _HOSTED = re.compile(r"(chatgpt|gpt-[345]|o[1-9](-|$)|claude|gemini|grok)", re.I
 _PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name → layout of `models convert`
 
 
-def load_model(
-    name: str, library: Library, loading: LoadSettings | None = None, *, synthetic: bool = False
-) -> ImageToText:
-    """The report model of this name.
-
-    Args:
-        name: Such as `stub:normal`; see `list_models`.
-        library: Opens the corpus in a name such as `retrieval:CORPUS`.
-        loading: Device, precision, prompts, connection.
-        synthetic: Whether all data sent is known to be synthetic, so that a remote model needs no permission.
-    """
-    more = {"synthetic": synthetic} if is_address(name) else {}
-    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or LoadSettings(), **more)
-    return found
-
-
 def load_text_model(
     name: str, connection: Connection | None = None, loading: LoadSettings | None = None, *, synthetic: bool = False
 ) -> TextModel:
     """The text model of this name, such as `hf:FOLDER`; callers that send a corpus use `open_text_model`."""
     argument, more = parse_name(name, TEXT_KINDS).argument, {"synthetic": synthetic} if is_address(name) else {}
-    found: TextModel = _kind(name, TEXT_KINDS).load(
+    found: TextModel = model_class(name, TEXT_KINDS).load(
         argument, connection or Connection(), loading or LoadSettings(), **more
     )
     return found
@@ -120,7 +103,7 @@ def load_text_model(
 def load_encoder(name: str, loading: LoadSettings | None = None) -> DualEncoder:
     """The contrastive encoder of this name, such as `hf:runs/encoder/checkpoint`."""
     argument = parse_name(name, ENCODER_KINDS).argument
-    found: DualEncoder = _kind(name, ENCODER_KINDS).load(argument, loading or LoadSettings())
+    found: DualEncoder = model_class(name, ENCODER_KINDS).load(argument, loading or LoadSettings())
     return found
 
 
@@ -134,8 +117,8 @@ def list_models() -> list[dict[str, str]]:
     ]
 
 
-def _kind(name: str, kinds: Registry) -> Any:
-    """The class of a name's kind."""
+def model_class(name: str, kinds: Registry = KINDS) -> Any:
+    """The class that loads the model of this name, by its row in `kinds`."""
     kind = parse_name(name, kinds).kind
     if kind not in kinds:
         of = kinds.what.partition("kind of ")[2]

@@ -32,12 +32,12 @@ def _destroy_group_at_exit() -> None:
     atexit.register(lambda: distributed.destroy_process_group() if distributed.is_initialized() else None)
 
 
-def count() -> int:
+def process_count() -> int:
     """Processes that train together; 1 outside a launcher."""
     return int(_state().num_processes)
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this is the process that writes files."""
     return bool(_state().is_main_process)
 
@@ -48,8 +48,8 @@ def wait_for_all() -> None:
 
 
 @contextmanager
-def first_alone() -> Iterator[None]:
-    """The first process runs the block before the others do; they then find what it has made."""
+def main_process_first() -> Iterator[None]:
+    """The main process runs the block before the others do; they then find what it has made."""
     with _state().main_process_first():
         yield
 

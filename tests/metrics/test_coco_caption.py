@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.metrics.coco import BETA, Coco, rouge_l
+from cxrlab.metrics.coco_caption import BETA, Coco, rouge_l
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 PUBLISHED = {
