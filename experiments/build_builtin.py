@@ -203,7 +203,7 @@ def _fewer(config: Any, rehearse: bool) -> Any:
 
 
 def _scenes(rehearse: bool) -> None:
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     timed("scenes", lambda: make_scenes(_fewer(SCENES, rehearse), WORK / "scenes"))
 

@@ -10,9 +10,9 @@ from cxrlab.attacks.regions import Region, parse_region, region_mask
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.anatomy import at_visit, draw_anatomy
 from cxrlab.data.phantom.image_plane import Frame
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import draw_exposure
 from cxrlab.data.phantom.thorax import Thorax
 

@@ -211,14 +211,14 @@ def test_a_metric_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.fixture
 def judge(files: Path) -> str:
     """A judge of a file: one significant error in the first report, none in the second, nothing of use on the third."""
-    told = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
-    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in told.items()}
+    reported = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
+    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in reported.items()}
     lines = [{"contains": text, "answer": said} for text, said in {**counts, "": UNREADABLE}.items()]
     (files / "judge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return f"chexprompt:scripted:{files / 'judge.jsonl'}"
 
 
-def test_a_judge_is_asked_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_is_queried_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The mean of 1 and 0 in two of three reports; the empty candidate is asked about too, and not understood."""
     words = ("--predictions", str(files / "p.txt"), "--out", str(files / "run"))
     assert score(files, *words, "--metrics", f"rougeL:google,{judge}") == 0

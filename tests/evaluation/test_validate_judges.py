@@ -15,7 +15,7 @@ from simulated_judges import Counts, Planted, answer, candidate, plant, script
 
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.runs import state
 from cxrlab.core.tables import as_text
 from cxrlab.evaluation.config import ValidateConfig

@@ -71,7 +71,7 @@ ASKED = {
     "model": "hf:words",
     "asked": 25,
     "answers": {"parsed": 20, "partial": 3, "failed": 2},
-    "dropped": {"said before": 6, "speaks of another part": 1},
+    "dropped": {"duplicate": 6, "other category": 1},
     "kept": {"abnormal": {"airway": 4, "cardiac": 5}, "normal": {"airway": 1, "cardiac": 2}},
 }
 

@@ -18,7 +18,7 @@ from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.extraction.anatomical_categories import Category, distinct
 from cxrlab.extraction.config import OraclePrompts
@@ -61,7 +61,7 @@ def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
 
 
 def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None:
-    """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was said before."""
+    """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was a duplicate."""
     found, told = describe_with(FakeModel(good), OraclePrompts(count=2))
     assert told["model"] == "fake:one"
     for category in Category:
@@ -69,13 +69,13 @@ def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None
         assert found.of(category, "normal") == (NORMAL[category],)
     assert told["asked"] == 25 and told["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
     assert told["dropped"] == {
-        "said before": 15,
-        "states no finding that the reader knows": 15,
-        "says nothing that the reader knows": 10,
+        "duplicate": 15,
+        "no readable finding": 15,
+        "no readable statement": 10,
     }
     assert told["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
     assert told["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
-    assert len(told["examples"]["said before"]) == 3
+    assert len(told["examples"]["duplicate"]) == 3
     assert describe_with(FakeModel(good), OraclePrompts(count=2))[0] == found
 
 
@@ -95,13 +95,13 @@ def test_asked_twice_every_question_has_another_seed() -> None:
     ("text", "category", "kind", "reason"),
     [
         ("There is moderate cardiomegaly.", Category.CARDIAC, "abnormal", None),
-        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "speaks of another part"),
-        ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
-        ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
+        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "other category"),
+        ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "no readable finding"),
+        ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "no readable finding"),
         ("The heart is normal in size.", Category.CARDIAC, "normal", None),
-        ("There is a large heart.", Category.CARDIAC, "normal", "states a finding where nothing should be wrong"),
-        ("No pleural effusion.", Category.CARDIAC, "normal", "speaks of another part"),
-        ("All is well today.", Category.CARDIAC, "normal", "says nothing that the reader knows"),
+        ("There is a large heart.", Category.CARDIAC, "normal", "a finding in a normal description"),
+        ("No pleural effusion.", Category.CARDIAC, "normal", "other category"),
+        ("All is well today.", Category.CARDIAC, "normal", "no readable statement"),
     ],
 )
 def test_a_description_must_be_read_as_what_it_was_asked_for(

@@ -10,7 +10,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.image_codec import encode_png
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction import pools as pool_kinds
 from cxrlab.extraction.pools import POOLS, USAGE, Pool, open_pool, square
 

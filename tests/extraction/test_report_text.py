@@ -6,7 +6,7 @@ import pytest
 from cxrlab.core.vocabulary import OBSERVATIONS
 from cxrlab.extraction.anatomical_categories import Category, category_of, sentences_of, split_by_category
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 A, B, C, D, E = Category
 

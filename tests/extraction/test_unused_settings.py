@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.extraction.config import (
     Alignment,
     DefenceSettings,

@@ -19,7 +19,7 @@ from simulated_judges import UNREADABLE, answer
 from cxrlab.cli.main import main
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.load_model import UnopenedModel

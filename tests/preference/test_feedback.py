@@ -142,10 +142,10 @@ def test_no_message_tells_the_words_of_a_report(toy: Corpus, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["f.txt", "f.json", "f"])
 def test_other_files_are_refused(toy: Corpus, tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="is no feedback; give a file that ends in .csv, .tsv, .jsonl, .ndjson"):
+    with pytest.raises(DataError, match="is not a feedback file; give one that ends in .csv, .tsv, .jsonl, .ndjson"):
         read(tmp_path, toy, "id,chosen,rejected\ns0,x,y\n", name)
     (tmp_path / "d.csv").mkdir()
-    with pytest.raises(DataError, match="is no feedback"):
+    with pytest.raises(DataError, match="is not a feedback file"):
         read_feedback(tmp_path / "d.csv", toy)
     with pytest.raises(DataError, match="nowhere.csv does not exist"):
         read_feedback(tmp_path / "nowhere.csv", toy)

@@ -143,7 +143,7 @@ def test_a_mix_is_read_as_it_is_written() -> None:
 @every_row(
     ("name", "said"),
     [
-        ("", "'' is no judge: '' is not WEIGHT\\*METRIC"),
+        ("", "'' is not a judge: '' is not WEIGHT\\*METRIC"),
         ("green:rules+", "'' is not WEIGHT"),
         ("x*green:rules", "'x\\*green:rules' is not WEIGHT\\*METRIC with a weight above 0; write it as 0.7\\*green"),
         ("0*green:rules", "is not WEIGHT"),

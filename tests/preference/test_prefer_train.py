@@ -218,7 +218,7 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="cannot be watched.*--validation.n 0"):
+    with pytest.raises(ConfigError, match="sharded weights.*--validation.n 0"):
         prefer(changed(config, validation=Validation(n=2)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import save_tiny_llava
 
-from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BATCH_FILE
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig

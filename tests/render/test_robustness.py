@@ -86,7 +86,7 @@ def test_every_condition_stands_with_float_and_eight_bits(tmp_path: Path) -> Non
     assert "worst case at 2/255" in shown and "0.719" in shown  # 0.71875 of the studies are harmed
 
 
-def test_an_image_beyond_its_radius_is_told(tmp_path: Path) -> None:
+def test_an_image_beyond_its_radius_is_reported(tmp_path: Path) -> None:
     far = {"linf": {"mean": 2 / 255, "max": 3 / 255}}
     found = audit(models={"m": model(attacks={"pgd@2/255": condition(0.5, realised=far)})})
     assert "beyond its radius" not in page(tmp_path / "kept", audit(models={"m": model(attacks={})}))
@@ -115,7 +115,7 @@ def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path)
 
 def test_reports_are_shown_with_images_marks_and_flips(tmp_path: Path) -> None:
     shown = page(tmp_path, audit(), (image(),))
-    assert shown.count("<figure><img") == 3 and "mid grey is no change" in shown
+    assert shown.count("<figure><img") == 3 and "mid grey: unchanged" in shown
     assert "<mark class=lost>Mild edema</mark><sup>− lost</sup>." in shown
     assert "<mark class=new>Left nodule</mark><sup>+ new</sup>." in shown
     assert "P(present) 0.91 → 0.12, truth: present" in shown and "✗ now wrong" in shown
@@ -127,7 +127,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     bad = model(NASTY, labels={"pgd@2/255": rows}, corruptions={f"{NASTY}@1": condition(0.5)})
     bad["attacks"][f"{NASTY}@2/255"] = condition(0.5, **{NASTY: measure(0.5)})
     bad["curves"]["asked.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
-    told = audit(
+    reported = audit(
         models={NASTY: bad},
         threat=NASTY,
         warnings=[NASTY],
@@ -136,7 +136,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
         protocol={NASTY: NASTY},
     )
     words = image(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)
-    shown = page(tmp_path, told, (words,))
+    shown = page(tmp_path, reported, (words,))
     assert "<script" not in shown and shown.count("&lt;script&gt;") > 15
 
 
@@ -177,8 +177,8 @@ def test_the_strongest_white_box_attack_at_the_middle_radius_is_the_strongest_at
 
 
 def test_conditions_of_one_attack_stand_together_with_rising_radii() -> None:
-    told = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
-    assert ordered(told) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
+    reported = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
+    assert ordered(reported) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
     assert radius("2/255") == 2 / 255 and radius("0.01") == 0.01 and radius("x") is radius("1/0") is None
 
 

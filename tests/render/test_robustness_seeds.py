@@ -78,8 +78,14 @@ def variant(**changed: Any) -> dict[str, Any]:
 
 
 def audits(**changed: Any) -> dict[str, Any]:
-    told = {"seeds": list(SEEDS), "n": 300, "patients": 244, "threat": "Each pixel by at most <4/255>.", "warnings": []}
-    return {**told, "variants": {"dpo": variant(), "<i>kto": variant()}, **changed}
+    reported = {
+        "seeds": list(SEEDS),
+        "n": 300,
+        "patients": 244,
+        "threat": "Each pixel by at most <4/255>.",
+        "warnings": [],
+    }
+    return {**reported, "variants": {"dpo": variant(), "<i>kto": variant()}, **changed}
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:

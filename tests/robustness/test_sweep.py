@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as audits

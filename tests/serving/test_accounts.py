@@ -165,7 +165,7 @@ def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: -1}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: 1.5}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}'}}\n  b: {{key_sha256: '{'0' * 64}'}}", "same key"),
-        ("accounts:\n  a:", "no account"),
+        ("accounts:\n  a:", "not an account"),
     ],
 )
 def test_a_wrong_file_of_keys_is_said(tmp_path: Path, text: str, words: str) -> None:
@@ -209,7 +209,7 @@ def test_a_rate_below_one_a_minute_lets_one_in() -> None:
 def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     day = ["2026-01-01"]
     account = Account("a", answers_per_day=3, answers_total=5)
-    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
+    books = QuotaStore(tmp_path / "quotas.sqlite", lambda: day[0])
     books.reserve(Reservation(account, 2))
     failed = Reservation(account, 1)
     books.reserve(failed)
@@ -220,7 +220,7 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     books.give_back(failed)  # once is enough
     assert books.used("a") == (2, 2)
     books.close()
-    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
+    books = QuotaStore(tmp_path / "quotas.sqlite", lambda: day[0])
     assert books.used("a") == (2, 2)
     with pytest.raises(ApiError):
         books.reserve(Reservation(account, 2))
@@ -234,11 +234,11 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     books.reserve(Reservation(Account("b"), 100))
     assert books.used("b") == (100, 100)
     books.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["books.sqlite"]
+    assert [file.name for file in tmp_path.iterdir()] == ["quotas.sqlite"]
 
 
 def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
-    books, account = QuotaStore(tmp_path / "books.sqlite"), Account("a", answers_total=1)
+    books, account = QuotaStore(tmp_path / "quotas.sqlite"), Account("a", answers_total=1)
     books.reserve(Reservation(account, 1))
     refused = Reservation(account, 1)
     with pytest.raises(ApiError):
@@ -249,9 +249,9 @@ def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
 
 
 def test_what_are_no_books_is_said(tmp_path: Path) -> None:
-    (tmp_path / "books.sqlite").write_text("no database, but long enough to be looked at as one by a reader")
+    (tmp_path / "quotas.sqlite").write_text("no database, but long enough to be looked at as one by a reader")
     with pytest.raises(RunError, match="--out"):
-        QuotaStore(tmp_path / "books.sqlite")
+        QuotaStore(tmp_path / "quotas.sqlite")
     import sqlite3
 
     with sqlite3.connect(tmp_path / "other.sqlite") as other:

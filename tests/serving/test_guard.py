@@ -17,7 +17,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.images import luminance
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.findings.reader import read
 from cxrlab.serving.accounts import BlockedAccounts

@@ -30,7 +30,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.images import luminance
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.serving.accounts import add_account
 
 pytestmark = pytest.mark.slow
@@ -236,7 +236,7 @@ def test_what_cannot_be_served_is_refused_before_anything_listens(tmp_path: Path
         sentences = list(pool.map(lambda words: refused(*words, *out), cases))
     for sentence, words in zip(sentences, cases.values(), strict=True):
         assert words in sentence and secret not in sentence, sentence
-    assert not (tmp_path / "out" / "books.sqlite").exists()
+    assert not (tmp_path / "out" / "quotas.sqlite").exists()
 
 
 def test_the_log_is_json_line_by_line_and_tells_nothing(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from training_fixtures import saved_llava
 from cxrlab.cli.main import main
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records

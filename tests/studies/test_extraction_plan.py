@@ -216,7 +216,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
     gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
     assert gate.config.chest == tmp_path / "corpora/query/images" / "p000000s1.png"
     assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
-    assert attacks["untaught-guided"].victim == "builtin:reporter"
+    assert attacks["not-trained-guided"].victim == "builtin:reporter"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
         ({"controls": ("adda",)}, "controls: there is no variant 'adda'"),
         ({"tables": {"T": {"variants": ["adda"]}}}, "tables, 'T': there is no variant 'adda'"),
         ({"tables": {"T": {"rows": ["ada"]}}}, "there is no setting 'rows'"),
-        ({"tables": {"T": {"variants": ["ada"], "published": {"knockoff": {"m": 1}}}}}, "is no row of it"),
+        ({"tables": {"T": {"variants": ["ada"], "published": {"knockoff": {"m": 1}}}}}, "is not a row of it"),
         ({"tables": {"T": {"variants": ["ada"], "published": {"ada": {"m": "x"}}}}}, "give metrics with a number"),
         ({"detect": {"n": 3}}, "detect needs 'variants'"),
         ({"defend": {"n": 3}}, "defend needs 'variant'"),

@@ -76,7 +76,7 @@ def test_a_file_without_small_sizes_has_no_quick_look(tmp_path: Path) -> None:
 
 def test_a_quick_look_cannot_leave_out_what_is_not_there(tmp_path: Path) -> None:
     text = "study: ablations\nvariants: {full: {changes: x}}\nquick: {variants: {ful: null}}\n"
-    with pytest.raises(ConfigError, match=r"'quick' removes 'ful', which is no variant\. Did you mean 'full'"):
+    with pytest.raises(ConfigError, match=r"'quick' removes 'ful', which is not a variant\. Did you mean 'full'"):
         read_study(written(tmp_path, text), quick=True)
 
 

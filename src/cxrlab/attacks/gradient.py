@@ -21,8 +21,8 @@ from cxrlab.attacks.attack import Attack, AttackTask, BestSoFar, check_images
 from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.norm_balls import clip_norm, random_in_ball, steepest_direction
 from cxrlab.attacks.objectives import Objective
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 
 _TINY = 1e-12

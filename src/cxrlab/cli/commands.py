@@ -157,7 +157,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             tables=True,
         ),
         "explain": Command(
-            "show where a model looked when it generated a word",
+            "draw attention and gradient maps of a word over the image",
             "cxrlab.cli.evaluation:explain",
             "cxrlab explain --model hf:runs/finetune/checkpoint --image image.png --word effusion --out runs/explained",
         ),

@@ -83,7 +83,7 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
     """
-    from cxrlab.data.scenes import make_scenes as make
+    from cxrlab.data.synthetic_scenes import make_scenes as make
 
     return _made(make(config, out))
 
@@ -213,7 +213,7 @@ def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
     Args:
         source: A corpus, a folder or one image.
     """
-    from cxrlab.data.scrub import run_scrub
+    from cxrlab.data.deidentify_folder import run_scrub
 
     found = run_scrub(source, config, out)
     states = ", ".join(f"{count:,} {state}" for state, count in found.states.items())

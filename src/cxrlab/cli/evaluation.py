@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cxrlab.cli.output import Result, columns
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
 from cxrlab.core.tables import Column, Interval, Table
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
@@ -197,7 +197,7 @@ def _finished_before(out: Path | None) -> list[str]:
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Show on an image where the model looked when it generated a word, as overlays and as arrays.
+    """Attention and gradient maps of a generated word, as overlays on the image and as arrays.
 
     Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
     which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.extraction.config import DefendConfig, ExtractConfig
 from cxrlab.extraction.detection.config import DetectConfig

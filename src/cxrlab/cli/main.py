@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from cxrlab.cli.commands import COMMANDS
-from cxrlab.core.batch_size import GPU, exhausted_memory
 from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
+from cxrlab.core.out_of_memory import GPU, exhausted_memory
 from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
 INTERRUPTED = 130

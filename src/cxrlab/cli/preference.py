@@ -8,7 +8,7 @@ from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.training import seeded
-from cxrlab.core.metric_names import headline_metrics
+from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.render.alignment import no_better_than_start
 

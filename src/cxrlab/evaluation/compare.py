@@ -19,8 +19,8 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.json_values import plain
-from cxrlab.core.metric_names import ARROWS
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import Column, Interval, Table, as_html, as_text, output_width

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.saliency_maps import SHEET, parse_map

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import is_error_count, is_model_judge
+from cxrlab.core.headline_metrics import is_error_count, is_model_judge
 from cxrlab.evaluation.select_metrics import REQUIREMENTS, UNSUPPORTED
 
 

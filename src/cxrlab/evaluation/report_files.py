@@ -398,7 +398,7 @@ def _check_agreement(
             other = right.ids[two][place]
             if row is not None and left.ids[one][row] not in (other, split_image_id(other or "")[0]):
                 raise DataError(
-                    f"{left.name} and {right.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
+                    f"{left.name} and {right.name} match differently by '{chosen[0]}' and by '{one}' (for example "
                     f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
                 )
 

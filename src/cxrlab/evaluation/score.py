@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.headline_metrics import best_floor
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
-from cxrlab.core.metric_names import best_floor
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished

@@ -361,7 +361,7 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> Re
     )
     if is_text and not (source and os.path.exists(source)):
         raise DataError(
-            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+            f"{short_repr(source)} is not a file or folder; put single reports into a list, or check the path."
         )
     path = Path(source)
     if not path.is_dir():

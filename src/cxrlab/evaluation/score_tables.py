@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics, is_model_judge
+from cxrlab.core.headline_metrics import ARROWS, best_floor, headline_metrics, is_model_judge
 from cxrlab.core.tables import Column, Interval, Table
 from cxrlab.evaluation.metric_presets import PresetRow
 from cxrlab.evaluation.select_metrics import format_unreadable_answers

@@ -17,9 +17,9 @@ import numpy as np
 
 from cxrlab.core.egress import EgressData
 from cxrlab.core.files import read_json
+from cxrlab.core.headline_metrics import is_error_count
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import llm_operational_fields
-from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.llm_requests import llm_operational_fields
 from cxrlab.core.registry import Registry
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import Column, Interval, Table

@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
-from cxrlab.core.language_models import llm_operational_fields
+from cxrlab.core.llm_requests import llm_operational_fields
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig

@@ -13,7 +13,7 @@ import numpy as np
 from cxrlab.attacks.config import parse_eps
 from cxrlab.core.egress import is_address, parse_address
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.defence.base import DEFENCES
@@ -404,15 +404,15 @@ class ExtractConfig:
         if self.budget > MOST_QUERIES:
             raise ConfigError(f"budget={self.budget} is above the limit of {MOST_QUERIES:,}.")
         if not 0.0 <= self.dress <= 1.0:
-            raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
+            raise ConfigError(f"dress={self.dress} is not usable; give a fraction from 0 to 1.")
         if self.method == "ada-steal" and self.rounds > self.budget:
             raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; every round needs a query.")
         if self.alignment.guide and (self.oracle == NO_ORACLE or self.shares.own == 1.0):
-            raise ConfigError("alignment.guide moves images towards the descriptions of an oracle, without a surrogate: "
-                              "give an --oracle and a --shares.own below 1.")  # fmt: skip
+            raise ConfigError("alignment.guide needs descriptions of an oracle: give --oracle and a --shares.own "
+                              "below 1.")  # fmt: skip
         if self.probes and self.dress:
             raise ConfigError(
-                f"probes={self.probes} search for the share that dress={self.dress} sets; give one of them."
+                f"probes={self.probes} and dress={self.dress} both set the blended share; give one of them."
             )
         most, needed = self.probes * len(SHARES), self.rounds if self.method == "ada-steal" else 1
         if self.probes and most + needed > self.budget:

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.anatomical_categories import FindingSet, report_content

@@ -23,7 +23,7 @@ from cxrlab.core.config import read_yaml
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts
@@ -31,7 +31,7 @@ from cxrlab.extraction.oracles import KINDS, Descriptions, Kind
 from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"
-REPEATED = "said before"
+REPEATED = "duplicate"
 _EXAMPLES = 3  # of dropped descriptions, per reason
 
 
@@ -112,13 +112,13 @@ def misfit(text: str, category: Category, kind: Kind) -> str | None:
     present = [finding for finding in reading if finding.present]
     if kind == "normal":
         if present:
-            return "states a finding where nothing should be wrong"
+            return "a finding in a normal description"
         if not reading.has_statements:
-            return "says nothing that the reader knows"
-        return None if split_by_category(text)[category] else "speaks of another part"
+            return "no readable statement"
+        return None if split_by_category(text)[category] else "other category"
     if not present:
-        return "states no finding that the reader knows"
-    return None if any(category_of(one.observation) is category for one in present) else "speaks of another part"
+        return "no readable finding"
+    return None if any(category_of(one.observation) is category for one in present) else "other category"
 
 
 BUILT_IN = Path(__file__).parent / "oracle_questions.yaml"

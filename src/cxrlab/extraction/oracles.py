@@ -29,10 +29,10 @@ from cxrlab.extraction.anatomical_categories import (
 )
 from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.lexicon import capital, compiled, load_lexicon, templates
-from cxrlab.findings.patients import Visit
+from cxrlab.findings.negative_statements import NORMAL, NegativeStatements, region_of
 from cxrlab.findings.progression import between
 from cxrlab.findings.realiser import Realiser
-from cxrlab.findings.true_negatives import NORMAL, NegativeStatements, region_of
+from cxrlab.findings.simulated_patients import Visit
 
 Kind = Literal["abnormal", "normal"]
 KINDS: tuple[Kind, ...] = ("abnormal", "normal")

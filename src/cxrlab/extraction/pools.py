@@ -26,9 +26,9 @@ from cxrlab.core.records import SPLITS
 from cxrlab.core.registry import Registry
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
-from cxrlab.data.scenes import draw_scene
 from cxrlab.data.sources.cifar100 import cifar_pool
 from cxrlab.data.sources.image_folder import FolderPool, folder_pool
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.records import QueryImage
 

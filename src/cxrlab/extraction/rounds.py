@@ -27,12 +27,12 @@ from torch import Tensor
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
 from cxrlab.attacks.objectives import Objective, report_losses
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
@@ -41,7 +41,7 @@ from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, 
 from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
-from cxrlab.findings.disease_models import clash
+from cxrlab.findings.disease_models import mutually_exclusive
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 
@@ -347,7 +347,7 @@ def contradictions(report: Enriched) -> int:
     denied = {finding.observation for finding in reading if not finding.present}
     both = len({finding.observation for finding in present} & denied)
     unlike = [pair for pair in combinations(present, 2) if pair[0].observation != pair[1].observation]
-    return both + sum(clash(*pair) for pair in unlike)
+    return both + sum(mutually_exclusive(*pair) for pair in unlike)
 
 
 def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.files import write_bytes
 from cxrlab.core.image_codec import encode_png, to_unit
 from cxrlab.core.model_interfaces import REFUSED
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.terminal import track
 from cxrlab.extraction.ledger import Ledger, Reservation
 from cxrlab.extraction.records import PICTURES, PendingQuery, Query, QueryImage, Response, fingerprint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging import JudgeSettings

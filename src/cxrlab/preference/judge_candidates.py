@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.language_models import llm_operational_fields
+from cxrlab.core.llm_requests import llm_operational_fields
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus

@@ -179,7 +179,7 @@ def parse_mix(name: str) -> dict[str, float]:
             weight = math.nan
         if not metric or not 0.0 < weight < math.inf:
             raise ConfigError(
-                f"'{name}' is no judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
+                f"'{name}' is not a judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
                 f"{_EXAMPLE}."
             )
         if metric in weights:

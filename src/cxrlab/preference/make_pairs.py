@@ -219,7 +219,7 @@ class _ResumedFile:
     """A file of a resumed run: records that an earlier part of the run wrote are skipped."""
 
     def __init__(self, run: Run, name: str) -> None:
-        run.done(name)  # removes a torn last line
+        run.done(name)  # removes an incomplete last line
         self._run, self._name = run, name
         self._written = sum(1 for _ in read_jsonl(run.path(name)))
 

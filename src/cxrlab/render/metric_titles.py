@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.render.components import part
 
 FINDINGS, ROUGE = "findings.f1", "rougeL:coco"
@@ -40,7 +40,7 @@ _METRICS = {
     "flips.normal_to_abnormal": ("normal → abnormal", "lower", True),
     "flips.abnormal_to_normal": ("abnormal → normal", "lower", True),
     "flips.side_swapped": ("side swapped", "lower", True),
-    "flips.to_silence": ("report → silence", "lower", True),
+    "flips.to_silence": ("report → no finding stated", "lower", True),
     "asked.flips": ("answers flipped", "lower", True),
     "asked.flips.yes_to_no": ("answers yes → no", "lower", True),
     "asked.flips.no_to_yes": ("answers no → yes", "lower", True),

@@ -718,7 +718,7 @@ def _transfer(found: Mapping[str, Any], models: Sequence[Audited]) -> Transfer |
 
 _IMAGES = (
     ("clean", "clean image"),
-    ("difference", "difference × 10; mid grey is no change"),
+    ("difference", "difference × 10; mid grey: unchanged"),
     ("perturbed", "perturbed image"),
 )
 

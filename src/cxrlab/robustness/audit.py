@@ -24,11 +24,11 @@ import numpy as np
 import torch
 
 from cxrlab.attacks.config import ATTACKS
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import check_egress, check_encrypted, check_key_recipients
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus

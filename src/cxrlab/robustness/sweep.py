@@ -23,8 +23,8 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.gradient import make_universal
 from cxrlab.attacks.regions import region_mask
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track

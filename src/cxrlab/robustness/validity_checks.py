@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from cxrlab.attacks.config import ATTACKS
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track

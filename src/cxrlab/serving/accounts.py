@@ -133,7 +133,7 @@ def add_account(file: Path, name: str) -> str:
     """Add an account with a new key to a file, which is created if needed; returns the key."""
     if not _NAME.fullmatch(name) or name == ANYBODY:
         raise ConfigError(
-            f"'{name}' is no valid account name; use up to 64 letters, digits, dots, dashes and underscores, and not "
+            f"'{name}' is not a valid account name; use up to 64 letters, digits, dots, dashes and underscores, and not "
             f"'{ANYBODY}'."
         )
     with lock_file(file):
@@ -152,7 +152,7 @@ def read_accounts(file: Path, allowance: Allowance) -> list[Account]:
     for name, values in _entries(file).items():
         place = f"{file}: account {short_repr(name)}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(values, dict):
-            raise ConfigError(f"{place} is no account; write its name and under it 'key_sha256: …'.")
+            raise ConfigError(f"{place} is not an account; write its name and under it 'key_sha256: …'.")
         for key in values:
             if key not in _KEYS:
                 raise ConfigError(f"{place} has an unknown key {short_repr(key)}.{did_you_mean(str(key), _KEYS)}")
@@ -322,7 +322,7 @@ class BlockedAccounts:
             tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version != VERSION and (version or tables):
                 self._file.close()
-                raise DataError(f"{self.path} is no file of blocked accounts of this version; move it away.")
+                raise DataError(f"{self.path} is not a file of blocked accounts of this version; move it away.")
             self._file.execute(_TABLE_BLOCKED)
             self._file.execute(f"PRAGMA user_version = {VERSION}")
             self._file.execute("COMMIT")
@@ -370,4 +370,4 @@ class BlockedAccounts:
         except sqlite3.OperationalError as error:
             raise RunError(f"cannot use the file of blocked accounts {self.path}: {error}.") from error
         except sqlite3.Error as error:
-            raise DataError(f"{self.path} is no file of blocked accounts ({error}); move it away.") from error
+            raise DataError(f"{self.path} is not a file of blocked accounts ({error}); move it away.") from error

@@ -23,7 +23,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.language_models import PROMPT_TOKENS
+from cxrlab.core.llm_requests import PROMPT_TOKENS
 from cxrlab.core.model_interfaces import CAUTIONS, REFUSED
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.serving.accounts import Account, Reservation

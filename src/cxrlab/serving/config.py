@@ -79,7 +79,7 @@ class GuardConfig:
         )
         out = next((split for split in ("test", "val", "train") if split not in self.calibrate), "")
         if not out:
-            raise ConfigError("calibrate names every split; leave one out, so that the guard can be tried on it.")
+            raise ConfigError("calibrate names every split; leave one out, so that the guard can be tested on it.")
         return DetectConfig(
             benign,
             detectors=self.detectors,
@@ -228,7 +228,7 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
-            raise ConfigError(f"port={self.port} is none; give a number from 0 to 65535.")
+            raise ConfigError(f"port={self.port} is not a port; give a number from 0 to 65535.")
         if self.max_batch < 1:
             raise ConfigError(f"max_batch={self.max_batch} is not usable; give a whole number from 1.")
         if not 0 <= self.max_wait_ms <= 10_000:
@@ -254,7 +254,9 @@ class ServeConfig:
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
-            raise ConfigError(f"host='{self.host}' is no IP address; give one, such as 127.0.0.1 or 0.0.0.0.") from None
+            raise ConfigError(
+                f"host='{self.host}' is not an IP address; give one, such as 127.0.0.1 or 0.0.0.0."
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,9 @@ class Watched(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer invalid HTTP in the form of every other error."""
-        self.close_with_error(400, "invalid_request", "this is no valid HTTP request; see /docs for the accepted ones.")
+        self.close_with_error(
+            400, "invalid_request", "this is not a valid HTTP request; see /docs for the accepted ones."
+        )
 
     def close_with_error(self, status: int, code: str, message: str) -> None:
         """Send an error, unless something else is being sent, and close."""

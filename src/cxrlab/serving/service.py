@@ -74,7 +74,7 @@ def run(config: ServeConfig, out: Path) -> None:
             raise KeyboardInterrupt
 
 
-CONFIG, QUOTA_FILE, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
+CONFIG, QUOTA_FILE, GUARD_FOLDER = "config.yaml", "quotas.sqlite", "guard"
 IMAGES = EgressData("images of clients", synthetic=False)
 TEXTS = EgressData("text of clients", synthetic=False)
 

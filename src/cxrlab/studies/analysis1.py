@@ -23,7 +23,7 @@ from cxrlab.core.egress import is_address
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import llm_operational_fields
+from cxrlab.core.llm_requests import llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.runs import Run, finished

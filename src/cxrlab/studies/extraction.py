@@ -173,7 +173,7 @@ class ExtractionStudyConfig(StudyConfig):
             for row, figures in table.published.items():
                 published[f"tables, '{title}', '{row}'"] = figures
                 if row not in (VICTIM, *TEXTS, *table.variants):
-                    yield f"tables, '{title}': '{row}' has published figures and is no row of it."
+                    yield f"tables, '{title}': '{row}' has published figures and is not a row of it."
         for place, given in published.items():
             figures = list(given.values()) if isinstance(given, Mapping) else [given]
             if wrong := [one for one in figures if isinstance(one, bool) or not isinstance(one, (int, float))]:

@@ -101,7 +101,7 @@ def read_study(file: Path, quick: bool = False) -> StudyFile:
             for name, value in changed.items():
                 if value is None and name not in variants:
                     raise ConfigError(
-                        f"{file}: 'quick' removes '{name}', which is no variant.{did_you_mean(name, variants)}"
+                        f"{file}: 'quick' removes '{name}', which is not a variant.{did_you_mean(name, variants)}"
                     )
         settings = merged(settings, small)
     config, problems = parse_group(recipe.config_class, settings, str(file))

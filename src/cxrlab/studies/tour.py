@@ -53,8 +53,8 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.export import IDS, export_corpus, is_exported
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, RetrieveConfig, ScoreConfig
 from cxrlab.evaluation.generate import generate
@@ -693,7 +693,7 @@ def write_summary(tour: Tour) -> None:
         "corpus": corpus_overview(load_corpus(tour.corpus)),
         "scenes": dict(load_corpus(tour.out / SCENES).card.counts),
         "check": read_json(tour.out / CHECK),
-        "came_back": read_json(tour.out / ROUND_TRIP),
+        "round_trip": read_json(tour.out / ROUND_TRIP),
         "chain": chain,
     }
     tour.run.write(SUMMARY, summary)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 
 def _narrated(lexicon: str, patients: int) -> list[str]:

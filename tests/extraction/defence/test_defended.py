@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated, ImageToText
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.extraction.defence.base import defended
 from cxrlab.extraction.defence.defences import Coarse, Gate, Quota
 from cxrlab.extraction.ledger import Ledger

@@ -9,7 +9,7 @@ from cxrlab.cli import extraction
 from cxrlab.extraction.config import DefendConfig
 from cxrlab.extraction.defence.defend import loss
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
-from cxrlab.render.defences import review
+from cxrlab.render.extraction_protection import review
 
 OPERATIONAL = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "USD"}
 

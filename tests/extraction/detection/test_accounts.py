@@ -195,7 +195,7 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"image_bound": 0.0}, "is no share"),
+        ({"image_bound": 0.0}, "fraction above 0"),
         ({"accounts": 50}, "give accounts=99"),
         ({"window": 100}, "never reached in an account of 100"),
         ({"planes": 63}, "at most 62"),

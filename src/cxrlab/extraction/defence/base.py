@@ -14,10 +14,10 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.registry import Registry
 from cxrlab.data.images import grey_image
 from cxrlab.extraction.defence.report_claims import DROPPABLE, difference
@@ -118,7 +118,7 @@ class Defence(ABC):
 
     name: ClassVar[str]
     refusal: ClassVar[str] = "This request is not answered."
-    # Details of present findings that are left out on purpose; names of `claims.DROPPABLE`.
+    # Details of present findings that are left out on purpose; names of `report_claims.DROPPABLE`.
     drops: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.config import config_from, flatten
 from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.json_values import plain
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus

@@ -146,7 +146,7 @@ _TIPS = {
     "above carina": "above the carina",
     "right main bronchus": "in the right main bronchus",
     "high": "high in the trachea",
-    "beyond film": "beyond the image",
+    "beyond image": "beyond the image",
     "apex": "at the apex",
     "base": "at the base",
 }

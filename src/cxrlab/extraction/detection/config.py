@@ -41,7 +41,7 @@ class DetectorSettings:
     def __post_init__(self) -> None:
         for name in ("image_bound", "account_bound"):
             if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is no share; give a number above 0 and below 1.")
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a fraction above 0 and below 1.")
         check_at_least(self, account_queries=12, accounts=1, window=4, reference=10, least=6, planes=1)
         if self.planes > 62:
             raise ConfigError(f"planes={self.planes} is not usable; give at most 62.")

@@ -252,7 +252,7 @@ def ledger_images(run: Path) -> list[StreamImage]:
     """The images that an extraction sent to its victim, without those answered from its cache."""
     queries = [query for query in read_ledger(run / LEDGER) if not query.cached]
     if not queries:
-        raise DataError(f"{run / LEDGER} holds no answered query; there is nothing to watch yet.")
+        raise DataError(f"{run / LEDGER} holds no answered query; there is no query to analyse.")
     paths = [run / PICTURES / f"{query.sha256}.png" for query in queries]
     return [
         StreamImage(query.sha256, query.account, "sha256", partial(_stored_pixels, path))

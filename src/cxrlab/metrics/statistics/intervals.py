@@ -187,7 +187,7 @@ def clopper_pearson(successes: float, n: int, alpha: float) -> Estimate:
     `successes` may be a fraction, where several counts stand for fewer independent ones.
     """
     if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no count")
+        raise ValueError(f"{successes} of {n} is not a count")
 
     def lower(count: float) -> float:
         """The share at which `count` successes or more have the probability alpha / 2, rounded down; 0 for none."""

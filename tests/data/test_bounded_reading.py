@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.data import size_limits
+from cxrlab.data import bounded_reading
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.images import load_image
-from cxrlab.data.size_limits import read_bounded
 
 
 def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_file_that_gives_more_than_it_claims_is_bounded(tmp_path: Path, monkey
     def claims_nothing(handle: int) -> os.stat_result:
         return os.stat_result((real(handle).st_mode, *[0] * 9))
 
-    monkeypatch.setattr(size_limits.os, "fstat", claims_nothing)
+    monkeypatch.setattr(bounded_reading.os, "fstat", claims_nothing)
     with pytest.raises(DataError, match="larger than 10 bytes"):
         read_bounded(tmp_path / "a", 10)
 
@@ -47,7 +47,7 @@ def test_a_file_that_gives_more_than_it_claims_is_bounded(tmp_path: Path, monkey
 def test_the_limit_holds_for_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One GiB by default; a smaller one shows that it is asked."""
     (tmp_path / "a.png").write_bytes(b"x" * 11)
-    monkeypatch.setattr(size_limits, "MOST_BYTES", 10)
+    monkeypatch.setattr(bounded_reading, "MOST_BYTES", 10)
     with pytest.raises(DataError, match="larger than"):
         load_image(tmp_path / "a.png")
 

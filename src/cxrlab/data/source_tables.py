@@ -21,10 +21,10 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.vocabulary import CHEXPERT_14
+from cxrlab.data.bounded_reading import Unpacked, max_unpacked_bytes
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import check_inside
 from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
-from cxrlab.data.size_limits import Unpacked, max_unpacked_bytes
 
 Row = dict[str, str]
 # Characters of a row. Some cells hold reports and run-length masks longer than the csv module's limit of 128 KiB.
@@ -286,8 +286,8 @@ def strongest(values: Iterable[int]) -> int | None:
 def to_chexpert_labels(corpus: str, own: Mapping[str, int], equivalent: Collection[str] = ()) -> dict[str, int]:
     """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
 
-    Absence counts only for own labels in `equivalent`, which are as wide as the CheXpert label: no rib fracture is not
-    no fracture. `No Finding` is never -1.
+    Absence counts only for own labels in `equivalent`, which cover the same findings as the CheXpert label: absence of rib
+    fracture does not imply absence of Fracture. `No Finding` is never -1.
     """
     rows = LABEL_MAPS[corpus]
     found: dict[str, list[int]] = {}
@@ -353,7 +353,7 @@ def studies_with_priors(
     why_not: Callable[[Sequence[SourceImage]], str | None],
     patient_and_date: Callable[[str, Sequence[SourceImage]], tuple[str, str]],
 ) -> list[SourceStudy[SourceImage]]:
-    """The studies of a table in its order, each with its prior; one that will be left out is no prior."""
+    """The studies of a table in its order, each with its prior; one that will be left out is not a prior."""
     dates = [
         StudyDate(key, *patient_and_date(key, images)) for key, images in studies.items() if why_not(images) is None
     ]

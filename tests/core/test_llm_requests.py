@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 
 
 @pytest.mark.parametrize("name", ["max_cost", "price_prompt", "price_answer"])
 @pytest.mark.parametrize("value", [-0.01, math.nan, math.inf])
-def test_what_is_no_price_is_told(name: str, value: float) -> None:
+def test_what_is_no_price_is_reported(name: str, value: float) -> None:
     settings: dict[str, Any] = {"price_prompt": 1.0, name: value}
     with pytest.raises(ConfigError, match=f"{name}=.* is not a price"):
         LLMConfig(**settings)

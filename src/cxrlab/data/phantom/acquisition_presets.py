@@ -1,7 +1,7 @@
 """How images are made: the standard machine, and one in another hospital.
 
-`shifted` has other builds, other exposure, more noise and another marker: a model that was trained
-on `standard` meets it as it would meet a new site.
+`shifted` has other builds, other exposure, more noise and another marker: it tests how a model that was
+trained on `standard` generalises to another site.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Slips of the pen: mended where nothing else can be meant."""
+"""Slips of the pen: corrected where nothing else can be meant."""
 
 from __future__ import annotations
 
 import pytest
 
 from cxrlab.data.structuring import sentences
-from cxrlab.data.structuring.sentences import mended
+from cxrlab.data.structuring.sentences import corrected
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from cxrlab.data.structuring.sentences import mended
         ("That that is so", "That that is so"),
     ],
 )
-def test_mending(wrong: str, right: str) -> None:
-    assert mended(wrong) == right
+def test_repairing(wrong: str, right: str) -> None:
+    assert corrected(wrong) == right
 
 
 def test_no_right_word_is_itself_taken_for_a_slip() -> None:
     """Mending twice changes nothing more."""
     for right in sentences._WORDS.misspellings:
-        assert mended(right) == right
+        assert corrected(right) == right

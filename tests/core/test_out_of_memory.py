@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.batch_size import BATCH_FILE, CPU, GPU, BatchSize, exhausted_memory
 from cxrlab.core.errors import ConfigError, OutOfMemory
+from cxrlab.core.out_of_memory import BATCH_FILE, CPU, GPU, BatchSize, exhausted_memory
 
 
 class Tensor:
@@ -38,7 +38,7 @@ class Machine:
         return [2 * item for item in batch]
 
 
-def test_a_lack_of_memory_is_told_from_other_errors() -> None:
+def test_a_lack_of_memory_is_distinguished_from_other_errors() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**60, dtype=torch.uint8)

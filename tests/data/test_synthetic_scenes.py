@@ -15,7 +15,7 @@ from corpora import content
 from cxrlab.core.randomness import generator
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.scenes import (
+from cxrlab.data.synthetic_scenes import (
     BRIGHTNESSES,
     COLOURS,
     GROUNDS,
@@ -62,7 +62,7 @@ def said(caption: str, words: Words) -> set[str]:
     return found
 
 
-def test_a_caption_tells_the_whole_truth_and_nothing_else(scenes: list[Scene]) -> None:
+def test_a_caption_states_the_whole_truth_and_nothing_else(scenes: list[Scene]) -> None:
     """For each field the words found in the caption are exactly the values of the objects."""
     for scene in scenes:
         for field, words in FIELDS.items():
@@ -167,7 +167,7 @@ def test_a_corpus_of_scenes(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.scenes import make_scenes
+from cxrlab.data.synthetic_scenes import make_scenes
 make_scenes(ScenesConfig(n=200, size=64, workers=2), sys.argv[1])
 """
 

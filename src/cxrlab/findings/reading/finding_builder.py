@@ -12,7 +12,7 @@ from cxrlab.findings.reading.phrases import Phrase
 from cxrlab.findings.reading.statements import Statement
 
 
-class DraftFinding:
+class FindingBuilder:
     """A finding whose fields can still be set."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class DraftFinding:
         latest = self.tips[::-1]
         if self.name != "pacemaker":
             # A tube that leaves the image was seen to reach what was named before.
-            self.tip = next((place for place in latest if place != "beyond film"), tip)
+            self.tip = next((place for place in latest if place != "beyond image"), tip)
         elif {"right atrium", "right ventricle"} <= set(latest):
             self.tip = "right atrium and right ventricle"
         else:
@@ -71,41 +71,43 @@ class DraftFinding:
         )
 
 
-def place_tips(phrases: Sequence[Phrase], drafts: Sequence[DraftFinding], earlier: Sequence[DraftFinding]) -> None:
+def place_tips(
+    phrases: Sequence[Phrase], builders: Sequence[FindingBuilder], earlier: Sequence[FindingBuilder]
+) -> None:
     """Set where devices end; a sentence about "the tip" alone is about the last device of the earlier sentences."""
-    for draft in drafts:
-        if draft.name in TIPS and draft.location in TIPS[draft.name] and not draft.absent:
-            draft.tip, draft.location = draft.location, None
+    for builder in builders:
+        if builder.name in TIPS and builder.location in TIPS[builder.name] and not builder.absent:
+            builder.tip, builder.location = builder.location, None
     for index, phrase in enumerate(phrases):
         if phrase.kind is Kind.TIP and phrase.rule.tip:
-            devices = _devices_ending(phrase.rule.tip, index, drafts, earlier)
+            devices = _devices_ending(phrase.rule.tip, index, builders, earlier)
             if not devices and phrase.rule.side:
                 # Where no device ends, the place is that of the finding before it: "foreign body in the right main bronchus".
-                last = next((draft for draft in reversed(drafts) if draft.anchor < index), None)
+                last = next((builder for builder in reversed(builders) if builder.anchor < index), None)
                 if last and last.side is None and OBSERVATIONS[last.name].sided and last.name not in TIPS:
                     last.side = phrase.rule.side
-            for draft in devices:
-                draft.reach(phrase.rule.tip)
+            for builder in devices:
+                builder.reach(phrase.rule.tip)
         elif phrase.kind is Kind.ABOVE_CARINA:
             sizes = (one.value for one in reversed(phrases[max(0, index - 3) : index]) if one.kind is Kind.UNIT)
             height = next(sizes, None)
-            for draft in _devices_ending("above carina", index, drafts, earlier):
-                draft.tip, draft.tip_mm, draft.size = draft.tip or "above carina", height, None
+            for builder in _devices_ending("above carina", index, builders, earlier):
+                builder.tip, builder.tip_mm, builder.size = builder.tip or "above carina", height, None
 
 
 def _devices_ending(
-    tip: str, index: int, drafts: Sequence[DraftFinding], earlier: Sequence[DraftFinding]
-) -> list[DraftFinding]:
+    tip: str, index: int, builders: Sequence[FindingBuilder], earlier: Sequence[FindingBuilder]
+) -> list[FindingBuilder]:
     """The device that ends there: the nearest before, else the next after, else the last of the earlier sentences."""
-    fitting = [draft for draft in drafts if tip in _possible_tips(draft.name)]
-    before = [draft for draft in fitting if draft.anchor < index]
-    after = [draft for draft in fitting if draft.anchor > index]
+    fitting = [builder for builder in builders if tip in _possible_tips(builder.name)]
+    before = [builder for builder in fitting if builder.anchor < index]
+    after = [builder for builder in fitting if builder.anchor > index]
     if before:
-        return [draft for draft in before if draft.anchor == before[-1].anchor]
-    if after or drafts:
+        return [builder for builder in before if builder.anchor == before[-1].anchor]
+    if after or builders:
         return after[:1]
-    devices = [draft for draft in earlier[-3:] if draft.name in TIPS]
-    return [draft for draft in devices[-1:] if tip in _possible_tips(draft.name)]
+    devices = [builder for builder in earlier[-3:] if builder.name in TIPS]
+    return [builder for builder in devices[-1:] if tip in _possible_tips(builder.name)]
 
 
 def _possible_tips(name: str) -> tuple[str, ...]:

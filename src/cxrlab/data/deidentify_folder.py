@@ -26,10 +26,11 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import STUDIES, load_corpus, study_files
 from cxrlab.data.corpus_writer import CorpusWriter, Dropped
-from cxrlab.data.deidentify import (
+from cxrlab.data.deidentify_image import (
     Examined,
     NotOneImage,
     Pseudonyms,
@@ -40,14 +41,13 @@ from cxrlab.data.deidentify import (
     pseudonyms_in,
 )
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.size_limits import read_bounded
 
 LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"
 NOT_AN_IMAGE = "neither DICOM, PNG nor JPEG"
 UNREADABLE = "cannot be read or decoded in full"
 NOT_ONE_IMAGE = "DICOM without pixels (a report, or cut short), of several frames, or larger than any image"
-STILL_TEXT = "shows text after it was blanked again and again"
+STILL_TEXT = "shows text after several passes of blanking"
 LINK_OUTSIDE = "a link that leads out of the folder"
 ODD_NAME = "the name of the file is not UTF-8"
 IMAGE_LOST = "an image that could not be cleaned was left out"
@@ -262,6 +262,6 @@ def check_source(source: Path, out: Path) -> None:
     here, there = home(source).resolve(), out.resolve()
     if source.is_dir() and (there.is_relative_to(here) or here.is_relative_to(there)):
         raise ConfigError(
-            f"--out {out} and the source {source} are inside one another; images are not cleaned in place: choose "
+            f"--out {out} and the source {source}: one contains the other, and images are not cleaned in place; choose "
             "another --out."
         )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Shown = Callable[[Picture], "ImageArray"]
 
-# How often an image is looked at again after its text was blanked.
+# Maximum number of passes of blanking.
 PASSES = 3
 
 
@@ -50,7 +50,7 @@ class TextRemains(DataError):
 
 
 class NotOneImage(DataError):
-    """A DICOM file that is no single image: a report, several frames."""
+    """A DICOM file that is not a single image: a report, several frames."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def blank(pixels: Picture, box: Corners) -> None:
 
 
 def _blank_all(pixels: Picture, boxes: Sequence[Corners], name: str, shown: Shown, *, markers: bool) -> None:
-    """Blank boxes and whatever comes to light then."""
+    """Blank boxes, and text that is detected afterwards."""
     for _ in range(PASSES):
         for box in boxes:
             blank(pixels, box)
@@ -181,7 +181,7 @@ METHOD = "cxrlab scrub: headers by keep-list, new UIDs, text boxes blanked"
 
 @dataclass(frozen=True)
 class _Elements:
-    """The keywords and words of `deidentify.yaml`, separated by blanks."""
+    """The keywords and words of `deidentify_image.yaml`, separated by blanks."""
 
     whole_numbers: str
     real_numbers: str
@@ -258,7 +258,7 @@ def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
     clean.SOPClassUID = kind if standard else "1.2.840.10008.5.1.4.1.1.7"
     for name in _UIDS:
         value = str(header.get(name) or "")
-        if not value and name == "SOPInstanceUID":  # every file must have one; old ones do not
+        if not value and name == "SOPInstanceUID":  # every file must have one, which old ones lack
             value = hashlib.blake2b(header.PixelData).hexdigest()
         if value:
             setattr(clean, name, pseudonyms.uid(value))
@@ -409,8 +409,8 @@ def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:
 
 KEY = "pseudonyms.key"
 _BYTES = 32
-# Short values occur in paths by chance: a patient called 1 does not name every folder with a 1 in it, and one called
-# Kim names only what is Kim from end to end.
+# Short values occur in paths by chance: one character is never replaced, a shorter value than `ANYWHERE` only as a
+# whole word.
 SHORTEST, ANYWHERE = 2, 4
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cxrlab.core.metric_names import HEADLINES, headline_metrics
+from cxrlab.core.headline_metrics import HEADLINES, headline_metrics
 from cxrlab.metrics.base import default_names
 
 

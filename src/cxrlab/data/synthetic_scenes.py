@@ -26,7 +26,7 @@ from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.findings.data_files import converted
 
-# Raised whenever the same settings give other pictures or captions than before; it is on every card.
+# Increase it when the same settings yield other pictures or captions than before; it is on every card.
 DRAWING = 1
 
 
@@ -63,7 +63,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
     recipe = Recipe(
         items=range(config.n),
         ids=lambda number: (_study_id(number),),
-        draw=partial(_draw_study, config.seed, config.size),
+        make_studies=partial(_draw_study, config.seed, config.size),
         label="drawing scenes",
         total=config.n,
     )
@@ -197,7 +197,7 @@ Words = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class _CaptionWords:
-    """The words of `scenes.yaml`."""
+    """The words of `synthetic_scenes.yaml`."""
 
     shapes: Words
     colours: Words

@@ -1,4 +1,4 @@
-"""Sections on what an encoder finds and where a model looks: retrieval, zero-shot labels, pointing, overlays."""
+"""Sections on retrieval, zero-shot labels, the pointing game and overlays of attention and gradient maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_WORDS = 12  # words whose pictures a page shows; the rest stays in the run
 
 @dataclass(frozen=True)
 class ZeroShot:
-    """Zero-shot classification: the sentences asked with, the mean areas, and the area of each label."""
+    """Zero-shot classification: the prompts of the labels, the mean areas, and the area of each label."""
 
     sentences: Any
     mean: str
@@ -29,7 +29,7 @@ class Retrieval:
     name: str  # Of the run
     recalls: Table  # Both ways, beside chance
     gallery: Any  # Images and reports
-    split: Any  # Whose they are
+    split: Any  # Split of the images and reports
     distinct_texts: Any  # Different reports among them
     zero_shot: ZeroShot | None  # Labels by sentences, where they were measured
 
@@ -72,7 +72,7 @@ def retrieval(run: RunFolder, found: Mapping[str, Any]) -> Retrieval:
         for kind in ("labels", "observations")
         if (own := part(labels, f"mean_{kind}")).get("n")
     ]
-    area_head = ["asked for", "", "AUROC", "interval", "with it", "without"]
+    area_head = ["label", "", "AUROC", "interval", "with it", "without"]
     zero_shot = ZeroShot(labels.get("sentences"), " and ".join(means) or UNKNOWN, Table(area_head, areas, words=2))
     return Retrieval(
         name=run.name,

@@ -1,4 +1,4 @@
-"""Language models in every role: settings, budget, and the store of their answers."""
+"""Requests to language models: settings, budget, and the store of their answers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A patient's visits are drawn in order. Whether a radiograph is normal comes first, so that the share of
 normal studies is what the settings ask for; then the clinical context and the days since the radiograph
-before, so that what was there has had the time to go; then each finding of the previous radiograph moves
-on by its course and new ones join it by the chances of the context.
+before, so that what was there has had the time to go; then each finding of the previous radiograph
+changes by its course and new ones join it by the chances of the context.
 """
 
 from __future__ import annotations
@@ -168,4 +168,4 @@ class CaseConfig:
         for name in ("normal", "faint"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"{name}={value} is not a share; give a number from 0 to 1.")
+                raise ConfigError(f"{name}={value} is not usable; give a fraction from 0 to 1.")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Group, Severity, Side, observation
 from cxrlab.findings.lexicon import agreed, listed, without_article
-from cxrlab.findings.patients import Visit
 from cxrlab.findings.realiser import Realiser, Statement
+from cxrlab.findings.simulated_patients import Visit
 
 
 class NegativeStatements:
@@ -219,7 +219,7 @@ NORMAL: Mapping[str, Normal] = {
 }  # fmt: skip
 
 # Beside these, when nothing about them is new or worse, one may still say that nothing is acute.
-CALM = frozenset(
+CHRONIC = frozenset(
     {
         "granuloma", "emphysema", "pleural plaque", "tortuous aorta", "aortic calcification", "hiatal hernia",
         "scoliosis", "pacemaker", "sternal wires",

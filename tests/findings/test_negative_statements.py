@@ -3,9 +3,9 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Severity, Side
-from cxrlab.findings.true_negatives import (
+from cxrlab.findings.negative_statements import (
     ALSO_DENIED,
-    CALM,
+    CHRONIC,
     CONDITIONS,
     NORMAL,
     PERTINENT,
@@ -17,7 +17,7 @@ from cxrlab.findings.true_negatives import (
 
 
 def test_registries_name_drawn_observations_only():
-    names = {*ALSO_DENIED, *CALM, *PERTINENT, *(n for rows in ALSO_DENIED.values() for n in rows)}
+    names = {*ALSO_DENIED, *CHRONIC, *PERTINENT, *(n for rows in ALSO_DENIED.values() for n in rows)}
     names |= {n for row in NORMAL.values() for n in (*row.requires, *row.states)}
     assert names == {*DRAWN, *CONDITIONS}
     assert {n for row in CONDITIONS.values() for n in row.names} <= set(DRAWN)

@@ -2,9 +2,9 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
-from cxrlab.findings.progression import FOLLOWERS, order, side_beside
+from cxrlab.findings.progression import ASSOCIATED_FINDINGS, order, side_beside
 
-TUBE = FOLLOWERS["chest tube"]
+TUBE = ASSOCIATED_FINDINGS["chest tube"]
 
 
 def air(severity=Severity.MILD, side=Side.LEFT):
@@ -23,7 +23,7 @@ def test_a_drain_is_explained_by_air_on_its_own_side(side, explained):
     assert TUBE.accompanied(Finding("chest tube", side=Side.LEFT, tip="apex"), [air(side=side)]) is explained
 
 
-def test_a_follower_takes_the_side_of_its_leader():
+def test_an_associated_finding_takes_the_side_of_its_cause():
     """A drain has one side: of two, the worse one."""
     assert side_beside(air(side=Side.RIGHT), 0.0, Side.LEFT) is Side.RIGHT
     assert side_beside(air(side=Side.BILATERAL), 0.0, Side.LEFT) is Side.LEFT
