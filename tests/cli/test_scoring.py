@@ -8,9 +8,11 @@ import pytest
 from simulated_judges import UNREADABLE, answer
 from tables import every_row
 
-from cxrlab.cli.evaluation import gates, score_table
+from cxrlab.cli.evaluation import gates
 from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.tables import as_text
+from cxrlab.evaluation.score_tables import score_parts
 
 ONE = {"low": 0.1, "high": 0.3, "n": 9, "undefined": 1, "direction": "higher"}
 
@@ -122,7 +124,7 @@ def test_a_star_marks_what_a_control_reaches() -> None:
         },
         "floors": {"empty": {"up": 0.2, "down": 0.3, "none": None}, "other": {"up": 0.1, "down": 0.4, "none": None}},
     }
-    lines = score_table(scores, 0.95).splitlines()
+    lines = as_text(score_parts(scores, 0.95)).splitlines()
     assert "0.200 [0.100, 0.300]" in lines[2] and "0.200 empty *" in lines[2]
     assert "0.300 empty" in lines[3] and "*" not in lines[3]
     assert "–" in lines[4] and lines[5].startswith("* a control")

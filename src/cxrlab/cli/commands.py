@@ -19,6 +19,7 @@ class Command:
     target: str  # "module:function"
     example: str  # A command line that works
     positional: tuple[str, ...] = ()  # Parameters of the function that are given without a flag, in order
+    tables: bool = False  # Whether the result holds tables, which --format prints as CSV, Markdown or LaTeX
 
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
@@ -146,12 +147,14 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.evaluation:score",
             "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
             ("references", "predictions"),
+            tables=True,
         ),
         "compare": Command(
             "compare scored runs study by study; exit 1 when a gate fails",
             "cxrlab.cli.evaluation:compare",
             "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior findings.f1=0.02",
             ("runs",),
+            tables=True,
         ),
         "explain": Command(
             "draw attention and gradient maps of a word over the image",
@@ -162,16 +165,19 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "score such maps against exact masks (pointing game)",
             "cxrlab.cli.evaluation:pointing",
             "cxrlab pointing --model hf:runs/finetune/checkpoint --data corpora/phantom --n 200 --out runs/pointing",
+            tables=True,
         ),
         "metrics ls": Command(
             "list every metric with direction, range and convention",
             "cxrlab.cli.evaluation:list_metrics",
             "cxrlab metrics ls",
+            tables=True,
         ),
         "metrics validate": Command(
             "validate the metrics against radiologists or known errors",
             "cxrlab.cli.evaluation:validate",
             "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
+            tables=True,
         ),
         "retrieve": Command(
             "measure retrieval between images and reports, and zero-shot labels",
@@ -262,6 +268,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.render.page:write_page",
             "cxrlab page runs/normal --out page.html",
             ("runs",),
+        ),
+        "completion": Command(
+            "print a script that completes commands, flags and values in a shell",
+            "cxrlab.cli.completion:completion",
+            "cxrlab completion bash",
+            ("shell",),
         ),
         "doctor": Command(
             "show what is installed, what is missing, how to get it", "cxrlab.cli.doctor:doctor", "cxrlab doctor"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cxrlab.cli.output import Result, columns, counted
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import unreadable
+from cxrlab.core.tables import output_width
 from cxrlab.data.config import (
     CheckConfig,
     ComposeConfig,
@@ -97,7 +98,9 @@ def about(name: str) -> Result:
 
     info = dataset_info(IMPORTERS.load(name))
     lines = [
-        textwrap.fill(value, 110, initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13)
+        textwrap.fill(
+            value, min(output_width() or 110, 110), initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13
+        )
         for key, value in info.fields.items()
     ]
     return Result("\n".join([info.title, *lines]), {"name": name, "title": info.title, **info.fields})

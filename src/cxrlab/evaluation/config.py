@@ -134,6 +134,8 @@ class ScoreConfig:
         unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
+        preset: The columns that papers (paper), LLaVA-Rad (llava-rad) or the leaderboard ReXrank (rexrank) print, each by
+            their convention. What cannot be computed is listed with what it needs; --metrics adds to it.
         all: Every metric that needs nothing extra.
         allow_missing: Score a missing prediction as an empty report.
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
@@ -159,6 +161,7 @@ class ScoreConfig:
     split: str | None = None
     unit: Literal["auto", "study", "image"] = "auto"
     metrics: tuple[str, ...] = ()
+    preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     all: bool = False
     allow_missing: bool = False
     floors: bool = True
@@ -191,8 +194,9 @@ class ScoreConfig:
             raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
         _check_least(self, trials=1, seed=0)
         check_share("level", self.level)
-        if self.all and self.metrics:
-            raise ConfigError("--all and --metrics contradict each other; give one of them.")
+        if self.all and (self.metrics or self.preset):
+            flag = "--metrics" if self.metrics else "--preset"
+            raise ConfigError(f"--all and {flag} contradict each other; give one of them.")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ ID_NAMES = (
 # Columns that name a patient, likewise.
 PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
 # Columns of reports by what they hold, as `normalise_name` spells them without "report" or "text" at their end.
-CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
+MODEL_PREDICTION = "modelprediction"  # of ReXrank's files
+CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated", MODEL_PREDICTION)
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
 ROLES = ("candidate", "reference", "id")  # what --columns names
@@ -150,6 +151,8 @@ def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 def classify_column(column: str) -> str:
     """Kind of report in a column by its name: `generated` for "Generated_Report", `gt` for "gt text"."""
     plain = normalise_name(column)
+    if (section := plain.removeprefix("section")) in SECTIONS:  # `section_findings` of ReXrank's files
+        return section
     return plain.removesuffix("report").removesuffix("text") or plain
 
 
@@ -227,8 +230,9 @@ def choose_reference_columns(
     options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
     parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
     if parts and len(parts) == len(sections):
-        if sections != DEFAULT_SECTIONS:
-            return parts  # asked for by name
+        # Asked for by name, or of a file that keeps its sections beside the whole report, as ReXrank's do.
+        if sections != DEFAULT_SECTIONS or all(normalise_name(name).startswith("section") for name in parts):
+            return parts
         options.append(parts)
     if len(options) > 1:
         raise _ambiguous(table, [", ".join(option) for option in options], "reference")
@@ -249,6 +253,8 @@ def choose_candidate_column(table: ReportTable, named: Mapping[str, str], *, inl
         found = list_inline_candidates(table)
     else:
         report = [name for name, kind in texts.items() if kind == "report"]
+        if MODEL_PREDICTION in texts.values():
+            report = []  # in ReXrank's files `report` is the reference
         candidates = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
         found = report if table.is_run and report else [*candidates, *report]
     if len(found) > 1:

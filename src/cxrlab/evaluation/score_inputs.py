@@ -22,6 +22,7 @@ from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, control_file, explain_how_to_finish, read_missing_studies
 from cxrlab.evaluation.report_files import (
     ID,
+    MODEL_PREDICTION,
     PATIENT_NAMES,
     IdColumns,
     ReportFile,
@@ -47,6 +48,7 @@ from cxrlab.evaluation.report_files import (
     read_rows,
     split_image_id,
 )
+from cxrlab.evaluation.rexrank import select_sections
 from cxrlab.metrics.report_pairs import Context, Pair
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -324,8 +326,8 @@ def read_sources(
         check_id_column([left], named)
         file = assign_ids(left.path, left.rows, find_named_id_column(left, named), by_row=by_row)
         candidate = choose_candidate_column(left, named, inline=True)
-        items = {row.id: row.text(candidate) for row in file.rows}
-        inline = Source(left.name, items, file.numbered, column=file.column, reports=(candidate,))
+        items, reports = _candidates(file.rows, candidate, () if "reference" in named else sections)
+        inline = Source(left.name, items, file.numbered, column=file.column, reports=reports)
         return _references(left, file, sections, named, candidate), inline
     right = _open_source(predictions, "predictions")
     one, two = None, None  # the rows of both are numbered
@@ -337,7 +339,8 @@ def read_sources(
     if isinstance(left, ReportTable):
         left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, named)
     if isinstance(right, ReportTable):
-        right = _predictions(right, assign_ids(right.path, right.rows, two, by_row=two is None), named)
+        file = assign_ids(right.path, right.rows, two, by_row=two is None)
+        right = _predictions(right, file, named, () if "reference" in named else sections)
     return left, right
 
 
@@ -442,11 +445,22 @@ def _references(
     return Source(side.name, items, file.numbered, column=file.column, reports=columns)
 
 
-def _predictions(side: ReportTable, file: ReportFile, named: Mapping[str, str]) -> Source:
+def _candidates(
+    rows: Iterable[Row], column: str, sections: Sequence[str]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Id → generated report, and what was read; of ReXrank's predictions the sections that are scored."""
+    texts = {row.id: row.text(column) for row in rows}
+    if normalise_name(column) != MODEL_PREDICTION:
+        return texts, (column,)
+    chosen = {key: select_sections(text, sections) for key, text in texts.items()}
+    return chosen, (column if chosen == texts else f"{JOIN.join(sections)} of {column}",)
+
+
+def _predictions(side: ReportTable, file: ReportFile, named: Mapping[str, str], sections: Sequence[str] = ()) -> Source:
     column = choose_candidate_column(side, named)
-    items = {row.id: row.text(column) for row in file.rows}
+    items, reports = _candidates(file.rows, column, sections)
     if not side.is_run:
-        return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
+        return Source(side.name, items, file.numbered, column=file.column, reports=reports)
     run = side.path.parent
     controls = {control: run / control_file(control) for control in CONTROL_IMAGES}
     missing = read_missing_studies(run) if state(run) == "finished" else None

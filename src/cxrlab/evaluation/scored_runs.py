@@ -129,6 +129,18 @@ def read_tallies(folder: Path) -> ScoredRun:
     return ScoredRun(folder, ids, patients, references, tallies, signatures)
 
 
+def tallies_of_sheet(batch: Batch, tallies: Sequence[Tally], name: str) -> ScoredRun:
+    """The same of scores in memory, under a name in the place of their folder."""
+    return ScoredRun(
+        Path(name),
+        tuple(pair.id for pair in batch.pairs),
+        tuple(pair.patient or pair.id for pair in batch.pairs),
+        hash_references(batch),
+        {tally.metric.name: tally for tally in tallies},
+        {tally.metric.name: tally.metric.signature for tally in tallies},
+    )
+
+
 def _describe_function(function: Any, metric: str) -> dict[str, Any]:
     """`module:function` and keyword arguments of an aggregation; anything that has no such name is refused."""
     arguments: dict[str, Any] = {}

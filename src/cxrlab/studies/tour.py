@@ -44,12 +44,13 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.tables import plain_cell
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.check import check_corpus, write_data_card
 from cxrlab.data.config import CheckConfig, ImportConfig, PhantomConfig, ScenesConfig, SheetConfig, StructureConfig
 from cxrlab.data.contact_sheet import contact_sheet
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.export import IDS, export_corpus, is_exported, plain_cell
+from cxrlab.data.export import IDS, export_corpus, is_exported
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.structuring.run import structure_corpus
