@@ -37,7 +37,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.audit import extract, write_victim
 from cxrlab.extraction.config import ExtractConfig, FidelityConfig, Fitting, PaperDecoding
 from cxrlab.extraction.detection.features import corpus_images
-from cxrlab.extraction.ledger import LEDGER, read_ledger
+from cxrlab.extraction.query_ledger import LEDGER, read_ledger
 from cxrlab.extraction.transcript_analysis import wilson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings

@@ -12,9 +12,9 @@ import torch
 from extraction_attacks import LinearSurrogate
 from tiny_models import save_tiny_llava
 
+from cxrlab.extraction.attack_rounds import align_images
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import align_images
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 

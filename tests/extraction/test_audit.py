@@ -21,11 +21,11 @@ from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import Alignment, ExtractConfig, FidelityConfig, Fitting, PaperDecoding, Policy
-from cxrlab.extraction.ledger import read_ledger
+from cxrlab.extraction.query_ledger import read_ledger
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.monitoring import Journal
-from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
 from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation

@@ -16,9 +16,9 @@ from extraction_attacks import LinearSurrogate
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.extraction.attack_rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.models.names import load_encoder
 
 pytestmark = pytest.mark.slow

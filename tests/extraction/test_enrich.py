@@ -3,10 +3,10 @@ import math
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.anatomical_categories import Category
+from cxrlab.extraction.attack_rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
 from cxrlab.extraction.config import Shares
-from cxrlab.extraction.oracles import Descriptions
-from cxrlab.extraction.rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import Descriptions
 
 TOLD = Descriptions(
     abnormal={category: tuple(f"Bad {category} {i}." for i in range(50)) for category in Category},

@@ -112,7 +112,7 @@ def test_what_the_user_has_decides_what_is_counted(tmp_path: Path) -> None:
 
 def test_measuring_needs_no_deep_learning() -> None:
     code = "import sys, cxrlab.extraction.fidelity, cxrlab.extraction.control_texts, cxrlab.extraction.fidelity, "
-    code += "cxrlab.extraction.pools; assert 'torch' not in sys.modules"
+    code += "cxrlab.extraction.query_pools; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

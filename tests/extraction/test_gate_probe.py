@@ -13,10 +13,10 @@ import pytest
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.extraction.adaptive_attackers import probe_gate
+from cxrlab.extraction.attack_rounds import Attack, run_attack
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.ledger import read_ledger, read_summary
+from cxrlab.extraction.query_ledger import read_ledger, read_summary
 from cxrlab.extraction.records import fingerprint
-from cxrlab.extraction.rounds import Attack, run_attack
 
 REFUSAL = "This picture was not recognised; please send it again."
 BUDGET, PROBES = 24, 2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import recording_victims as helper
 
-from cxrlab.extraction.ledger import read_ledger, read_summary
+from cxrlab.extraction.query_ledger import read_ledger, read_summary
 from cxrlab.extraction.records import Query, fingerprint
 
 pytestmark = pytest.mark.slow

@@ -20,11 +20,11 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.model_interfaces import Generated
-from cxrlab.extraction.anatomical_categories import Category, distinct
+from cxrlab.extraction.attack_rounds import run_attack
 from cxrlab.extraction.config import OraclePrompts
 from cxrlab.extraction.llm_oracle import describe_with, load_questions, misfit, query_llm_oracle
-from cxrlab.extraction.oracles import KINDS
-from cxrlab.extraction.rounds import run_attack
+from cxrlab.extraction.report_content import Category, distinct
+from cxrlab.extraction.rule_oracles import KINDS
 
 ABNORMAL = {
     Category.AIRWAY: "The trachea is deviated to the right.",

@@ -16,7 +16,7 @@ from cxrlab.extraction.out_of_domain_corpus import (
     make_out_of_domain_corpus,
     normal_reports,
 )
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.transcript_analysis import transcript_diversity
 
 SMALL = OutOfDomainConfig(n=30, size=32, seed=5, reports=3, workers=1)

@@ -20,9 +20,9 @@ from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.extraction import audit
 from cxrlab.extraction.config import Alignment, DefenceSettings, ExtractConfig, FidelityConfig
-from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.preflight import check_measurable, check_pool, pictures_needed
+from cxrlab.extraction.query_ledger import Ledger
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.records import AuditScope
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.load_settings import LoadSettings

@@ -14,7 +14,7 @@ from tables import every_row
 
 from cxrlab import extraction
 from cxrlab.core.model_interfaces import Capabilities, Generated
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope
 from cxrlab.extraction.victim_client import VictimClient, response_of
 
@@ -134,7 +134,7 @@ def test_words_are_plain_whatever_they_were() -> None:
 ATTACKS = ("rounds", "knockoff", "adaptive_attackers", "surrogate", "oracles")
 FORBIDDEN = {
     *("cxrlab.evaluation.load_model", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
-    *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),
+    *("cxrlab.extraction.victim_client", "cxrlab.extraction.query_ledger", "cxrlab.extraction.preflight"),
 }
 
 

@@ -13,8 +13,8 @@ from recording_victims import small_images
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.extraction.anatomical_categories import report_content
 from cxrlab.extraction.records import Query, fingerprint
+from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 
 LARGE, CLEAR = "There is mild cardiomegaly.", "The lungs are clear."

@@ -15,7 +15,7 @@ import recording_victims as helper
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.image_codec import decode
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage, fingerprint
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.model_interfaces import Capabilities, Generated
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger, Reservation, read_ledger
 from cxrlab.extraction.records import AuditScope, PendingQuery, Query, QueryImage, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 

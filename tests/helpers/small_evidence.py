@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cxrlab.robustness.answer_records import (
+from cxrlab.robustness.audit_evidence import (
     Answer,
     AttackTrace,
     Evidence,

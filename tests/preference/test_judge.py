@@ -20,7 +20,7 @@ from cxrlab.preference import judge_candidates as module
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.judge_candidates import judge
 from cxrlab.preference.judges import MetricJudge
-from cxrlab.preference.rewards import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
+from cxrlab.preference.reward_files import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study, 7 words
 HALF = f"{TOLD} There is a large right pneumothorax."  # GREEN 1/2, 13 words

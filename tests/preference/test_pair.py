@@ -15,7 +15,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.make_pairs import Pairing, pair
-from cxrlab.preference.rewards import REWARDS, JudgedStudy, RewardedReport
+from cxrlab.preference.reward_files import REWARDS, JudgedStudy, RewardedReport
 
 NAN = math.nan
 

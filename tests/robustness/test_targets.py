@@ -15,7 +15,7 @@ from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.findings.closed_questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audit_evidence import ImageAnswer
 from cxrlab.robustness.audited_models import ReportTarget, TextTarget, truth_table, wrong_answers
 from cxrlab.robustness.audited_studies import Case, labels_of_kind
 from cxrlab.robustness.config import AttackGoals

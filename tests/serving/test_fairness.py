@@ -23,8 +23,8 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.serving.accounts import add_account, read_accounts
 from cxrlab.serving.batching import Batcher, Outcome
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.resource_limits import Room, Tally
-from cxrlab.serving.server import Server
 
 pytestmark = pytest.mark.slow
 

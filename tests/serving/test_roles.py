@@ -28,10 +28,10 @@ from cxrlab.core.language_models import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records
-from cxrlab.extraction.anatomical_categories import Category
 from cxrlab.extraction.llm_oracle import load_questions
-from cxrlab.extraction.oracles import KINDS, load_descriptions
-from cxrlab.preference.rewards import REWARDS, read_rewards
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import KINDS, load_descriptions
+from cxrlab.preference.reward_files import REWARDS, read_rewards
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.studies.corpora import pool_with_folders
-from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
+from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
 from cxrlab.studies.engine import Part, run_recipe
-from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
+from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.scored_runs import ScoredRun
 from cxrlab.metrics.base import Metric, mean_tally
-from cxrlab.studies.extraction import ExtractionStudyConfig, extraction_table, join_defences, pairwise_row
+from cxrlab.studies.extraction_study import ExtractionStudyConfig, extraction_table, join_defences, pairwise_row
 from cxrlab.studies.over_seeds import paired_seeds
 
 VARIANTS = {

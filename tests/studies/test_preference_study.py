@@ -18,7 +18,7 @@ from cxrlab.core.runs import state
 from cxrlab.render.page import write_page
 from cxrlab.studies.engine import Part, run_recipe
 from cxrlab.studies.over_seeds import excludes_zero
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, alignment_table
+from cxrlab.studies.preference_study import PreferenceStudy, PreferenceStudyConfig, alignment_table
 from cxrlab.studies.run_study import find_study, read_study
 
 pytestmark = pytest.mark.slow

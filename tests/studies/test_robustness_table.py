@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, robustness_table
+from cxrlab.studies.preference_study import PreferenceStudy, PreferenceStudyConfig, robustness_table
 
 CONDITION = "pgd@2/255"
 

@@ -9,8 +9,8 @@ import pytest
 from cxrlab.core.config import is_config
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.registry import load_reference
-from cxrlab.studies.analysis1 import AnalysisConfig, TextAnalysis
 from cxrlab.studies.engine import StudyRecipe, merged
+from cxrlab.studies.processed_vs_rule_text import AnalysisConfig, TextAnalysis
 from cxrlab.studies.run_study import STUDIES, find_study, read_study, run_study
 
 ANALYSIS = "study: analysis1\nreferences: {}\ntrials: 20\nquick:\n  trials: 3\n"

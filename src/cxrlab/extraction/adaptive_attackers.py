@@ -21,18 +21,18 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change
 from cxrlab.data.images import load_image
-from cxrlab.extraction.anatomical_categories import report_content
+from cxrlab.extraction.attack_rounds import Attack, BlackBox
 from cxrlab.extraction.config import SHARES
-from cxrlab.extraction.defence.report_claims import (
+from cxrlab.extraction.defence.finding_preservation import (
     ReportSentence,
     canonical,
     canonical_normal,
     difference,
     report_sentences,
 )
-from cxrlab.extraction.pools import Pool, square
+from cxrlab.extraction.query_pools import Pool, square
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import Attack, BlackBox
+from cxrlab.extraction.report_content import report_content
 from cxrlab.findings.lexicon import agreed, capital, load_lexicon
 from cxrlab.findings.reader import read
 from cxrlab.findings.realiser import Realiser

@@ -35,13 +35,7 @@ from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction import preflight
 from cxrlab.extraction.adaptive_attackers import probe_gate
-from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.fidelity import measure_fidelity, scored
-from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
-from cxrlab.extraction.llm_oracle import query_llm_oracle
-from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.records import AuditScope, Query
-from cxrlab.extraction.rounds import (
+from cxrlab.extraction.attack_rounds import (
     UNREADABLE,
     Attack,
     EncoderGuide,
@@ -50,6 +44,12 @@ from cxrlab.extraction.rounds import (
     transcript_settings,
     was_aligned,
 )
+from cxrlab.extraction.config import ExtractConfig
+from cxrlab.extraction.fidelity import measure_fidelity, scored
+from cxrlab.extraction.llm_oracle import query_llm_oracle
+from cxrlab.extraction.query_ledger import LEDGER, BudgetExceeded, Ledger
+from cxrlab.extraction.query_pools import open_pool
+from cxrlab.extraction.records import AuditScope, Query
 from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearner, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient

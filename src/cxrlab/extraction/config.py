@@ -18,8 +18,8 @@ from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.defence.base import DEFENCES
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES
-from cxrlab.extraction.oracles import ORACLES
 from cxrlab.extraction.records import Price
+from cxrlab.extraction.rule_oracles import ORACLES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import TEXT_KINDS

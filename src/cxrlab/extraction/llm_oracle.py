@@ -25,9 +25,9 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.language_models import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
-from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts
-from cxrlab.extraction.oracles import KINDS, Descriptions, Kind
+from cxrlab.extraction.report_content import Category, category_of, distinct, split_by_category, words_of
+from cxrlab.extraction.rule_oracles import KINDS, Descriptions, Kind
 from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"

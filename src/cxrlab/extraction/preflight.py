@@ -27,7 +27,7 @@ from cxrlab.evaluation.score_inputs import parse_sections
 from cxrlab.evaluation.select_metrics import select_metrics
 from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
-from cxrlab.extraction.pools import Folder, Images, Mix, Pool, with_split
+from cxrlab.extraction.query_pools import Folder, Images, Mix, Pool, with_split
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.models.hf.adapters import resolve
 from cxrlab.models.model_card import read_model_card

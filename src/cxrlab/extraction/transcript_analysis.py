@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
-from cxrlab.extraction.anatomical_categories import report_content, sentences_of, words_of
 from cxrlab.extraction.records import Query
+from cxrlab.extraction.report_content import report_content, sentences_of, words_of
 from cxrlab.findings.finding_sentences import changed_spans
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.intervals import ResampledValue

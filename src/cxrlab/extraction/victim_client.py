@@ -23,7 +23,7 @@ from cxrlab.core.files import write_bytes
 from cxrlab.core.image_codec import encode_png, to_unit
 from cxrlab.core.model_interfaces import REFUSED
 from cxrlab.core.terminal import track
-from cxrlab.extraction.ledger import Ledger, Reservation
+from cxrlab.extraction.query_ledger import Ledger, Reservation
 from cxrlab.extraction.records import PICTURES, PendingQuery, Query, QueryImage, Response, fingerprint
 
 if TYPE_CHECKING:

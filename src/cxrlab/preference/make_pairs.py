@@ -26,7 +26,7 @@ from cxrlab.preference.candidate_files import same_text, word_count
 from cxrlab.preference.config import PAIRS_FILE, TIE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.human_feedback import PAIRS, RATINGS, read_feedback
 from cxrlab.preference.judges import Preference
-from cxrlab.preference.rewards import REWARDS, check_inputs, digests, keep_inputs, read_rewards
+from cxrlab.preference.reward_files import REWARDS, check_inputs, digests, keep_inputs, read_rewards
 
 
 @dataclass(frozen=True)

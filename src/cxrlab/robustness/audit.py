@@ -35,7 +35,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import select_studies
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.robustness.answer_records import (
+from cxrlab.robustness.audit_evidence import (
     ANSWERS,
     CLEAN,
     TRUTH,

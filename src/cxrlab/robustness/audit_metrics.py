@@ -24,7 +24,7 @@ from cxrlab.metrics.base import Matrix, Metric, Tally, cards, families, mean_of,
 from cxrlab.metrics.classification import brier, expected_calibration_error
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import BLOCK, Estimate, ResampledValue, Resamples
-from cxrlab.robustness.answer_records import Evidence, Flags, Outputs
+from cxrlab.robustness.audit_evidence import Evidence, Flags, Outputs
 
 if TYPE_CHECKING:
     from cxrlab.findings.reader import Reading

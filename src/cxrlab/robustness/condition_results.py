@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.base import Matrix, Tally, mean_tally, ratio
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.robustness.answer_records import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
+from cxrlab.robustness.audit_evidence import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
 from cxrlab.robustness.audit_metrics import (
     AUROC,
     REPORT_METRICS,

@@ -25,7 +25,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import Resamples, clopper_pearson
-from cxrlab.robustness.answer_records import ImageAnswer, StudyTruth
+from cxrlab.robustness.audit_evidence import ImageAnswer, StudyTruth
 from cxrlab.robustness.audit_metrics import mean_of_cells, quantities
 
 if TYPE_CHECKING:

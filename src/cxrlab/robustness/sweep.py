@@ -28,7 +28,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.robustness.answer_records import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
+from cxrlab.robustness.audit_evidence import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
 from cxrlab.robustness.audited_models import Target
 from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.config import ALL, REPORT

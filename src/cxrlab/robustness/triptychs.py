@@ -12,7 +12,7 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.runs import Run
 from cxrlab.findings.finding_sentences import changed_spans
-from cxrlab.robustness.answer_records import TRUTH, Answer, StudyTruth, parse_condition, read_truth
+from cxrlab.robustness.audit_evidence import TRUTH, Answer, StudyTruth, parse_condition, read_truth
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -31,7 +31,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.detection.features import corpus_images
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.config import RehearseConfig
 
@@ -119,8 +119,8 @@ def _serve(
     from cxrlab.serving.accounts import add_account
     from cxrlab.serving.config import Allowance, ServeConfig
     from cxrlab.serving.guard import open_guard
+    from cxrlab.serving.http_server import Server
     from cxrlab.serving.monitoring import Journal
-    from cxrlab.serving.server import Server
     from cxrlab.serving.service import GUARD_FOLDER, open_service
 
     keys = [add_account(folder / KEYS, name) for name in accounts]

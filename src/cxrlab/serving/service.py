@@ -52,8 +52,8 @@ def run(config: ServeConfig, out: Path) -> None:
         KeyboardInterrupt: After an orderly shutdown by Ctrl-C.
     """
     require("serve")
+    from cxrlab.serving.http_server import Server
     from cxrlab.serving.monitoring import silence_libraries
-    from cxrlab.serving.server import Server
 
     with lock_folder(make_folder(out)):
         journal = Journal(sys.stderr, config.log_file)

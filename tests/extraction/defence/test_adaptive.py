@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.extraction.adaptive_attackers import dress, rewrite, smallest_passing_share
-from cxrlab.extraction.defence.report_claims import difference
+from cxrlab.extraction.defence.finding_preservation import difference
 
 
 def test_a_dressed_picture_is_a_blend() -> None:

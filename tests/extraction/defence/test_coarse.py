@@ -5,7 +5,7 @@ from itertools import product
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Certainty, Presence, Side
 from cxrlab.extraction.defence.defences import Coarse, Plain
-from cxrlab.extraction.defence.report_claims import KEPT, canonical
+from cxrlab.extraction.defence.finding_preservation import KEPT, canonical
 from cxrlab.findings.reader import read
 
 

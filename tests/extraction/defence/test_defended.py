@@ -13,7 +13,7 @@ from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated, ImageToText
 from cxrlab.extraction.defence.base import defended
 from cxrlab.extraction.defence.defences import Coarse, Gate, Quota
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding

@@ -20,7 +20,7 @@ from cxrlab.extraction.detection import detect as watch
 from cxrlab.extraction.detection.base import StreamResult
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, Verdict, calibrated, detect, stream_names
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.names import load_model

@@ -20,7 +20,7 @@ from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.core.registry import Registry
 from cxrlab.data.images import grey_image
-from cxrlab.extraction.defence.report_claims import DROPPABLE, difference
+from cxrlab.extraction.defence.finding_preservation import DROPPABLE, difference
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 

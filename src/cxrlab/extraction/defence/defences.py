@@ -14,7 +14,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.extraction.defence.report_claims import (
+from cxrlab.extraction.defence.finding_preservation import (
     ReportSentence,
     canonical,
     canonical_normal,

@@ -37,8 +37,8 @@ from cxrlab.extraction.defence.security_summary import METRIC, security_summary
 from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_key, watermark_test, with_needs
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.fidelity import compare_surrogates
-from cxrlab.extraction.oracles import load_descriptions
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
+from cxrlab.extraction.rule_oracles import load_descriptions
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.paired_tests import paired_differences
@@ -360,7 +360,7 @@ def watermark_evidence(
     `copies` maps an attack to its run folder and result. The enriched variant is what ADA-Steal would aim at: the
     oracle's descriptions mixed into marked reports with the default shares.
     """
-    from cxrlab.extraction.rounds import enrich
+    from cxrlab.extraction.attack_rounds import enrich
 
     marked = [Watermark(key).worded(report) for report in reports]
     descriptions = load_descriptions("rules", seed)

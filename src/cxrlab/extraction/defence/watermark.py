@@ -17,7 +17,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.extraction.defence.report_claims import ReportSentence, difference, report_sentences
+from cxrlab.extraction.defence.finding_preservation import ReportSentence, difference, report_sentences
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.intervals import regularised_beta
 

@@ -23,7 +23,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.images import fit
 from cxrlab.data.views import selected_image
 from cxrlab.extraction.detection.base import QueryFeatures, Traffic, Vector
-from cxrlab.extraction.ledger import LEDGER, read_ledger
+from cxrlab.extraction.query_ledger import LEDGER, read_ledger
 from cxrlab.extraction.records import PICTURES
 
 if TYPE_CHECKING:

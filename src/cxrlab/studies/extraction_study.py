@@ -311,8 +311,8 @@ class ExtractionStudy(StudyRecipe):
 
     def prepare(self, run: Run) -> None:
         """Check that corpora and pools hold enough images, and write the attack against the defences."""
-        from cxrlab.extraction.pools import open_pool
         from cxrlab.extraction.preflight import pictures_needed
+        from cxrlab.extraction.query_pools import open_pool
 
         super().prepare(run)
         attacks = [part.config for part in self.parts if part.kind == "extract"]

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.extraction import rounds
-from cxrlab.extraction.anatomical_categories import report_content
+from cxrlab.extraction import attack_rounds
+from cxrlab.extraction.attack_rounds import Attack, run_attack, training_queries, was_aligned
 from cxrlab.extraction.config import Alignment
-from cxrlab.extraction.pools import Noise, Pool
+from cxrlab.extraction.query_pools import Noise, Pool
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
+from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import write_transcript
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ HALF = 0.5 / 255
 @pytest.fixture(autouse=True)
 def _short_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The true one takes half a second to speak."""
-    monkeypatch.setattr(rounds, "load_descriptions", lambda name, seed: helper.short_descriptions())
+    monkeypatch.setattr(attack_rounds, "load_descriptions", lambda name, seed: helper.short_descriptions())
 
 
 class Smooth(Pool):

@@ -27,7 +27,7 @@ from cxrlab.models.http_models import HttpReportModel, HttpTextModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
-from cxrlab.serving.server import Server
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.service import open_service
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import recording_victims as helper
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
 from cxrlab.extraction.records import AuditScope, PendingQuery, Price, Query, Response
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64

@@ -6,9 +6,9 @@ from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN
-from cxrlab.extraction import oracles as oracle_rules
-from cxrlab.extraction.anatomical_categories import Category, distinct, split_by_category
-from cxrlab.extraction.oracles import (
+from cxrlab.extraction import rule_oracles
+from cxrlab.extraction.report_content import Category, distinct, split_by_category
+from cxrlab.extraction.rule_oracles import (
     KINDS,
     ORACLES,
     Descriptions,
@@ -35,8 +35,8 @@ def weak() -> Descriptions:
 @pytest.mark.parametrize("name", ORACLES)
 def test_every_oracle_gives_the_same_descriptions_for_a_seed(name):
     told = load_descriptions(name, 1)
-    oracle_rules.rules.cache_clear()  # made again, not from the cache
-    oracle_rules.rules_weak.cache_clear()
+    rule_oracles.rules.cache_clear()  # made again, not from the cache
+    rule_oracles.rules_weak.cache_clear()
     assert told == load_descriptions(name, 1) != load_descriptions(name, 2)
     for kind in KINDS:
         for category in Category:

@@ -11,8 +11,8 @@ from tables import every_row
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.image_codec import encode_png
 from cxrlab.data.scenes import draw_scene
-from cxrlab.extraction import pools as pool_kinds
-from cxrlab.extraction.pools import POOLS, USAGE, Pool, open_pool, square
+from cxrlab.extraction import query_pools
+from cxrlab.extraction.query_pools import POOLS, USAGE, Pool, open_pool, square
 
 
 def keys(pool: Pool, n: int, skip: int = 0) -> list[str]:
@@ -82,9 +82,9 @@ def test_cifar_is_passed_once_a_draw_and_only_what_is_drawn_is_decoded(
     pool = open_pool(f"cifar:{cifar}", size=4, seed=3)
     assert len(pool) == 10
     passes, decoded = [], []
-    real = pool_kinds.cifar_pool
-    monkeypatch.setattr(pool_kinds, "cifar_pool", lambda *a: passes.append(a) or real(*a))
-    monkeypatch.setattr(pool_kinds, "square", lambda picture, size: decoded.append(1) or square(picture, size))
+    real = query_pools.cifar_pool
+    monkeypatch.setattr(query_pools, "cifar_pool", lambda *a: passes.append(a) or real(*a))
+    monkeypatch.setattr(query_pools, "square", lambda picture, size: decoded.append(1) or square(picture, size))
     drawn = pool.draw(4)
     assert len(passes) == 1 and len(decoded) == 4
     # Evenly grey k stays k whatever the size, and k is the number in the key.

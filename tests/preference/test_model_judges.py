@@ -29,7 +29,7 @@ from cxrlab.preference.config import JudgeConfig, PairConfig
 from cxrlab.preference.judge_candidates import chosen_judge, judge
 from cxrlab.preference.judges import PairwiseModelJudge, load_judge, metric_judge
 from cxrlab.preference.make_pairs import pair
-from cxrlab.preference.rewards import REWARDS, read_rewards
+from cxrlab.preference.reward_files import REWARDS, read_rewards
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study
 WORDS = ("quartz", "basalt", "gypsum", "pumice")

@@ -36,17 +36,17 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
-from cxrlab.extraction.anatomical_categories import Category, split_by_category
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
-from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
+from cxrlab.extraction.report_content import Category, split_by_category
+from cxrlab.extraction.rule_oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 from cxrlab.findings.disease_models import clash
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 
 if TYPE_CHECKING:
-    from cxrlab.extraction.pools import Pool
+    from cxrlab.extraction.query_pools import Pool
     from cxrlab.extraction.surrogate import Learner
     from cxrlab.models.dual_encoder import DualEncoder
 

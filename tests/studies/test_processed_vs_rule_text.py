@@ -15,8 +15,8 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.studies.analysis1 import AnalysisConfig, TextAnalysis
 from cxrlab.studies.engine import run_recipe
+from cxrlab.studies.processed_vs_rule_text import AnalysisConfig, TextAnalysis
 
 
 def run_analysis(config: AnalysisConfig, out: Path) -> Path:
