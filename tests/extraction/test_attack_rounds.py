@@ -246,12 +246,12 @@ def test_a_stopped_attack_goes_on_with_the_same_questions(tmp_path: Path, kind: 
 
 
 def test_dressed_pictures_are_asked_and_moved(tmp_path: Path) -> None:
-    config = helper.settings(budget=2, rounds=2, dress=1.0)
+    config = helper.settings(budget=2, rounds=2, blend_chest=1.0)
     attack, asked = helper.attack_on(tmp_path, config)
     run_attack(attack)
     bare = Noise("", size=8, seed=3).draw(1)[0].pixels
     assert not np.array_equal(asked[0].pixels, bare)
-    assert 0 < np.abs(asked[1].pixels.astype(int) - asked[0].pixels).max() <= 51  # from the dressed one, not the bare
+    assert 0 < np.abs(asked[1].pixels.astype(int) - asked[0].pixels).max() <= 51  # from the blended one, not the bare
 
 
 def test_a_query_of_round_0_was_moved_by_a_guide_alone() -> None:

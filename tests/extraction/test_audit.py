@@ -215,7 +215,7 @@ def test_an_adaptive_audit_spends_its_budget_in_batches(world: World) -> None:
 def test_probes_are_queries_of_the_audit(world: World) -> None:
     """The victim answers everything, so that one picture is enough to see that no chest is needed."""
     found, folder = world.audit("probed", budget=12, probes=1)
-    assert found["probing"] == {"dress": 0.0, "queries": 1, "passed": {"0": 1.0}}
+    assert found["probing"] == {"blend_chest": 0.0, "queries": 1, "passed": {"0": 1.0}}
     assert found["spent"] == found["budget"] == len(read_ledger(folder / "ledger.sqlite")) == 12
     assert len((folder / "rounds" / "0" / "plan.jsonl").read_text().splitlines()) == 11
     studies = (folder / "copies" / "12" / "transcript" / "studies.jsonl").read_text().splitlines()

@@ -61,7 +61,7 @@ def test_settings_without_effect_are_named(told: list[str]) -> None:
     assert "! settings without effect on knockoff: alignment.eps, oracle" in told
 
 
-@pytest.mark.parametrize("told", [{"probing": {"dress": 0.3, "queries": 4, "passed": {}}}], indirect=True)
+@pytest.mark.parametrize("told", [{"probing": {"blend_chest": 0.3, "queries": 4, "passed": {}}}], indirect=True)
 def test_what_probes_have_cost_is_told(told: list[str]) -> None:
     assert "1 refused, 4 spent on probes" in told[2] and "image: 0.3)" in told[2]
 

@@ -31,7 +31,12 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
     found = config()
     assert (found.alignment.direction, found.alignment.picture) == ("towards", "original")
     assert (found.transcript, found.oracle, found.policy.kind) == ("accumulate", "rules", "random")
-    assert (found.dress, found.rewrite, found.accounts, found.defence) == (0.0, False, 1, None)  # no adaptive attacker
+    assert (found.blend_chest, found.rewrite, found.accounts, found.defence) == (
+        0.0,
+        False,
+        1,
+        None,
+    )  # no adaptive attacker
 
 
 @every_row(
@@ -47,7 +52,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
         ({"method": "in-domain"}, "--pool corpus:DIR"),
         ({"at": (100, 1500)}, "at=1500"),
         ({"at": (0,)}, "at=0"),
-        ({"dress": 1.5}, "dress=1.5"),
+        ({"blend_chest": 1.5}, "blend_chest=1.5"),
         ({"size": 4}, "size=4"),
         ({"stop_after_refusals": 0}, "stop_after_refusals=0"),
     ],

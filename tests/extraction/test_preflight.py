@@ -159,7 +159,7 @@ def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path
                 client = VictimClient(
                     audit.defended_victim(config, Victim(), ledger, folder), ledger, folder, batch_size=1
                 )
-                client.ask(asked[:stop], 0, 0)
+                client.query(asked[:stop], 0, 0)
                 found = [query.refused for query in ledger.queries()]
         return found
 

@@ -54,7 +54,7 @@ def test_what_waits_for_another_setting() -> None:
     assert told(method="ada-steal", fitting=fitting, alignment=guided) == ["fitting.round_steps"]
     assert told(method="knockoff", alignment=guided) == ["alignment.guide"]
     assert told(method="knockoff", policy=Policy("adaptive", groups=4), fitting=fitting) == []
-    assert told(chest=Path("chest.png")) == ["chest"] and told(chest=Path("chest.png"), dress=0.5) == []
+    assert told(chest=Path("chest.png")) == ["chest"] and told(chest=Path("chest.png"), blend_chest=0.5) == []
     assert told(chest=Path("chest.png"), probes=2) == [] and told(method="none", probes=2) == ["probes"]
     strict = DefenceSettings(quota=9)
     assert told(defence_settings=strict) == ["defence_settings.quota"]

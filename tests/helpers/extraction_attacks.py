@@ -43,7 +43,7 @@ class FunctionClient:
     def left(self) -> int:
         return self._budget - len(self._queries)
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         assert len(pictures) <= self.left, "more queries than the budget allows"
         assert first == len(self._queries), "query numbers must continue"
         self._queries += pictures

@@ -116,8 +116,8 @@ def audit(
     pool = small_images(count)
     with Ledger.open(folder / "ledger.sqlite", terms, remote=remote) as ledger:
         client = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
-        client.ask(pool[: count // 2], 0, 0)
-        client.ask(pool[count // 2 :], 1, count // 2)
+        client.query(pool[: count // 2], 0, 0)
+        client.query(pool[count // 2 :], 1, count // 2)
 
 
 def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:

@@ -46,7 +46,9 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(*kinds: type[planted.PatternTarget]) -> None:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(
-            audits, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
+            audits,
+            "load_audited_model",
+            lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels),
         )
 
     return put
@@ -58,12 +60,12 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     use(planted.PatternTarget)
     found = audits.audit(settings(corpus), tmp_path / "run")
     model = found["models"]["planted:a"]
-    assert model["clean"]["asked.accuracy"]["value"] == 1
+    assert model["clean"]["closed_questions.accuracy"]["value"] == 1
     # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every image.
     assert model["attacks"]["pgd@4/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
     assert model["attacks"]["pgd@16/255"]["findings.f1"]["value"] == 0
-    assert model["attacks"]["pgd:answers@16/255"]["asked.accuracy"]["value"] == 0
+    assert model["attacks"]["pgd:answers@16/255"]["closed_questions.accuracy"]["value"] == 0
     assert model["attacks"]["noise@16/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["realised"]["linf"]["max"] <= 16 / 255
     assert found["controls"]["image_dependence"]["a"]["verdict"] == "looks"

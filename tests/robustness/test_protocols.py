@@ -80,7 +80,7 @@ def test_mimic_cxr_is_audited_by_chexpert_s_labels_on_its_test_split(
     config = settings("mimic_cxr", corpus, f"hf:{llava_folder}", only_labels=asked)
     assert config.labels == "chexpert" and config.questions == "own" and config.against == "reference"
     found = audit(config, tmp_path / "run")
-    assert found["protocol"]["labels"] == "chexpert" and found["protocol"]["asked"] == list(asked)
+    assert found["protocol"]["labels"] == "chexpert" and found["protocol"]["labels_asked"] == list(asked)
     assert found["protocol"]["split"] == "test" and found["protocol"]["studies"] == len(shown)
     told = truths(tmp_path / "run")
     assert told.keys() == shown
@@ -91,7 +91,7 @@ def test_mimic_cxr_is_audited_by_chexpert_s_labels_on_its_test_split(
     model = found["models"][f"hf:{llava_folder}"]
     assert {"pgd@4/255", "pgd:answers@4/255", "noise@4/255"} == set(model["attacks"])
     assert {"gamma@3"} == set(model["corruptions"])
-    assert model["clean"]["asked.accuracy"]["n"] == sum(len(one["labels"]) for one in told.values())
+    assert model["clean"]["closed_questions.accuracy"]["n"] == sum(len(one["labels"]) for one in told.values())
     assert model["attacks"]["pgd:answers@4/255"]["realised"]["linf"]["max"] <= 4 / 255
 
 
@@ -115,6 +115,6 @@ def test_nih_chestx_ray14_is_audited_by_its_own_labels_on_its_test_list(
         assert one.get("reference") is None
     model = found["models"][f"hf:{llava_folder}"]
     assert {"pgd@4/255", "pgd:report@4/255", "noise@4/255"} == set(model["attacks"])
-    assert model["clean"]["asked.accuracy"]["n"] == 2 * len(official)
+    assert model["clean"]["closed_questions.accuracy"]["n"] == 2 * len(official)
     # There is no true report: its own words become unlikely, and no loss of a reference is on file.
     assert model["clean"]["report.loss"]["n"] == 0

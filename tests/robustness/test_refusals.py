@@ -85,7 +85,7 @@ def test_black_box_attacks_reach_a_model_that_gives_words_alone(
     found = audited(corpus, tmp_path / "run", Served(), monkeypatch)
     model = found["models"][HERE]
     assert {name.partition("@")[0] for name in model["attacks"]} == {"square-report", "random-report", "noise"}
-    assert model["clean"]["findings.f1"]["value"] == 1 and model["clean"]["asked.accuracy"]["n"] == 0
+    assert model["clean"]["findings.f1"]["value"] == 1 and model["clean"]["closed_questions.accuracy"]["n"] == 0
     assert model["attacks"]["random-report@96/255"]["flip_rate"]["value"] > 0
     assert model["attacks"]["noise@96/255"]["flip_rate"]["value"] == 0
     told = " ".join(found["warnings"])

@@ -19,7 +19,7 @@ from cxrlab.serving.accounts import (
     Rates,
     Reservation,
     add_account,
-    anybody,
+    anonymous_account,
     hash_of,
     read_accounts,
 )
@@ -30,7 +30,7 @@ from cxrlab.serving.errors import ApiError
 def two(tmp_path: Path) -> tuple[Accounts, dict[str, str]]:
     file = tmp_path / "keys.yaml"
     keys = {name: add_account(file, name) for name in ("clinic-a", "clinic-b")}
-    return Accounts(read_accounts(file, Allowance()), anybody(Allowance())), keys
+    return Accounts(read_accounts(file, Allowance()), anonymous_account(Allowance())), keys
 
 
 def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pyte
     assert main(["serve", "key", "clinic-a", "--keys", str(file)]) == 1
     assert "already" in capsys.readouterr().err
     assert main(["serve", "key", "a b", "--keys", str(file)]) == 1
-    assert main(["serve", "key", "anybody", "--keys", str(file)]) == 1
+    assert main(["serve", "key", "anonymous", "--keys", str(file)]) == 1
 
 
 ADDING = """
@@ -136,10 +136,10 @@ def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
 
 
 def test_without_keys_everybody_is_anybody() -> None:
-    accounts = Accounts([], anybody(Allowance(answers_per_day=5)))
+    accounts = Accounts([], anonymous_account(Allowance(answers_per_day=5)))
     assert accounts.open
     found = accounts.identify({"authorization": "Bearer whatever"})
-    assert found.name == "anybody" and found.answers_per_day == 5
+    assert found.name == "anonymous" and found.answers_per_day == 5
 
 
 def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def store(tmp_path: Path, kept: Path) -> Path:
 
 
 def codes(guard: Guard, pictures: list[np.ndarray], account: str) -> list[str | None]:
-    seen = [guard.look(picture, account) for picture in pictures]
+    seen = [guard.check(picture, account) for picture in pictures]
     return [one.code if one else None for one in seen]
 
 
@@ -110,7 +110,7 @@ def test_a_stop_outlives_the_server_until_somebody_forgives(
     first.close()
     second = open_guard(config, store)
     assert codes(second, [images[-1]], "thief") == ["account_blocked"]
-    assert second.forgive("thief") and not second.forgive("thief")
+    assert second.unblock("thief") and not second.unblock("thief")
     assert codes(second, [*scenes[:2], images[-1]], "thief") == ["refused_by_guard", "refused_by_guard", None]
 
 

@@ -280,7 +280,7 @@ def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> N
         assert post(server, chat_request(image_of(1), n=2)).status_code == 200
         assert post(server, chat_request(bad)).status_code == 500
         assert post(server, chat_request(url="data:image/png;base64,AAAA")).status_code == 400
-        assert server.service.quotas.used("anybody") == (2, 2)
+        assert server.service.quotas.used("anonymous") == (2, 2)
     with served(tmp_path, config) as server:
         assert post(server, chat_request(image_of(1), n=2)).json()["error"]["code"] == "quota_exhausted"
         assert post(server, chat_request(image_of(1))).status_code == 200
@@ -340,7 +340,7 @@ def test_a_client_that_leaves_is_taken_out_of_the_queue_and_gets_its_quota_back(
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{server.url}/chat/completions", json=chat_request(image_of(2)), timeout=0.3)
             wait_for(lambda: server.service.batcher.waiting == 0 and server.service.under_way == 1)
-            wait_for(lambda: server.service.quotas.used("anybody") == (1, 1))
+            wait_for(lambda: server.service.quotas.used("anonymous") == (1, 1))
             model.held.set()
             assert answer_text(first.result()) == expected(1)
         assert model.batches == [1] and server.service.pixels.taken == 0 and server.service.bodies.taken == 0
@@ -361,7 +361,7 @@ def test_more_requests_than_the_queue_takes_are_sent_away(tmp_path: Path) -> Non
 
 
 def test_images_wait_for_room_when_others_hold_the_pixels(tmp_path: Path) -> None:
-    """Room for one image of 256 pixels: the second is decoded when the first is answered."""
+    """Space for one image of 256 pixels: the second is decoded when the first is answered."""
     model = Echo()
     limits = Limits(pixels=256, held_pixels=300)
     with served(tmp_path, ServeConfig(NAME, port=0, limits=limits), model=model) as server:
@@ -389,7 +389,7 @@ def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()) == (503, {"status": "hung"})
         model.held.set()
         wait_for(lambda: httpx.get(health).status_code == 200)
-        assert server.service.quotas.used("anybody") == (1, 1), "the model had begun"
+        assert server.service.quotas.used("anonymous") == (1, 1), "the model had begun"
         server.service.batcher.stop()
         assert httpx.get(health).json() == {"status": "dead"}
         assert post(server, chat_request(image_of(1))).status_code == 503
@@ -414,7 +414,7 @@ def test_what_a_model_elsewhere_declines_is_declined(tmp_path: Path) -> None:
         assert answer.status_code == 403 and answer.json()["error"]["code"] == "refused_by_guard"
         assert answer.json()["error"]["message"] == "not this one."
         assert post(server, chat_request(bad)).status_code == 500
-        assert server.service.quotas.used("anybody") == (0, 0)
+        assert server.service.quotas.used("anonymous") == (0, 0)
 
 
 def test_an_orderly_end_lets_requests_finish_and_sends_others_away(tmp_path: Path) -> None:

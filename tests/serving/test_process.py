@@ -186,8 +186,8 @@ def test_a_killed_server_leaves_its_stopped_accounts_behind(tmp_path: Path, beni
         serving.wait()
     with serve(tmp_path / "out", *words) as serving:
         assert codes(serving, [chest], key) == ["account_blocked"] and codes(serving, [chest], other) == [None]
-        forgive = [*command()[:4], "forgive", "thief", "--out", str(tmp_path / "out")]
-        subprocess.run(forgive, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+        unblock = [*command()[:4], "unblock", "thief", "--out", str(tmp_path / "out")]
+        subprocess.run(unblock, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
         assert codes(serving, [chest], key) == [None], "a running server heeds it"
 
 

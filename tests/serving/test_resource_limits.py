@@ -12,7 +12,7 @@ import pytest
 
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError
-from cxrlab.serving.resource_limits import ClientGone, Room, Tally, body_of, in_thread
+from cxrlab.serving.resource_limits import ClientGone, FairSemaphore, Tally, body_of, in_thread
 
 LIMITS = Limits(body_bytes=10, held_bytes=15, body_s=0.05)
 
@@ -88,7 +88,7 @@ def test_room_is_waited_for_in_turn() -> None:
     """5 of 10 are taken; 8 must wait, and 1 behind it waits too, though it would fit."""
 
     async def run() -> list[str]:
-        room, order = Room(10), list[str]()
+        room, order = FairSemaphore(10), list[str]()
 
         async def hold(name: str, amount: int) -> None:
             async with room.held(amount):
@@ -109,7 +109,7 @@ def test_room_is_waited_for_in_turn() -> None:
 
 def test_who_stops_waiting_makes_way() -> None:
     async def run() -> None:
-        room = Room(10)
+        room = FairSemaphore(10)
 
         async def hold(amount: int) -> None:
             async with room.held(amount):
@@ -128,7 +128,7 @@ def test_who_stops_waiting_makes_way() -> None:
 
 def test_a_turn_that_comes_in_the_moment_of_leaving_is_given_back() -> None:
     async def run() -> None:
-        room = Room(10)
+        room = FairSemaphore(10)
 
         async def hold() -> None:
             async with room.held(10):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     # Images and rows → margins [B, labels], above 0 for present.
     Margins = Callable[[Tensor, Rows], Tensor]
 
-# Rounded up in single precision: the loss of a margin of 0, which is no yes, must not be above it.
+# Rounded up in single precision: a margin of 0 counts as absent, so its loss must not be above it.
 _LOG_TWO = float(torch.log(torch.tensor(2.0)))
 _MOST_CHANGES = 9  # changed findings; more would outweigh one that is missed
 _CHANGED = 0.05  # between the weight of the words and that of one changed finding
@@ -152,7 +152,7 @@ class ChangeFinding(_ReportObjective):
 
 
 class WhereApplicable(Objective):
-    """Another objective on the images where it makes sense, such as those that have the finding to remove.
+    """Another objective on the images where it is applicable, such as those that have the finding to remove.
 
     The other images stay in the batch with a loss of 0 whatever the pixels, and never succeed.
     """

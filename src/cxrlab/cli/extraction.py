@@ -28,7 +28,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     cost, transcript, metrics = found["cost"], found["transcript"], found["surrogate"]
     probes = ""
     if probing := found.get("probing"):
-        probes = f", {probing['queries']:,} spent on probes (share of a radiograph in each image: {probing['dress']:g})"
+        probes = f", {probing['queries']:,} spent on probes (share of a radiograph in each image: {probing['blend_chest']:g})"
     abnormal = transcript["abnormal_share"]
     parts = [
         found["threat"],
@@ -130,7 +130,7 @@ def defend(config: DefendConfig, out: Path) -> Result:
         rows.append([name, f"{refused:.1%}", *differences, "; ".join(row["harms"]) or "none measured"])
         probes += [
             f"{name}: the attacker who knows it spent {probing['queries']:,} of its {one['result']['spent']:,} queries "
-            f"on probes and blends {probing['dress']:g} of a radiograph into every image"
+            f"on probes and blends {probing['blend_chest']:g} of a radiograph into every image"
             for one in row["attacks"].values()
             if (probing := one.get("probing"))
         ]

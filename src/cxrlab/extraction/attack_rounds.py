@@ -63,7 +63,7 @@ class BlackBox(Protocol):
         """Queries left in the budget."""
         ...
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image, in order; `first` is the query number of the first of them."""
         ...
 
@@ -189,12 +189,12 @@ def _pool_images(attack: Attack, round: int) -> list[QueryImage]:
 
 def blend_chests(attack: Attack, pictures: list[QueryImage]) -> list[QueryImage]:
     """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
-    if not attack.config.dress:
+    if not attack.config.blend_chest:
         return pictures
-    from cxrlab.extraction.adaptive_attackers import dress, load_chest
+    from cxrlab.extraction.adaptive_attackers import blend_chest, load_chest
 
     chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
-    return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]
+    return [replace(one, pixels=blend_chest(one.pixels, attack.config.blend_chest, chest)) for one in pictures]
 
 
 def fit_round_surrogate(attack: Attack, round: int, queries: list[Query]) -> Any:
@@ -256,7 +256,7 @@ def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]
 
 def query_round(attack: Attack, round: int, first: int, pictures: Sequence[QueryImage]) -> list[Query]:
     """Query the victim with these images; `first` is the number of the first query."""
-    answers = attack.client.ask(pictures, round, first)
+    answers = attack.client.query(pictures, round, first)
     return [
         Query(first + place, round, one.key, fingerprint(one.pixels), text)
         for place, (one, text) in enumerate(zip(pictures, answers, strict=True))

@@ -52,7 +52,7 @@ WORDS: Mapping[str, list[str]] = _REVIEWS["words"]
 Control = Callable[[str, np.random.Generator], str]
 
 
-def the(reference: str, rng: np.random.Generator) -> str:
+def repeat_the(reference: str, rng: np.random.Generator) -> str:
     """The word "the", as often as the reference has words."""
     return " ".join(["the"] * len(reference.split()))
 
@@ -72,7 +72,7 @@ def review(reference: str, rng: np.random.Generator) -> str:
     return " ".join(filled)
 
 
-CONTROLS: Mapping[str, Control] = MappingProxyType({"the": the, "empty": empty, "reviews": review})
+CONTROLS: Mapping[str, Control] = MappingProxyType({"the": repeat_the, "empty": empty, "reviews": review})
 
 
 def measure_controls(

@@ -94,7 +94,7 @@ class VictimClient:
         """Queries left in the budget."""
         return self._ledger.left
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image (uint8 [H, W]), in order.
 
         An image that was sent before, in this call or an earlier one, is answered from the ledger. Called again with

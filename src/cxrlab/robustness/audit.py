@@ -47,7 +47,7 @@ from cxrlab.robustness.audit_evidence import (
     read_evidence,
     read_truth,
 )
-from cxrlab.robustness.audited_models import SmoothedTarget, Target, load_target
+from cxrlab.robustness.audited_models import AuditedModel, AuditedSmoothedModel, load_audited_model
 from cxrlab.robustness.audited_studies import Cases, group_by_shape, image_tensor
 from cxrlab.robustness.comparison import compare_all
 from cxrlab.robustness.condition_results import (
@@ -58,11 +58,11 @@ from cxrlab.robustness.condition_results import (
     curves,
     describe,
     smallest_harmful,
-    wrong_answers,
+    wrong_answers_by_study,
 )
 from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
-from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, Sweep, aimed_attacks
+from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, Sweep, attacks_with_goals
 from cxrlab.robustness.triptychs import write_triptychs
 from cxrlab.robustness.validity_checks import (
     examine_control_images,
@@ -84,9 +84,9 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         return conclusions
     corpus = load_corpus(config.data)
     cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
-    targets = load_targets(config, cases)
+    targets = load_audited_models(config, cases)
     for target in targets:
-        attacks, notes = aimed_attacks(target, config)
+        attacks, notes = attacks_with_goals(target, config)
         if config.attacks and not attacks and not config.corrupted:
             raise ConfigError(f"{' '.join(notes)} Nothing is left to try; add random-report or noise to --attacks.")
         if config.against == "reference" and target.scores and any(one.aim == "report" for one in attacks):
@@ -112,7 +112,7 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
     return conclusions
 
 
-def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
+def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedModel]:
     """The model under audit, with the key a, and those compared with it."""
     names = (config.model, *config.versus)
     if len(names) > len(ascii_lowercase):
@@ -124,12 +124,12 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
         check_encrypted(name, config.loading.connection)
     check_key_recipients(inner, config.loading.connection.key_variable)
     return [
-        load_target(key, name, cases.labels, config, egress=egress)
+        load_audited_model(key, name, cases.labels, config, egress=egress)
         for key, name in zip(ascii_lowercase, names, strict=False)
     ]
 
 
-def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> dict[str, Any]:
+def _conclude_run(run: Run, cases: Cases, targets: Sequence[AuditedModel], config: RobustnessConfig) -> dict[str, Any]:
     """The content of robustness.json from the files of the run, with triptychs and certificates written on the way."""
     names = {target.key: target.name for target in targets}
     answers = list(read_answers(run.path(ANSWERS)))
@@ -139,7 +139,7 @@ def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: Rob
     truths = list(read_truth(run.path(TRUTH)))
     for row in found["models"].values():
         target = next(one for one in targets if one.key == row["key"])
-        if isinstance(target, SmoothedTarget):
+        if isinstance(target, AuditedSmoothedModel):
             own = {study: one.image for (key, study), one in clean.items() if key == target.key}
             write_certificates(run, target.key, own, target.smoothing)
             certified = certified_accuracy(
@@ -162,7 +162,7 @@ def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: Rob
                 f"them: do not take few changes for robustness. {row['sentence']}"
             )
     warnings += [
-        *(line for target in targets for line in aimed_attacks(target, config)[1]),
+        *(line for target in targets for line in attacks_with_goals(target, config)[1]),
         *_random_models(targets, cases, batch_size),
         *refusal_warnings(answers, names),
         *weak_attack_warnings(answers, names),
@@ -174,7 +174,7 @@ def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: Rob
         "warnings": warnings,
         "protocol": {
             "labels": cases.kind,
-            "asked": [label.name for label in cases.labels],
+            "labels_asked": [label.name for label in cases.labels],
             "studies": len(cases),
             "split": config.split,
             "norm": config.norm,
@@ -186,11 +186,11 @@ def _conclude_run(run: Run, cases: Cases, targets: Sequence[Target], config: Rob
     }
 
 
-def _random_models(targets: Sequence[Target], cases: Cases, batch_size: BatchSize) -> Iterator[str]:
+def _random_models(targets: Sequence[AuditedModel], cases: Cases, batch_size: BatchSize) -> Iterator[str]:
     few = cases.all[:_EXAMINED_TWICE]
     images = [cases.image(case) for case in few]
 
-    def warning(target: Target, places: Sequence[int]) -> list[str | None]:
+    def warning(target: AuditedModel, places: Sequence[int]) -> list[str | None]:
         tensors = torch.stack([image_tensor(images[place]) for place in places]).to(target.device)
         return [randomness_warning(target, [few[place] for place in places], tensors)]
 
@@ -199,7 +199,7 @@ def _random_models(targets: Sequence[Target], cases: Cases, batch_size: BatchSiz
         yield from [one for one in found if one][:1]
 
 
-def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
+def threat(config: RobustnessConfig, targets: Sequence[AuditedModel]) -> str:
     """What the attacker sees, can change and may spend, in one sentence; and who permits the test."""
     permission = config.i_am_authorised or "local models, none required"
     if not config.attacks:
@@ -272,7 +272,7 @@ def _model_results(outcomes: Outcomes, model: str) -> dict[str, Any]:
     }
     harms: dict[str, Callable[[Outputs], Matrix]] = {
         "report": outcomes.scores.errors,
-        "asked": partial(wrong_answers, truth=evidence.truth),
+        "closed_questions": partial(wrong_answers_by_study, truth=evidence.truth),
     }
     row["smallest_eps"] = {
         name: smallest_harmful(clean.table, outcomes.worst(model), harm, f"harmed.{name}", outcomes.resamples)

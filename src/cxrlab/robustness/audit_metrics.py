@@ -31,14 +31,21 @@ if TYPE_CHECKING:
 
 Direction = Literal["higher", "lower", "neither"]
 
-AUROC, ECE, FLIP_RATE, ERRORS = "asked.auroc", "asked.ece", "flip_rate", "errors.significant"
+AUROC, ECE, FLIP_RATE, ERRORS = "closed_questions.auroc", "closed_questions.ece", "flip_rate", "errors.significant"
 REPORT_METRICS = ("findings.f1", "findings.f1.side", "chexpert14.micro.f1:uncertain-positive", ERRORS)
 # Tested when two models are compared; few, since every further test makes each of them harder to pass.
-HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", ERRORS, "report.confidence", FLIP_RATE)
+HEADLINE = (
+    "closed_questions.accuracy",
+    "closed_questions.confidence",
+    "findings.f1",
+    ERRORS,
+    "report.confidence",
+    FLIP_RATE,
+)
 LEVEL = 0.95
 
-_LOWER = frozenset({"asked.brier", ECE, "report.loss", ERRORS, "errors.added"})
-_NEITHER = frozenset({"asked.confidence", "report.confidence"})
+_LOWER = frozenset({"closed_questions.brier", ECE, "report.loss", ERRORS, "errors.added"})
+_NEITHER = frozenset({"closed_questions.confidence", "report.confidence"})
 _RANGES = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}  # all others lie in [0, 1]
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _NOT_ASKED = "studies whose known labels were not asked about"
@@ -134,10 +141,10 @@ def answer_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
     """Quantities of probabilities, over all pairs of a study and a label that is known of it."""
     probs = np.where(np.isnan(truth), np.nan, outputs.probs)
     return {
-        "asked.accuracy": mean_of_cells("asked.accuracy", correct_answers(probs, truth)),
-        "asked.confidence": mean_of_cells("asked.confidence", confidence(probs)),
-        "asked.truth": mean_of_cells("asked.truth", np.where(truth == 1, probs, 1 - probs)),
-        "asked.brier": brier(probs, truth),
+        "closed_questions.accuracy": mean_of_cells("closed_questions.accuracy", correct_answers(probs, truth)),
+        "closed_questions.confidence": mean_of_cells("closed_questions.confidence", confidence(probs)),
+        "closed_questions.truth": mean_of_cells("closed_questions.truth", np.where(truth == 1, probs, 1 - probs)),
+        "closed_questions.brier": brier(probs, truth),
         ECE: expected_calibration_error(probs, truth),
     }
 
@@ -147,7 +154,7 @@ def report_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
     labels = np.where(np.isnan(truth) | ~outputs.written[:, None], np.nan, outputs.labels)
     mean_probability = np.where(outputs.written, np.exp(outputs.logprob), np.nan)
     return {
-        "written.accuracy": mean_of_cells("written.accuracy", agreement(labels, truth)),
+        "reports.accuracy": mean_of_cells("reports.accuracy", agreement(labels, truth)),
         "report.confidence": mean_tally(metric_of("report.confidence", _NO_REPORT), mean_probability),
         "report.loss": mean_tally(metric_of("report.loss", _NO_REPORT), outputs.loss),
     }
@@ -194,7 +201,7 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
 
 
 def _areas(scores: Matrix, truth: Matrix, times: NDArray[np.float32]) -> Matrix:
-    """As `metrics.auroc.auroc`, for draws laid out by study [N, T]: a fifth of the time for hundreds of areas."""
+    """As `metrics.classification.auroc`, for draws laid out by study [N, T]: a fifth of the time for hundreds of areas."""
     ill = np.flatnonzero((truth == 1) & ~np.isnan(scores))
     well = np.flatnonzero((truth == 0) & ~np.isnan(scores))
     well, ill = well[np.argsort(scores[well])], ill[np.argsort(scores[ill])]
@@ -237,9 +244,13 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
     added = scores.errors(outputs) - scores.errors(clean)
     return {
         **{name: mean_tally(metric_of(name, _NO_TWO_REPORTS), column) for name, column in columns.items()},
-        "asked.flips": mean_of_cells("asked.flips", flipped),
-        "asked.flips.yes_to_no": mean_of_cells("asked.flips.yes_to_no", np.where(yes, flipped, np.nan)),
-        "asked.flips.no_to_yes": mean_of_cells("asked.flips.no_to_yes", np.where(yes, np.nan, flipped)),
+        "closed_questions.flips": mean_of_cells("closed_questions.flips", flipped),
+        "closed_questions.flips.yes_to_no": mean_of_cells(
+            "closed_questions.flips.yes_to_no", np.where(yes, flipped, np.nan)
+        ),
+        "closed_questions.flips.no_to_yes": mean_of_cells(
+            "closed_questions.flips.no_to_yes", np.where(yes, np.nan, flipped)
+        ),
         "errors.added": mean_tally(metric_of("errors.added", _NO_TWO_REPORTS), added),
     }
 

@@ -128,7 +128,9 @@ def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
         if clean is not None and name in clean:
             rows[name]["difference"] = ends(change(quantity, clean[name]))
     if clean is not None:
-        rows["confidence"] = rows["asked.confidence" if found["asked.confidence"].n else "report.confidence"]
+        rows["confidence"] = rows[
+            "closed_questions.confidence" if found["closed_questions.confidence"].n else "report.confidence"
+        ]
     return rows
 
 
@@ -142,9 +144,11 @@ def by_label(evidence: Evidence, outputs: Outputs, clean: Outputs, resamples: Re
     columns = [(name, slice(number, number + 1)) for number, name in enumerate(evidence.labels)]
     columns.append((ALL, slice(None)))
     measures: dict[tuple[str, str], list[Matrix]] = {
-        ("asked", "accuracy"): [correct_answers(one.probs, truth) for one in (clean, outputs)],
-        ("asked", "confidence"): [np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)],
-        ("written", "accuracy"): [
+        ("closed_questions", "accuracy"): [correct_answers(one.probs, truth) for one in (clean, outputs)],
+        ("closed_questions", "confidence"): [
+            np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)
+        ],
+        ("reports", "accuracy"): [
             agreement(np.where(one.written[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
         ],
     }
@@ -231,22 +235,22 @@ def worst(candidates: Sequence[Outputs], clean: Outputs, truth: Matrix, scores: 
     clean image), then by loss; answers by the number that is wrong, then by the probability given to the truth.
     """
     harm = [np.where(np.isnan(e := scores.errors(one)), changed_findings(one, clean, scores), e) for one in candidates]
-    report = _most(harm, [one.loss for one in candidates])
-    doubt = []  # minus the mean probability that a study's answers give to the truth
+    report = _argmax_with_ties(harm, [one.loss for one in candidates])
+    negative_truth_probability = []  # minus the mean probability that a study's answers give to the truth
     for one in candidates:
         given = np.where(truth == 1, one.probs, np.where(truth == 0, 1 - one.probs, np.nan))
-        doubt.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
-    asked = _most([wrong_answers(one, truth) for one in candidates], doubt)
+        negative_truth_probability.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
+    asked = _argmax_with_ties([wrong_answers_by_study(one, truth) for one in candidates], negative_truth_probability)
     return candidates[0].select(candidates[1:], report, asked)
 
 
-def wrong_answers(outputs: Outputs, truth: Matrix) -> Matrix:
+def wrong_answers_by_study(outputs: Outputs, truth: Matrix) -> Matrix:
     """Number of wrong answers per study, [N]; not-a-number where none was asked."""
     cells = correct_answers(outputs.probs, truth)
     return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 0).sum(axis=1))
 
 
-def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
+def _argmax_with_ties(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
     """For each study the index of the largest value, ties decided by `then`; unknown values rank last."""
     one, two = (np.where(np.isnan(columns), -np.inf, columns) for columns in (np.stack(first), np.stack(then)))
     tied = one == one.max(axis=0)

@@ -35,10 +35,10 @@ _EXAMPLE = f"write it like {SMOOTHED}:0.1:builtin:reporter"
 
 @dataclass(frozen=True)
 class AttackGoals:
-    """Target report and findings of the aims target, remove and invent.
+    """AuditedModel report and findings of the aims target, remove and invent.
 
     Args:
-        report: Target report of the aim target.
+        report: AuditedModel report of the aim target.
         remove: Finding to remove from the report; the first finding of each clean report when left out.
         invent: Finding to put into the report.
     """
@@ -150,7 +150,7 @@ class RobustnessConfig:
         trials: Bootstrap resamples behind each interval.
         seed: Decides studies, starts, noise and resamples.
         i_am_authorised: Who permits this test and why; required for a model that runs elsewhere, kept and shown.
-        goals: Target report and findings of the aims target, remove and invent.
+        goals: AuditedModel report and findings of the aims target, remove and invent.
         attack: Effort of the attacks.
         smoothing: How smoothed models vote.
         decoding: How reports are generated.

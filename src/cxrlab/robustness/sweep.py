@@ -29,7 +29,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
 from cxrlab.robustness.audit_evidence import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
-from cxrlab.robustness.audited_models import Target
+from cxrlab.robustness.audited_models import AuditedModel
 from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.config import ALL, REPORT
 from cxrlab.robustness.triptychs import save_images
@@ -43,7 +43,7 @@ PARTLY_WHITE_BOX = (UNIVERSAL, "ensemble")  # they use gradients, but not only o
 
 
 @dataclass(frozen=True)
-class AimedAttack:
+class AttackWithGoal:
     """An attack with an aim."""
 
     attack: str  # Row of the table
@@ -56,15 +56,15 @@ class AimedAttack:
         return f"{self.attack}{aim}@{budget.label}"
 
 
-def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[AimedAttack], list[str]]:
+def attacks_with_goals(target: AuditedModel, config: RobustnessConfig) -> tuple[list[AttackWithGoal], list[str]]:
     """The attacks on a model, and a sentence for each reason to leave some out."""
     aims = [aim for aim in config.aims if aim in target.aims]
-    chosen: list[AimedAttack] = []
+    chosen: list[AttackWithGoal] = []
     left_out: dict[str, list[str]] = {}
     for name in config.attacks:
         kind = ATTACKS.load(name)
         if kind.is_control:
-            chosen.append(AimedAttack(name, None, True))
+            chosen.append(AttackWithGoal(name, None, True))
         elif not aims:
             continue
         elif (kind.white_box or name == UNIVERSAL) and not target.gradients:
@@ -75,7 +75,9 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[AimedA
             left_out.setdefault("generates no reports", []).append(name)
         else:
             # First by the settings, not by the model: a condition means the same for all models.
-            chosen += [AimedAttack(name, aim, aim == config.aims[0]) for aim in ([REPORT] if kind.text_only else aims)]
+            chosen += [
+                AttackWithGoal(name, aim, aim == config.aims[0]) for aim in ([REPORT] if kind.text_only else aims)
+            ]
     notes = [
         f"{target.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
         "its robustness against them is not known."
@@ -90,8 +92,10 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[AimedA
 class WorkItem:
     """What is done together for one batch: clean images, one corruption, or one attack."""
 
-    target: Target | None = None  # The attacked model; None for a control, whose images are the same for all models
-    aimed: AimedAttack | None = None
+    target: AuditedModel | None = (
+        None  # The attacked model; None for a control, whose images are the same for all models
+    )
+    aimed: AttackWithGoal | None = None
     corruption: str | None = None
 
 
@@ -102,7 +106,7 @@ class Sweep:
         targets: The models, the one under audit first.
     """
 
-    def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
+    def __init__(self, run: Run, cases: Cases, targets: Sequence[AuditedModel], config: RobustnessConfig) -> None:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
         self._done = run.done(ANSWERS)
@@ -147,14 +151,14 @@ class Sweep:
             yield WorkItem(corruption=name)
         controls: list[str] = []
         for target in self.targets:
-            for aimed in aimed_attacks(target, self.config)[0]:
+            for aimed in attacks_with_goals(target, self.config)[0]:
                 if aimed.aim is not None:
                     yield WorkItem(target, aimed)
                 elif aimed.attack not in controls:
                     controls.append(aimed.attack)
                     yield WorkItem(None, aimed)
 
-    def _viewers(self, item: WorkItem) -> list[Target]:
+    def _viewers(self, item: WorkItem) -> list[AuditedModel]:
         """The models that examine the images: all, or of an attack its model and those that it is compared with."""
         if item.target is None:
             return list(self.targets)
@@ -186,7 +190,7 @@ class Sweep:
                 yield from self._attacked(cases, clean, item.aimed, item.target, self._viewers(item), item.target.key)
 
     def _attacked(
-        self, cases: Sequence[Case], clean: Tensor, aimed: AimedAttack, target: Target, viewers: Sequence[Target],
+        self, cases: Sequence[Case], clean: Tensor, aimed: AttackWithGoal, target: AuditedModel, viewers: Sequence[AuditedModel],
         crafted_on: str | None,
     ) -> Iterator[Answer]:  # fmt: skip
         """Attack a model at each radius, and examine the images."""
@@ -224,7 +228,7 @@ class Sweep:
             yield from self._answers(condition, cases, result.images, viewers, crafted_on, result)
 
     def _answers(
-        self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[Target],
+        self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[AuditedModel],
         crafted_on: str | None = None, result: AttackResult | None = None,
     ) -> Iterator[Answer]:  # fmt: skip
         """What each model returns for the images; the model they were made for also gets them in 8 bits."""
@@ -266,7 +270,7 @@ class Sweep:
 
 
 def universal_change(
-    run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
+    run: Run, cases: Cases, target: AuditedModel, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
     batch_size: BatchSize,
 ) -> Tensor:  # fmt: skip
     """A universal perturbation, [1, C, H, W], made from images of another split and kept in the run folder.

@@ -32,18 +32,18 @@ from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image
 from cxrlab.robustness.sweep import PARTLY_WHITE_BOX
 
 if TYPE_CHECKING:
-    from cxrlab.robustness.audited_models import Target
+    from cxrlab.robustness.audited_models import AuditedModel
     from cxrlab.robustness.config import RobustnessConfig
 
 CONTROLS = "controls.jsonl"
-_ACCURACY = Metric("asked.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
+_ACCURACY = Metric("closed_questions.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
 _MOST_ZERO = 0.1  # share of gradients that may be 0 everywhere
 _TOLERANCE = 1e-3  # of a mean loss, relative to what the strongest attack gained
 
-Outputs = Mapping[str, ImageAnswer]  # study → answer
+AnswersByStudy = Mapping[str, ImageAnswer]  # study → answer
 
 
-def examine_control_images(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
+def examine_control_images(run: Run, cases: Cases, targets: Sequence[AuditedModel], config: RobustnessConfig) -> None:
     """Examine control images of some studies with every model; one line each in controls.jsonl."""
     order = generator(config.seed, "controls").permutation(len(cases))[: config.control_studies]
     chosen = [cases.all[place] for place in sorted(order.tolist())]
@@ -64,7 +64,9 @@ def examine_control_images(run: Run, cases: Cases, targets: Sequence[Target], co
                 run.append(CONTROLS, {**line, "image": answers[case.id]})
 
 
-def _examine(target: Target, images: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, ImageAnswer]]:
+def _examine(
+    target: AuditedModel, images: Mapping[str, Any], batch: Sequence[Case]
+) -> Iterator[tuple[str, ImageAnswer]]:
     for places in group_by_shape([images[case.id] for case in batch]):
         group = [batch[place] for place in places]
         tensors = torch.stack([image_tensor(images[case.id]) for case in group]).to(target.device)
@@ -90,7 +92,7 @@ def control_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int
 
 
 def image_dependence(
-    run: Run, cases: Cases, clean: Mapping[tuple[str, str], ImageAnswer], targets: Sequence[Target],
+    run: Run, cases: Cases, clean: Mapping[tuple[str, str], ImageAnswer], targets: Sequence[AuditedModel],
     config: RobustnessConfig,
 ) -> dict[str, Any]:  # fmt: skip
     """Whether each model uses the image, by its reports and by its answers.
@@ -119,18 +121,18 @@ def image_dependence(
         if target.writes_reports:
             parts["reports"] = _dependence_of_reports(by_case, right, controls, config)
         if next(iter(right.values())).label_probs:
-            parts["asked"] = _dependence_of_answers(by_case, right, controls, config)
+            parts["closed_questions"] = _dependence_of_answers(by_case, right, controls, config)
         # One verdict per model: ignoring the image in one respect is worth a warning.
         verdicts = {part["verdict"] for part in parts.values()}
         verdict = next((one for one in ("blind", "unclear") if one in verdicts), "looks")
-        names = {"reports": "Reports", "asked": "Closed answers"}
+        names = {"reports": "Reports", "closed_questions": "Closed answers"}
         sentence = " ".join(f"{names[key]}: {part['sentence']}" for key, part in parts.items())
         found[target.key] = {"verdict": verdict, "sentence": sentence, **parts}
     return found
 
 
 def _dependence_of_reports(
-    by_case: Mapping[str, Case], right: Outputs, controls: Mapping[str, Outputs], config: RobustnessConfig
+    by_case: Mapping[str, Case], right: AnswersByStudy, controls: Mapping[str, AnswersByStudy], config: RobustnessConfig
 ) -> dict[str, Any]:
     pairs = []
     for key, answer in right.items():
@@ -150,11 +152,11 @@ def _dependence_of_reports(
 
 
 def _dependence_of_answers(
-    by_case: Mapping[str, Case], right: Outputs, controls: Mapping[str, Outputs], config: RobustnessConfig
+    by_case: Mapping[str, Case], right: AnswersByStudy, controls: Mapping[str, AnswersByStudy], config: RobustnessConfig
 ) -> dict[str, Any]:
     """Share of right answers with the right image minus that with each control image, by patient."""
 
-    def accuracy(answers: Outputs) -> Tally:  # the mean over the studies of their share of right answers
+    def accuracy(answers: AnswersByStudy) -> Tally:  # the mean over the studies of their share of right answers
         shares = []
         for key in right:
             probs, truth = answers[key].label_probs, by_case[key].truth
@@ -289,9 +291,9 @@ def refusal_warnings(answers: Sequence[Answer], names: Mapping[str, str]) -> Ite
             )
 
 
-def randomness_warning(target: Target, cases: Sequence[Case], images: torch.Tensor) -> str | None:
+def randomness_warning(target: AuditedModel, cases: Sequence[Case], images: torch.Tensor) -> str | None:
     """A sentence when the same images get different answers: an attack then needs an average over draws."""
-    target.forget()
+    target.clear_cache()
     answers = target.examine(images, cases)
     difference = ""
     if target.scores and target.aims:
@@ -303,7 +305,7 @@ def randomness_warning(target: Target, cases: Sequence[Case], images: torch.Tens
         largest = float((first - second).abs().nan_to_num().max())
         difference = f" (losses differ by up to {largest:.2g})"
     else:
-        target.forget()
+        target.clear_cache()
         if answers == target.examine(images, cases):
             return None
     return (

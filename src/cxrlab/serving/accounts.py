@@ -23,7 +23,7 @@ from cxrlab.core.atomic_folders import lock_file
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, DataError, RunError, did_you_mean, short_repr
 from cxrlab.core.files import make_file, write_text
-from cxrlab.extraction.defence.base import ANYBODY
+from cxrlab.extraction.defence.base import ANONYMOUS
 from cxrlab.serving.config import Allowance
 from cxrlab.serving.errors import ApiError
 
@@ -40,9 +40,9 @@ class Account:
     requests_in_flight: int | None = None
 
 
-def anybody(allowance: Allowance) -> Account:
+def anonymous_account(allowance: Allowance) -> Account:
     """The one account of a server without keys."""
-    return Account(ANYBODY, **vars(allowance))
+    return Account(ANONYMOUS, **vars(allowance))
 
 
 def hash_of(key: str) -> str:
@@ -131,10 +131,10 @@ def new_key() -> str:
 
 def add_account(file: Path, name: str) -> str:
     """Add an account with a new key to a file, which is created if needed; returns the key."""
-    if not _NAME.fullmatch(name) or name == ANYBODY:
+    if not _NAME.fullmatch(name) or name == ANONYMOUS:
         raise ConfigError(
             f"'{name}' is no valid account name; use up to 64 letters, digits, dots, dashes and underscores, and not "
-            f"'{ANYBODY}'."
+            f"'{ANONYMOUS}'."
         )
     with lock_file(file):
         existing = _entries(file) if file.exists() else {}

@@ -113,7 +113,7 @@ async def _answer(
         await in_thread(service.threads, service.quotas.reserve, reservation)
         if isinstance(question, ImageQuestion) and service.guard is not None:
             async with service.guarding.held(1, client):
-                declined = await in_thread(service.guard_thread, service.guard.look, question.image, client.account)
+                declined = await in_thread(service.guard_thread, service.guard.check, question.image, client.account)
             if declined is not None:
                 raise ApiError(403, declined.code, declined.message)
         futures: list[Future[Answered]] = []

@@ -19,7 +19,7 @@ WORDS = ("plain", "coarse", "watermark")  # defences that only change the wordin
 class GuardConfig:
     """Settings of the guard, which refuses images, blocks accounts, and changes the wording of reports.
 
-    Thresholds come from benign images only, so the corpus must hold the kind of images that honest clients send.
+    Thresholds come from benign images only, so the corpus must hold the kind of images that benign clients send.
 
     Args:
         benign: Folder of a corpus of benign images; required for a guard.
@@ -235,7 +235,7 @@ class ServeConfig:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:
             raise ConfigError(
-                "a guard is calibrated on images like those of honest clients; name a corpus of them with "
+                "a guard is calibrated on images like those of benign clients; name a corpus of them with "
                 "--guarding.benign CORPUS."
             )
         if not self.guard and self.guarding != GuardConfig():

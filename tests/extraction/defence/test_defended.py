@@ -91,12 +91,12 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
     dark, grey, white = (QueryImage(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
     with Ledger.open(tmp_path / "ledger.sqlite", AuditScope("victim", 9)) as ledger:
         client = VictimClient(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
-        client.ask([dark, dark], 0, 0)
-        client.ask([grey, white], 0, 2)
+        client.query([dark, dark], 0, 0)
+        client.query([grey, white], 0, 2)
         booked = [(query.account, query.cached, query.refused) for query in ledger.queries()]
         earlier = [query.account for query in ledger.queries() if not query.cached]
         later = VictimClient(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
-        later.ask([QueryImage("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
+        later.query([QueryImage("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
         assert ledger.queries()[-1].refused  # also after a restart
     assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]
 

@@ -53,7 +53,7 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keyed = [QueryImage(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", AuditScope("stub:normal", 60)) as ledger:
         client = VictimClient(load_model("stub:normal", lambda _: ()), ledger, folder)
-        client.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
+        client.query([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
     write_json(folder / "extraction.json", {"curve": {"10": {"findings.f1": 0.25}, "40": {"findings.f1": 0.5}}})
     return folder
 
@@ -133,7 +133,7 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     benign = next(shot.load() for shot in ledger_images(attack))
     assert passes(live.update(benign, "another"))
     assert not passes(live.update(benign, "attacker"))
-    live.forgive("attacker")
+    live.reset("attacker")
     assert passes(live.update(benign, "attacker"))
 
 

@@ -203,7 +203,7 @@ def check_on_benign(defence: Defence, reports: Sequence[str]) -> SafetyReport:
     return SafetyReport(defence.name, len(reports), reworded, most_unsafe=1 - 0.05 ** (1 / len(reports)))
 
 
-ANYBODY = "anybody"  # account of queries without one
+ANONYMOUS = "anonymous"  # account of queries without one
 Generate = Callable[[list["Image"], list[str | None] | None], list[list[Generated]]]
 
 
@@ -260,7 +260,7 @@ class Defended:
         self, images: Sequence[Image], indications: Sequence[str | None] | None, generate: Generate
     ) -> list[list[Generated]]:
         """The answers of the model in the words of the defence, with refusals in the places of refused images."""
-        accounts = self._accounts or (ANYBODY,) * len(images)
+        accounts = self._accounts or (ANONYMOUS,) * len(images)
         admitted = [
             self._defence.admits(to_uint8(grey_image(image)), account, next(self._clock))
             for image, account in zip(images, accounts, strict=True)

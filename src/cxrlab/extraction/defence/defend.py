@@ -108,9 +108,9 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
                 found = attack(Plan(name, settings, adapted), out / ATTACKS / f"{name}-{kind}")
                 lost = paired_loss(config, found, undefended, METRIC, out / COMPARED / f"{name}-{kind}")
                 probing = found.get("probing")
-                probed = {"dress": probing["dress"], "probing": probing} if probing else {}
+                probed = {"blend_chest": probing["blend_chest"], "probing": probing} if probing else {}
                 attacks[kind] = {**asdict(adapted), **probed, "loss": lost, "result": _kept(found)}
-            rows[name] = {"safety": asdict(safety), "benign": cost, "harms": harms(cost, config.tolerated)}
+            rows[name] = {"safety": asdict(safety), "benign": cost, "harms": benign_harms(cost, config.tolerated)}
             rows[name]["attacks"] = attacks
             if name == WATERMARK:
                 key = load_key(settings.key_file)
@@ -153,8 +153,8 @@ def _benign_cases(run: Run, config: DefendConfig, writer: ReportGenerator) -> li
 def adaptation(defence: Defence, config: DefendConfig) -> Adaptation:
     """What an attacker who knows the defence does."""
     if isinstance(defence, Gate):
-        if config.dress is not None:
-            return Adaptation(dress=config.dress, chest=config.chest)
+        if config.blend_chest is not None:
+            return Adaptation(blend_chest=config.blend_chest, chest=config.chest)
         return Adaptation(probes=config.probes, chest=config.chest)
     if isinstance(defence, Quota):
         return Adaptation(accounts=config.accounts)
@@ -225,7 +225,7 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "seed": config.seed,
         "i_am_authorised": config.i_am_authorised,
         "defence": plan.defence,
-        "dress": plan.adaptation.dress,
+        "blend_chest": plan.adaptation.blend_chest,
         "probes": plan.adaptation.probes,
         "chest": plan.adaptation.chest,
         "rewrite": str(plan.adaptation.rewrite).lower(),
@@ -332,7 +332,7 @@ def _mean_words(texts: Sequence[str]) -> float | None:
     return sum(len(text.split()) for text in texts) / len(texts) if texts else None
 
 
-def harms(cost: Mapping[str, Any], tolerated: float) -> list[str]:
+def benign_harms(cost: Mapping[str, Any], tolerated: float) -> list[str]:
     """Measured harms to benign users, in a few words each.
 
     A metric counts if its whole interval lies on the wrong side of zero, refusals if their interval lies above the
