@@ -202,7 +202,7 @@ class WrongAnswers(Objective):
         with torch.no_grad():
             margins = (self._final_margins or self._margins)(images, rows)
         signs = self._signs(margins, rows)
-        # A margin of 0 is not a yes.
+        # A margin of 0 counts as absent.
         wrong = ((signs > 0) & (margins <= 0)) | ((signs < 0) & (margins > 0))
         return wrong.sum(dim=1).cpu() > torch.tensor([self._wrong_before[row] for row in rows])
 
