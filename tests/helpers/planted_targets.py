@@ -17,7 +17,7 @@ from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.robustness.audit_evidence import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_models import AuditedModel, count_wrong_answers, truth_table
 from cxrlab.robustness.audited_studies import Case, Label, labels_in
 

@@ -11,7 +11,7 @@ from small_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
 from cxrlab.robustness.audit import conclude
-from cxrlab.robustness.audit_evidence import read_evidence
+from cxrlab.robustness.audit_metrics import read_evidence
 
 STUDIES = [truth("s1", NORMAL, e=0), truth("s2", NORMAL, e=1), truth("s3", NORMAL, e=1)]
 PGD = "pgd@2/255"

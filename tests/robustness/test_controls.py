@@ -13,7 +13,7 @@ from torch import Tensor
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.robustness.audit_evidence import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_studies import Case, Cases
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.validity_checks import CONTROLS, examine_control_images, image_dependence

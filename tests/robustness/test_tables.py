@@ -10,7 +10,7 @@ from small_evidence import NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import JsonlAppender
-from cxrlab.robustness.audit_evidence import read_evidence
+from cxrlab.robustness.audit_metrics import read_evidence
 
 STUDIES = [truth("s1", e=1), truth("s2", o=0)]
 CLEAN = lines("a", "clean", {"s1": image(e=0.9), "s2": image(o=0.1)})

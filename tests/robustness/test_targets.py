@@ -15,7 +15,7 @@ from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.findings.closed_questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.audit_evidence import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_models import AuditedReportModel, AuditedTextModel, count_wrong_answers, truth_table
 from cxrlab.robustness.audited_studies import Case, labels_of_kind
 from cxrlab.robustness.config import AttackGoals

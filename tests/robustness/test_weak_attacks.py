@@ -9,7 +9,7 @@ import pytest
 import small_evidence as hand
 import torch
 
-from cxrlab.robustness.audit_evidence import Answer
+from cxrlab.robustness.audit_records import Answer
 from cxrlab.robustness.audited_studies import Case
 from cxrlab.robustness.validity_checks import randomness_warning, weak_attack_warnings
 

@@ -35,16 +35,14 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import select_studies
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import METHOD
-from cxrlab.robustness.audit_evidence import (
-    ANSWERS,
+from cxrlab.robustness.audit_metrics import Evidence, Outputs, read_evidence
+from cxrlab.robustness.audit_records import (
+    ANSWERS_FILE,
     CLEAN,
-    TRUTH,
+    TRUTH_FILE,
     WORST,
-    Evidence,
-    Outputs,
     StudyTruth,
     read_answers,
-    read_evidence,
     read_truth,
 )
 from cxrlab.robustness.audited_models import AuditedModel, AuditedSmoothedModel, load_audited_model
@@ -93,11 +91,11 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
             cases.check_references()
     cases.check_images()
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
-        done, asked = run.done(TRUTH), {label.name for label in cases.labels}
+        done, asked = run.done(TRUTH_FILE), {label.name for label in cases.labels}
         for case in cases.all:
             if case.id not in done:
                 truth = {name: value for name, value in case.truth.items() if name in asked}
-                run.append(TRUTH, StudyTruth(case.id, case.patient, case.reference, case.findings, truth))
+                run.append(TRUTH_FILE, StudyTruth(case.id, case.patient, case.reference, case.findings, truth))
         Sweep(run, cases, targets, config).sweep()
         examine_control_images(run, cases, targets, config)
         conclusions = _conclude_run(run, cases, targets, config)
@@ -132,11 +130,11 @@ def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedM
 def _conclude_run(run: Run, cases: Cases, targets: Sequence[AuditedModel], config: RobustnessConfig) -> dict[str, Any]:
     """The content of robustness.json from the files of the run, with triptychs and certificates written on the way."""
     names = {target.key: target.name for target in targets}
-    answers = list(read_answers(run.path(ANSWERS)))
+    answers = list(read_answers(run.path(ANSWERS_FILE)))
     clean = {(one.model, one.study): one for one in answers if one.condition == CLEAN}
     write_triptychs(run, answers, clean, config)
     found = conclude(read_evidence(run.folder), names, trials=config.trials, seed=config.seed)
-    truths = list(read_truth(run.path(TRUTH)))
+    truths = list(read_truth(run.path(TRUTH_FILE)))
     for row in found["models"].values():
         target = next(one for one in targets if one.key == row["key"])
         if isinstance(target, AuditedSmoothedModel):

@@ -43,7 +43,7 @@ from cxrlab.findings.reader import read
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.local_files import locate
 from cxrlab.models.names import load_encoder
-from cxrlab.robustness.audit_evidence import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_studies import Case, Label, labels_in
 from cxrlab.robustness.config import (
     ANSWERS,

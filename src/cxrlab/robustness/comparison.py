@@ -18,12 +18,12 @@ from cxrlab.core.randomness import generator
 from cxrlab.metrics.base import Matrix, Tally, mean_of
 from cxrlab.metrics.statistics.intervals import UNKNOWN, Clusters, ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, permutation_tests
-from cxrlab.robustness.audit_evidence import Table
 from cxrlab.robustness.audit_metrics import (
     FLIP_RATE,
     HEADLINE,
     LEVEL,
     Quantity,
+    Table,
     change,
     correct_answers,
     ends,

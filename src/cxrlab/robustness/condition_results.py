@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.base import Matrix, Tally, mean_tally, ratio
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.robustness.audit_evidence import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
 from cxrlab.robustness.audit_metrics import (
     AUROC,
     REPORT_METRICS,
     CachedResamples,
+    Evidence,
+    Outputs,
     Quantity,
     ScoredReports,
+    Table,
     agreement,
     answer_tallies,
     change,
@@ -33,6 +35,7 @@ from cxrlab.robustness.audit_metrics import (
     quantities,
     report_tallies,
 )
+from cxrlab.robustness.audit_records import CLEAN, WORST, parse_condition
 
 ALL = "all"
 TRIALS = 1000

@@ -28,7 +28,15 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.robustness.audit_evidence import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
+from cxrlab.robustness.audit_records import (
+    ANSWERS_FILE,
+    CLEAN,
+    Answer,
+    AttackTrace,
+    ImageAnswer,
+    answer_id,
+    read_answers,
+)
 from cxrlab.robustness.audited_models import AuditedModel
 from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.config import ALL, REPORT
@@ -109,9 +117,9 @@ class Sweep:
     def __init__(self, run: Run, cases: Cases, targets: Sequence[AuditedModel], config: RobustnessConfig) -> None:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
-        self._done = run.done(ANSWERS)
+        self._done = run.done(ANSWERS_FILE)
         # (model, study) → answer to the clean image. Attacks start from it, after a restart from the one on file.
-        filed = read_answers(run.path(ANSWERS)) if self._done else ()
+        filed = read_answers(run.path(ANSWERS_FILE)) if self._done else ()
         self._clean = {(one.model, one.study): one.image for one in filed if one.condition == CLEAN}
         self._with_images = {case.id for case in cases.all[: 3 * config.triptychs]}
 
@@ -139,7 +147,7 @@ class Sweep:
             by_id = {answer.id: answer for answer in answers}
             for key in ids:
                 if key not in self._done:
-                    self.run.append(ANSWERS, answer := by_id[key])
+                    self.run.append(ANSWERS_FILE, answer := by_id[key])
                     self._done.add(key)
                     if answer.condition == CLEAN:
                         self._clean[answer.model, answer.study] = answer.image

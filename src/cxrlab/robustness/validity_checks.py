@@ -26,8 +26,8 @@ from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_d
 from cxrlab.metrics.base import Metric, Tally, mean_tally
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.robustness.audit_evidence import CLEAN, Answer, ImageAnswer, parse_condition
 from cxrlab.robustness.audit_metrics import LEVEL
+from cxrlab.robustness.audit_records import CLEAN, Answer, ImageAnswer, parse_condition
 from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
 from cxrlab.robustness.sweep import PARTLY_WHITE_BOX
 
