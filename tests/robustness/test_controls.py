@@ -50,7 +50,7 @@ def verdict(corpus: Corpus, out: Path, kind: type[planted.PatternTarget], **chan
 
 
 def _image(cases: Cases, case: Case) -> Tensor:
-    from cxrlab.robustness.audited_studies import image_tensor
+    from cxrlab.robustness.sweep import image_tensor
 
     return image_tensor(cases.image(case))[None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,52 @@ class Outcomes:
         if names is None or AUROC in names:
             found[AUROC] = mean_auroc(outputs.probs, truth, self.resamples)
         return found
+
+
+def model_results(outcomes: Outcomes, model: str) -> dict[str, Any]:
+    """One model: clean, under every condition, by label, the smallest harmful radius, and curves."""
+    evidence, clean, tables = outcomes.evidence, outcomes.clean(model), outcomes.tables(model)
+    row: dict[str, Any] = {"key": model, "clean": describe(clean.image, None)}
+    if clean.uint8 is not None:
+        row["clean_uint8"] = describe(clean.uint8, None)
+    row |= {"attacks": {}, "corruptions": {}, "worst": {}}
+    changed = {condition: outcomes.outcome(table) for condition, table in tables.items()}
+    for text, outcome in changed.items():
+        condition = outcome.table.condition
+        if condition.name == WORST:
+            row["worst"][condition.eps_text] = _condition_results(outcome, clean)
+        else:
+            row[f"{condition.kind}s"][text] = _condition_results(outcome, clean)
+    row["labels"] = {
+        condition: by_label(evidence, table.image, clean.table.image, outcomes.resamples)
+        for condition, table in tables.items()
+    }
+    harms: dict[str, Callable[[Outputs], Matrix]] = {
+        "report": outcomes.scores.errors,
+        "closed_questions": partial(wrong_answers_by_study, truth=evidence.truth),
+    }
+    row["smallest_eps"] = {
+        name: smallest_harmful(clean.table, outcomes.worst(model), harm, f"harmed.{name}", outcomes.resamples)
+        for name, harm in harms.items()
+    }
+    row["curves"] = curves(clean.image, changed.values())
+    return row
+
+
+def _condition_results(outcome: Outcome, clean: Outcome) -> dict[str, Any]:
+    """Quantities, and how the attacks went over the images of which that is known."""
+    row = describe(outcome.image, clean.image)
+    if outcome.uint8 is not None:
+        row["uint8"] = describe(outcome.uint8, clean.uint8 or clean.image)
+    known = {name: column[~np.isnan(column)] for name, column in outcome.table.trace.items()}
+    if known:
+        means = {name: float(column.mean()) if len(column) else None for name, column in known.items()}
+        row["realised"] = {
+            name: {"mean": means[name], "max": float(known[name].max()) if len(known[name]) else None}
+            for name in ("linf", "l2")
+        }
+        row |= {name: means[name] for name in ("passes", "broken", "zero_gradients")}
+    return row
 
 
 def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
