@@ -38,7 +38,7 @@ from cxrlab.extraction.audit import extract, write_victim
 from cxrlab.extraction.config import ExtractConfig, FidelityConfig, Fitting, PaperDecoding
 from cxrlab.extraction.detection.features import corpus_images
 from cxrlab.extraction.query_ledger import LEDGER, read_ledger
-from cxrlab.extraction.transcript_analysis import wilson
+from cxrlab.metrics.statistics.intervals import wilson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import BlockedAccounts, add_account
@@ -203,7 +203,7 @@ def run_attack(given: argparse.Namespace, address: str, keys: dict[str, str], na
 
 def share(part: int, whole: int) -> dict[str, Any]:
     """A share with its interval (95 %, Wilson)."""
-    low, high = wilson(part, whole)
+    low, high = wilson(part, whole).ends
     return {"value": part / whole if whole else None, "low": low, "high": high, "k": part, "n": whole}
 
 

@@ -9,7 +9,6 @@ from cxrlab.extraction.transcript_analysis import (
     entropy_bits,
     expected_distinct,
     transcript_diversity,
-    wilson,
 )
 
 NORMAL = "The lungs are clear. No pleural effusion."
@@ -65,12 +64,6 @@ def test_expected_kinds_of_a_sample():
     """Two of {a, a, b, b}: one kind with probability 2/6, two with 4/6."""
     assert expected_distinct([2, 2], 2) == pytest.approx(1 * 2 / 6 + 2 * 4 / 6)
     assert expected_distinct([2, 2], 4) == 2 and expected_distinct([2, 2], 5) is None
-
-
-def test_wilson_against_a_known_interval():
-    """5 of 10: centre 0.5, half width z·√(0.025 + z²/400)/(1 + z²/10) = 0.2634."""
-    assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert wilson(0, 0) == (None, None)
 
 
 def test_nothing_asked_is_unknown_and_not_zero():

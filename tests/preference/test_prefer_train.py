@@ -86,7 +86,7 @@ def test_the_first_loss_is_that_of_a_model_that_has_not_moved(
     config: PreferConfig, tmp_path: Path, settings: LossSettings, expected: float
 ) -> None:
     """Every ratio is 0: -log(1/2), (1/2β)², and of KTO half the mean weight where good and bad are even."""
-    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.paired else 50)
+    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.kind.paired else 50)
     prefer(lonely, tmp_path / "run")
     assert losses(tmp_path / "run") == pytest.approx([expected], rel=1e-5)
     (line,) = history(tmp_path / "run")

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cxrlab.core.registry import load_reference
 from cxrlab.preference import losses
 from cxrlab.preference.config import LossSettings
-from cxrlab.preference.losses import LOSSES, LogProbabilities
+from cxrlab.preference.losses import LogProbabilities
 
 DPOTrainer = pytest.importorskip("trl").DPOTrainer
 KTOTrainer = pytest.importorskip("trl").KTOTrainer
@@ -98,7 +99,7 @@ def test_pairs(theirs: dict[str, Any], ours: LossSettings, seed: int) -> None:
     stand_in = trainer(Speaker(own=reference), **{**fixed, **theirs})
     expected = DPOTrainer._compute_loss(stand_in, Speaker(own=policy), batch, return_outputs=False)
     pairs = LogProbabilities(sums(policy, mask).view(2, -1), counts.view(2, -1), sums(reference, mask).view(2, -1))
-    found = LOSSES[ours.name](pairs, ours).mean()
+    found = load_reference(ours.kind.function)(pairs, ours).mean()
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     gradients = [torch.autograd.grad(loss, policy)[0] for loss in (found, expected)]
     assert torch.allclose(*gradients, rtol=1e-5, atol=1e-8) and bool(gradients[0].any())
@@ -130,7 +131,14 @@ def test_single_reports(seed: int, shift: float) -> None:
     speaker = Speaker(own=policy, strange=strange)
     expected = KTOTrainer._compute_loss(stand_in, speaker, batch, return_outputs=False)
     drift = (sums(strange, strange_mask) - sums(strange_reference, strange_mask)).mean().clamp(min=0)
-    found = losses.kto(sums(policy, mask) - sums(reference, mask), good, drift, beta, *weights).mean()
+    single = LogProbabilities(
+        torch.stack([sums(policy, mask), sums(strange, strange_mask)]),
+        torch.stack([mask.sum(dim=1), strange_mask.sum(dim=1)]),
+        torch.stack([sums(reference, mask), sums(strange_reference, strange_mask)]),
+        good,
+    )
+    settings = LossSettings("kto", beta, desirable_weight=weights[0], undesirable_weight=weights[1])
+    found = losses.kto(single, settings).mean()
     assert stand_in._metrics["train"]["kl"] == [pytest.approx(float(drift), rel=1e-5)]
     assert (float(drift) > 0) is (shift > 0) or shift == 0
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)

@@ -155,7 +155,7 @@ def train_theirs(files: list[Path], out: Path, case: Case) -> tuple[Any, dict[st
 
     settings, notes = case.loss, Notes()
     model, processor = frozen(case)
-    base, kind = (trl.DPOTrainer, trl.DPOConfig) if settings.paired else (trl.KTOTrainer, trl.KTOConfig)
+    base, kind = (trl.DPOTrainer, trl.DPOConfig) if settings.kind.paired else (trl.KTOTrainer, trl.KTOConfig)
     own: dict[str, Any] = {
         "dpo": {"loss_type": "sigmoid"},
         "ipo": {"loss_type": "ipo"},
@@ -181,7 +181,7 @@ def train_theirs(files: list[Path], out: Path, case: Case) -> tuple[Any, dict[st
             gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no",
             disable_tqdm=True, seed=5, max_length=None, remove_unused_columns=False, **own,
         ),
-        train_dataset=their_rows(processor, files, settings.paired),
+        train_dataset=their_rows(processor, files, settings.kind.paired),
         processing_class=processor,
         peft_config=LoraConfig(
             r=RANK, lora_alpha=int(ALPHA), lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
@@ -217,12 +217,12 @@ def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, 
     images = open_images([ImageFile(file) for file in files], processor.image_processor, folder)
     cpu = torch.device("cpu")
     features = open_features(model, images, folder, cache="on", most_gb=1, dtype=torch.float32, device=cpu)
-    items, reports, order = _twins(case.loss.paired, notes.rows)
+    items, reports, order = _twins(case.loss.kind.paired, notes.rows)
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, [asked(number) for number in items for _ in range(2)], reports)
     fixed = {"image_tokens": count_image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
     twins = ReportDataset(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
-    desirable = None if case.loss.paired else np.array([good(number) for number in items])
+    desirable = None if case.loss.kind.paired else np.array([good(number) for number in items])
     rows = PreferenceDataset(twins, images, features, desirable=desirable)
     reporter = ReportLoss(model, processor.image_processor)
     reference = reference_log_probabilities(reporter, rows, folder, precision="float32", batch_size=5)
@@ -309,5 +309,5 @@ def test_twenty_steps(files: list[Path], tmp_path: Path, case: Case) -> None:
         assert torch.allclose(after[name], mine[name], atol=1e-3 * RATE * STEPS), name
     # The test says something only where something was learnt: three batches are all items.
     assert losses[-3:].mean() < 0.95 * losses[:3].mean()
-    if not case.loss.paired:
+    if not case.loss.kind.paired:
         assert max(line["drift"] for line in history) > 0.5

@@ -333,7 +333,7 @@ def too_long(chosen: str, rejected: str, longest_ratio: float | None) -> bool:
 
 @dataclass(frozen=True)
 class SingleReport(Record):
-    """One report that is desirable or not, as KTO uses it; `score` is its reward, where it has one."""
+    """One report that is desirable or not, for losses without pairs; `score` is its reward, where it has one."""
 
     what = "a single report"
     checks = {"id": fields.non_empty_text, "report": fields.text, "desirable": fields.boolean, "score": fields.number()}
