@@ -475,7 +475,7 @@ class DefendConfig:
     data: Path
     surrogate: str | None = None
     attack: Path | None = None
-    defences: tuple[str, ...] = ("gate", "quota", "coarse", "plain", "watermark")
+    defences: tuple[str, ...] = DEFENCES.names()
     method: str = "ada-steal"
     pool: str = "scenes"
     budget: int = 1500

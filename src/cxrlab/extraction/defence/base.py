@@ -93,6 +93,11 @@ def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defen
     return defence, check_on_benign(defence, benign.reports)
 
 
+def rewording_defences() -> tuple[str, ...]:
+    """Names of the defences that answer every image and only change the wording of reports."""
+    return tuple(name for name in DEFENCES if DEFENCES.load(name).admits is Defence.admits)
+
+
 class FindingChanged(CxrlabError):
     """A defence changed the findings of a report; it was not given out."""
 
@@ -118,7 +123,7 @@ class Defence(ABC):
 
     name: ClassVar[str]
     refusal: ClassVar[str] = "This request is not answered."
-    # Details of present findings that are left out on purpose; names of `claims.DROPPABLE`.
+    # Details of present findings that are left out on purpose; names of `finding_preservation.DROPPABLE`.
     drops: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -160,10 +165,7 @@ class Defence(ABC):
         """The report in the words of the defence; both are read, and a `FindingChanged` is raised if they differ."""
         text = self.reword(report)
         if fault := difference(report, text, self.drops):
-            raise FindingChanged(
-                f"The defence '{self.name}' changed a finding: {fault}. Report: {report!r}; instead: {text!r}. "
-                "No answer was given out."
-            )
+            raise FindingChanged(f"The defence '{self.name}' changed a finding: {fault}. No answer was given out.")
         return text
 
 

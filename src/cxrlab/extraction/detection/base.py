@@ -278,9 +278,10 @@ class Detector(ABC):
 
     def _check_benign(self, benign: Traffic) -> None:
         if self.needs_encoder and not benign.features.shape[1]:
+            able = ",".join(name for name in DETECTORS if not DETECTORS.load(name).needs_encoder)
             raise ConfigError(
                 f"The detector '{self.name}' needs image vectors, but there is no encoder; name one with --encoder, or "
-                "choose --detectors chest-gate,perturbation."
+                f"choose --detectors {able}."
             )
         settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
         if self.per_image:
