@@ -38,7 +38,7 @@ from cxrlab.robustness.comparison import compare_all
 from cxrlab.robustness.condition_results import TRIALS, Outcomes, model_results
 from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
-from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, Sweep, attacks_with_goals
+from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, UNIVERSAL, Sweep, attacks_with_goals
 from cxrlab.robustness.triptychs import write_triptychs
 from cxrlab.robustness.validity_checks import (
     examine_control_images,
@@ -166,8 +166,7 @@ def threat(config: RobustnessConfig, models: Sequence[AuditedModel]) -> str:
     permission = config.i_am_authorised or "local models, none required"
     if not config.attacks:
         return f"No attacker: images are corrupted as they are in practice. Authorisation: {permission}."
-    settings, names = config.attack, set(config.attacks)
-    kinds = {name: ATTACKS.load(name) for name in names}
+    settings, kinds = config.attack, {name: ATTACKS.load(name) for name in config.attacks}
     effort = []
     sees = "answers only"
     if any(kind.needs_scores for kind in kinds.values()) and any(model.scores for model in models):
@@ -176,7 +175,7 @@ def threat(config: RobustnessConfig, models: Sequence[AuditedModel]) -> str:
     if white_box and any(model.gradients for model in models):
         sees = "weights, gradients and answers"
         effort.append(f"{settings.steps} gradient steps × {settings.restarts} starts")
-    if names & {"square", "random", "square-report", "random-report", "ensemble"}:
+    if any(not (kind.white_box or kind.is_control) and name != UNIVERSAL for name, kind in kinds.items()):
         effort.append(f"{settings.queries} queries")
     unit = "each pixel by at most" if config.norm == "linf" else "the image by a Euclidean length of at most"
     where = "" if config.region == ALL else f" within the region {config.region}"

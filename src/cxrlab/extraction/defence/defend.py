@@ -10,7 +10,7 @@ A defence that changes any finding of a benign report is refused before the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +235,8 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "price.currency": config.price.currency,
     }
     if plan.defence is not None:
-        names = ("benign", "benign_split", "benign_images", "gate_bound", "quota", "window", "key_file")
+        # The cost to benign users, which uses `images_per_window`, is measured here alone.
+        names = [field.name for field in fields(plan.settings) if field.name != "images_per_window"]
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
     # Only values that are not the defaults override the attack file.
     for name, given, usual in (
