@@ -42,7 +42,7 @@ class Job(Generic[Item]):
     Args:
         key: Questions of equal keys may share a batch.
         rows: Number of requested answers.
-        arrived_at: Time of arrival on the monotonic clock.
+        arrived_at: Time on the monotonic clock.
     """
 
     key: Hashable
@@ -80,9 +80,9 @@ class Batcher(Generic[Item]):
         self._last = 1  # rows of the previous batch
         self._max_batch, self._max_wait_s, self._most = max_batch, max_wait_s, most
         self._queue: list[Job[Item]] = []  # in order of arrival
-        # Answers that each client has had, for clients that wait or are ahead of the last one served.
+        # Number of answers given to each client that waits or is ahead of the client served last.
         self._answers_by_client: dict[Hashable, int] = {}
-        self._served_level = 0  # answers that the last client served had had before
+        self._served_level = 0  # number of answers that the client served last had before
         self._changed = threading.Condition()
         self._stopping = False
         self.fatal_error: BaseException | None = None
