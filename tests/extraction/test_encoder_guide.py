@@ -99,7 +99,7 @@ def test_without_a_surrogate_its_own_words_stay_unsaid(tmp_path: Path) -> None:
     attack, _ = helper.attack_on(tmp_path, config)
     run_attack(replace(attack, guide=LinearSurrogate(np.ones((config.size, config.size)))))
     told = read_json(tmp_path / "rounds" / "1" / "enrichment.json")
-    assert told["unsaid"] == told["sources"]["own"] > 0
+    assert told["empty"] == told["sources"]["own"] > 0
     plan = [row for _, row in read_jsonl(tmp_path / "rounds" / "1" / "plan.jsonl")]
     silent = [row for row in plan if not row["target"]["text"]]
     assert silent and all("@" not in row["key"] and "after" not in row for row in silent)

@@ -50,7 +50,7 @@ def test_own_parts_are_the_surrogates_sentences_and_nothing_where_it_wrote_none(
         "",
     ]
     assert report.text == "Small left pleural effusion. The heart is enlarged."
-    assert enrichment_summary([report])["unsaid"] == 3
+    assert enrichment_summary([report])["empty"] == 3
 
 
 def test_a_report_depends_on_its_key_and_seed_and_not_on_its_neighbours():

@@ -69,9 +69,9 @@ def test_what_probes_have_cost_is_told(told: list[str]) -> None:
 STOPPED = {"refusals": 50, "first": 4, "said": "this account was stopped"}
 ASKED = {
     "model": "hf:words",
-    "asked": 25,
+    "queries": 25,
     "answers": {"parsed": 20, "partial": 3, "failed": 2},
-    "dropped": {"said before": 6, "speaks of another part": 1},
+    "dropped": {"repeated": 6, "is about another category": 1},
     "kept": {"abnormal": {"airway": 4, "cardiac": 5}, "normal": {"airway": 1, "cardiac": 2}},
 }
 

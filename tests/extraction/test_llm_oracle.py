@@ -67,15 +67,15 @@ def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None
     for category in Category:
         assert found.of(category, "abnormal") == (ABNORMAL[category],)
         assert found.of(category, "normal") == (NORMAL[category],)
-    assert told["asked"] == 25 and told["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
+    assert told["queries"] == 25 and told["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
     assert told["dropped"] == {
-        "said before": 15,
+        "repeated": 15,
         "states no finding that the reader knows": 15,
-        "says nothing that the reader knows": 10,
+        "states nothing that the reader knows": 10,
     }
     assert told["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
     assert told["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
-    assert len(told["examples"]["said before"]) == 3
+    assert len(told["examples"]["repeated"]) == 3
     assert describe_with(FakeModel(good), OraclePrompts(count=2))[0] == found
 
 
@@ -88,20 +88,20 @@ def test_asked_twice_every_question_has_another_seed() -> None:
             return super().complete(prompts)
 
     _, told = describe_with(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5)
-    assert seeds == [(5, 99, 25), (6, 99, 25)] and told["asked"] == 50
+    assert seeds == [(5, 99, 25), (6, 99, 25)] and told["queries"] == 50
 
 
 @every_row(
     ("text", "category", "kind", "reason"),
     [
         ("There is moderate cardiomegaly.", Category.CARDIAC, "abnormal", None),
-        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "speaks of another part"),
+        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "is about another category"),
         ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
         ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
         ("The heart is normal in size.", Category.CARDIAC, "normal", None),
         ("There is a large heart.", Category.CARDIAC, "normal", "states a finding where nothing should be wrong"),
-        ("No pleural effusion.", Category.CARDIAC, "normal", "speaks of another part"),
-        ("All is well today.", Category.CARDIAC, "normal", "says nothing that the reader knows"),
+        ("No pleural effusion.", Category.CARDIAC, "normal", "is about another category"),
+        ("All is well today.", Category.CARDIAC, "normal", "states nothing that the reader knows"),
     ],
 )
 def test_a_description_must_be_read_as_what_it_was_asked_for(

@@ -54,7 +54,7 @@ def test_what_is_no_description_is_left_out_and_told(answer: str, why: str) -> N
 
 NOTHING = {
     "empty": ("  \n", "empty"),
-    "thoughts alone": ("<think>Let me list what an image", "cut off while thinking aloud"),
+    "thoughts alone": ("<think>Let me list what an image", "cut off within its reasoning"),
     "thoughts and nothing after them": ("<think>Edema.</think>", "empty"),
     "a refusal": ("I'm sorry, but I can't help with medical text.", "refused"),
     "prose": ("Lungs may show edema. Hearts may be large. Fluid is common. Much else occurs.", "prose, not a list"),

@@ -22,7 +22,7 @@ from cxrlab.robustness.validity_checks import CONTROLS, examine_control_images, 
 class Answers(planted.PatternTarget):
     """Writes no reports: an encoder."""
 
-    writes_reports = False
+    generates_reports = False
 
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         return [ImageAnswer(label_probs=one.label_probs) for one in super().examine(images, cases)]

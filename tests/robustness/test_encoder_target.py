@@ -41,7 +41,7 @@ def test_probabilities_agree_with_zero_shot_classification(target: AuditedEncode
     truth = np.arange(24) % 2 == 0
     for column in range(len(names)):
         assert auroc(probs[:, column], truth) == pytest.approx(auroc(known[:, column], truth), abs=1e-9)
-    assert said[0].report is None and said[0].labels == {} and not target.writes_reports
+    assert said[0].report is None and said[0].labels == {} and not target.generates_reports
 
 
 def test_a_label_of_several_names_is_as_near_as_the_nearest(encoder_folder: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_folder_tells_whether_it_is_an_encoder(llava_folder: Path, encoder_fol
 def test_each_kind_of_model_becomes_its_kind_of_target(llava_folder: Path, encoder_folder: Path) -> None:
     report, encoder, words = opened(f"hf:{llava_folder}"), opened(f"hf:{encoder_folder}"), opened("stub:normal")
     assert isinstance(report, AuditedReportModel) and report.gradients and report.scores
-    assert isinstance(encoder, AuditedEncoder) and encoder.gradients and not encoder.writes_reports
+    assert isinstance(encoder, AuditedEncoder) and encoder.gradients and not encoder.generates_reports
     assert type(words) is AuditedTextModel and not words.gradients and not words.scores
 
 

@@ -48,7 +48,7 @@ def test_unknown_labels_and_missing_answers_are_not_numbers() -> None:
     assert found.labels == ("pleural effusion", "edema")
     np.testing.assert_array_equal(found.truth, [[1, np.nan], [np.nan, 0]])
     np.testing.assert_array_equal(found.clean("a").image.probs, [[0.9, np.nan], [np.nan, 0.1]])
-    assert not found.clean("a").image.written.any()
+    assert not found.clean("a").image.has_report.any()
 
 
 def test_equal_reports_are_one_text() -> None:

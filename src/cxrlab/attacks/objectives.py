@@ -207,7 +207,7 @@ class WrongAnswers(Objective):
         return wrong.sum(dim=1).cpu() > torch.tensor([self._wrong_before[row] for row in rows])
 
     def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
-        """For a single question that was answered rightly: a loss above log 2 is the wrong answer."""
+        """For a single question with a correct answer: a loss above log 2 is the wrong answer."""
         single = bool(((~self._truths.isnan()).sum(dim=1) == 1).all()) and not any(self._wrong_before)
         return losses > _LOG_TWO if single and self._final_margins is None else None
 

@@ -351,7 +351,7 @@ def contradictions(report: Enriched) -> int:
 
 
 def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:
-    """What was drawn: `drawn` descriptions for `n` reports, by source; `unsaid` counts empty parts."""
+    """What was drawn: `drawn` descriptions for `n` reports, by source; `empty` counts empty parts."""
     parts = [part for report in reports for part in report.parts]
     sources = Counter(part.source for part in parts)
     clashes = [contradictions(report) for report in reports]
@@ -359,7 +359,7 @@ def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:
         "n": len(reports),
         "drawn": len(parts),
         "sources": {source: sources[source] for source in SOURCES},
-        "unsaid": sum(not part.text for part in parts),
+        "empty": sum(not part.text for part in parts),
         "distinct": len({report.text for report in reports}),
         "contradictory": sum(count > 0 for count in clashes),
         "contradictions": sum(clashes),

@@ -2,7 +2,7 @@
 
     ledger.sqlite       every query with its answer, cost and round; the authorisation
     pictures/           every image that was sent, by its sha256
-    rounds/             plans and surrogates of the attack, see `rounds`
+    rounds/             plans and surrogates of the attack, see `attack_rounds`
     victim/             the victim's reports on the corpus
     copies/N/           the surrogate of the first N queries, trained from its start, with its reports and scores
     oracle.json         answers of an oracle that is a language model; oracle/ has every request

@@ -4,7 +4,7 @@
     *_scored/                    scores of each run and each control
     controls.json                values by metric, labels by observation, and which controls reach which run
 
-`the` repeats that word to the length of each reference, `empty` is empty, `reviews` is prose about films of the cinema.
+`the` repeats that word to the length of each reference, `empty` is empty, `reviews` is prose about cinema films.
 A label score that a control reaches can be fooled; how often real texts would do so it does not show.
 """
 

@@ -62,7 +62,7 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
         name="bland",
         source="Scenes and normal reports drawn from a seed by cxrlab; the pictures show no chest.",
         licence="Synthetic; free to use for any purpose.",
-        citation="cxrlab, scenes with bland reports.",
+        citation="cxrlab, scenes with short normal reports.",
         settings={"drawing": DRAWING, **card_settings(config)},
         synthetic=True,
     )
@@ -70,7 +70,7 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
         items=range(config.n),
         ids=_ids,
         draw=partial(_draw, config.seed, config.size, reports),
-        label="drawing scenes with bland reports",
+        label="drawing scenes with short normal reports",
         total=config.n,
     )
     return build_corpus(out, card, recipe, config.workers)

@@ -1,4 +1,4 @@
-"""Judge every candidate report: a reward each, in a run folder.
+"""Judge every candidate report and write its reward to a run folder.
 
     rewards.jsonl   one `JudgedStudy` per study, in the order of the corpus
     inputs.json     SHA-256 of the files that were judged

@@ -87,7 +87,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
     if config.validation.n and sharded:
         raise ConfigError(
-            "a model whose weights are spread over processes cannot be watched while it is trained; give "
+            "a model whose weights are spread over processes cannot be validated while it is trained; give "
             "--validation.n 0, or launch with configs/distributed/ddp.yaml."
         )
     from cxrlab.preference.checkpoint_selection import CheckpointSelector

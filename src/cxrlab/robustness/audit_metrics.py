@@ -83,10 +83,10 @@ class Outputs:
     labels: Matrix  # 1 or 0 for each label as read from the report, [N, L]
 
     @property
-    def written(self) -> Flags:
+    def has_report(self) -> Flags:
         """Where there is a report, [N]."""
-        written: Flags = self.reports != NO_REPORT
-        return written
+        generated: Flags = self.reports != NO_REPORT
+        return generated
 
     @classmethod
     def empty(cls, studies: int, labels: int) -> Outputs:
@@ -110,20 +110,20 @@ class Outputs:
                 if name in columns:
                     table[row, columns[name]] = value
 
-    def select(self, others: Iterable[Outputs], report: NDArray[np.intp], asked: NDArray[np.intp]) -> Outputs:
+    def select(self, others: Iterable[Outputs], report: NDArray[np.intp], answers: NDArray[np.intp]) -> Outputs:
         """For each study the report of one of several outputs and the answers of one of several.
 
         Args:
             others: Further outputs, numbered from 1; this one is 0.
             report: Number of the output whose report is taken, [N].
-            asked: Number of the output whose probabilities are taken, [N].
+            answers: Number of the output whose probabilities are taken, [N].
         """
         every, row = [self, *others], np.arange(len(self.reports))
         return Outputs(
             np.stack([one.reports for one in every])[report, row],
             np.stack([one.logprob for one in every])[report, row],
             np.stack([one.loss for one in every])[report, row],
-            np.stack([one.probs for one in every])[asked, row],
+            np.stack([one.probs for one in every])[answers, row],
             np.stack([one.labels for one in every])[report, row],
         )
 
@@ -364,8 +364,8 @@ def answer_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
 
 def report_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
     """Quantities of reports that need no reading of their text."""
-    labels = np.where(np.isnan(truth) | ~outputs.written[:, None], np.nan, outputs.labels)
-    mean_probability = np.where(outputs.written, np.exp(outputs.logprob), np.nan)
+    labels = np.where(np.isnan(truth) | ~outputs.has_report[:, None], np.nan, outputs.labels)
+    mean_probability = np.where(outputs.has_report, np.exp(outputs.logprob), np.nan)
     return {
         "reports.accuracy": mean_of_cells("reports.accuracy", agreement(labels, truth)),
         "report.confidence": mean_tally(metric_of("report.confidence", _NO_REPORT), mean_probability),
@@ -437,7 +437,7 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
 
     Flips of answers are counted where the truth is known.
     """
-    both, contents = outputs.written & clean.written, scores.contents
+    both, contents = outputs.has_report & clean.has_report, scores.contents
     columns = {FLIP_RATE: flipped_reports(outputs, clean, scores)}
     names = ("flips.normal_to_abnormal", "flips.abnormal_to_normal", "flips.side_swapped", "flips.to_silence")
     columns |= dict.fromkeys(names, np.full(len(both), np.nan))
@@ -470,7 +470,7 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
 
 def changed_findings(outputs: Outputs, clean: Outputs, scores: ScoredReports) -> Matrix:
     """Observations that only one of the two reports has, not-a-number without two reports, [N]."""
-    both, contents = outputs.written & clean.written, scores.contents
+    both, contents = outputs.has_report & clean.has_report, scores.contents
     now, before = np.where(both, outputs.reports, 0), np.where(both, clean.reports, 0)
     if not both.any():
         return np.full(len(both), np.nan)
@@ -542,7 +542,7 @@ class ScoredReports:
         for table in evidence.tables.values():
             for outputs in (table.image, table.uint8):
                 if outputs is not None:
-                    codes.append((rows + outputs.reports)[outputs.written])
+                    codes.append((rows + outputs.reports)[outputs.has_report])
         self._codes = np.unique(np.concatenate(codes))
         parts: list[dict[str, Tally]] = []
         for batch, numbers in self._batches(evidence):
@@ -561,10 +561,10 @@ class ScoredReports:
         """One metric of the reports of a model, one row per study; undefined without a report or a reference."""
         if name not in self._tallies:
             return mean_tally(cards()[name], np.full(len(outputs.reports), np.nan))
-        whole, written = self._tallies[name], outputs.written
+        whole, has_report = self._tallies[name], outputs.has_report
         codes = np.arange(len(outputs.reports)) * len(self._texts) + outputs.reports
-        index = np.searchsorted(self._codes, np.where(written, codes, self._codes[0]))
-        defined = whole.defined[index] & written
+        index = np.searchsorted(self._codes, np.where(has_report, codes, self._codes[0]))
+        defined = whole.defined[index] & has_report
         return Tally(whole.metric, whole.rows[index] * defined[:, None], defined, whole.value_of)
 
     def errors(self, outputs: Outputs) -> Matrix:

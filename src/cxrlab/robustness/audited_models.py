@@ -135,7 +135,7 @@ class AuditedModel(ABC):
 
     gradients = True
     scores = True
-    writes_reports = True
+    generates_reports = True
     aims: tuple[str, ...] = ()
     device: torch.device = torch.device("cpu")
 
@@ -250,7 +250,7 @@ class AuditedReportModel(AuditedTextModel):
 
     Args:
         against: reference or own: the report whose loss an attack raises.
-        goals: AuditedModel report and findings of the aims target, remove and invent.
+        goals: Target report and findings of the aims target, remove and invent.
     """
 
     gradients = True
@@ -370,7 +370,7 @@ class AuditedEncoder(AuditedModel):
         sentences: Wording of the zero-shot classes.
     """
 
-    writes_reports = False
+    generates_reports = False
     aims = (ANSWERS, EMBEDDING)
 
     def __init__(self, key: str, name: str, labels: Sequence[Label], encoder: DualEncoder, sentences: str) -> None:

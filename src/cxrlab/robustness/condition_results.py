@@ -199,7 +199,7 @@ def by_label(evidence: Evidence, outputs: Outputs, clean: Outputs, resamples: Re
             np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)
         ],
         ("reports", "accuracy"): [
-            agreement(np.where(one.written[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
+            agreement(np.where(one.has_report[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
         ],
     }
     tallies: dict[str, Tally] = {}
@@ -290,8 +290,8 @@ def worst(candidates: Sequence[Outputs], clean: Outputs, truth: Matrix, scores: 
     for one in candidates:
         given = np.where(truth == 1, one.probs, np.where(truth == 0, 1 - one.probs, np.nan))
         negative_truth_probability.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
-    asked = _argmax_with_ties([wrong_answers_by_study(one, truth) for one in candidates], negative_truth_probability)
-    return candidates[0].select(candidates[1:], report, asked)
+    answers = _argmax_with_ties([wrong_answers_by_study(one, truth) for one in candidates], negative_truth_probability)
+    return candidates[0].select(candidates[1:], report, answers)
 
 
 def wrong_answers_by_study(outputs: Outputs, truth: Matrix) -> Matrix:

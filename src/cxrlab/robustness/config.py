@@ -36,10 +36,10 @@ _EXAMPLE = f"write it like {SMOOTHED}:0.1:builtin:reporter"
 
 @dataclass(frozen=True)
 class AttackGoals:
-    """AuditedModel report and findings of the aims target, remove and invent.
+    """Target report and findings of the aims target, remove and invent.
 
     Args:
-        report: AuditedModel report of the aim target.
+        report: Target report of the aim target.
         remove: Finding to remove from the report; the first finding of each clean report when left out.
         invent: Finding to put into the report.
     """
@@ -151,7 +151,7 @@ class RobustnessConfig:
         trials: Bootstrap resamples behind each interval.
         seed: Decides studies, starts, noise and resamples.
         i_am_authorised: Who permits this test and why; required for a model that runs elsewhere, kept and shown.
-        goals: AuditedModel report and findings of the aims target, remove and invent.
+        goals: Target report and findings of the aims target, remove and invent.
         attack: Effort of the attacks.
         smoothing: How smoothed models vote.
         decoding: How reports are generated.

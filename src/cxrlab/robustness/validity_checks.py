@@ -119,7 +119,7 @@ def image_dependence(
             continue
         right = {study: clean[model.key, study] for several in controls.values() for study in several}
         parts: dict[str, Any] = {}
-        if model.writes_reports:
+        if model.generates_reports:
             parts["reports"] = _dependence_of_reports(by_case, right, controls, config)
         if next(iter(right.values())).label_probs:
             parts["closed_questions"] = _dependence_of_answers(by_case, right, controls, config)

@@ -265,7 +265,7 @@ class RehearseConfig:
         data: Corpus of benign images.
         split: Split of the benign images; not one on which the guard is calibrated.
         n: Benign images, drawn with the seed; default: the whole split.
-        accounts: Honest accounts that take turns in sending them.
+        accounts: Benign accounts that take turns in sending them.
         clients: Requests at once.
         alone: Number of images sent again one by one, to measure the gain of batches; 0 for none.
         pools: Image pools of copying accounts, one account per pool; see `cxrlab extract`.

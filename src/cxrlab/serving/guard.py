@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 REFUSED_BY_GUARD, ACCOUNT_BLOCKED, PASSED = "refused_by_guard", "account_blocked", "passed"
 _MESSAGES = {
     REFUSED_BY_GUARD: "this picture does not look like those that this server is meant for; check the upload and send "
-    "it again, or ask whoever runs the server.",
+    "it again, or ask the operator of the server.",
     ACCOUNT_BLOCKED: "this account is blocked after several pictures unlike those that this server is meant for; ask "
-    "whoever runs it to look into that.",
+    "its operator to unblock it.",
 }
 
 

@@ -72,7 +72,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
         with _serve(config, model, corpus.egress_data, [*benign_accounts, *copiers], out / SERVER) as (guard, client):
             images = [to_unit(sample.load()) for sample in samples]
             parts = [images[start : start + _BATCH] for start in range(0, len(images), _BATCH)]
-            tracked = track(parts, "asking the model itself", len(images), size=len)
+            tracked = track(parts, "generating reports with the local model", len(images), size=len)
             local = [answer.text for part in tracked for answer in model.generate(part)]
             benign = _send_benign(run, client, samples, images, benign_accounts, local)
             alone = None
@@ -159,7 +159,7 @@ def _send_benign(
     """Send images of benign accounts concurrently: how many are answered, how fast, and as by the local model."""
     accounts = [benign_accounts[place % len(benign_accounts)] for place in range(len(images))]
     start = time.monotonic()
-    for _ in track(range(1), f"asking the server about {len(images)} benign images"):
+    for _ in track(range(1), f"sending {len(images)} benign images to the server"):
         answers = client.for_accounts(accounts).generate(images)
     seconds = time.monotonic() - start
     same = [None if _refused(answer) else answer.text == text for answer, text in zip(answers, local, strict=True)]
@@ -181,7 +181,7 @@ def _attack(
     """Send images of one account one by one, until it is blocked."""
     reports = queries = 0
     block = None
-    for picture in track(pictures, f"asking with {pool}"):
+    for picture in track(pictures, f"querying with images of {pool}"):
         answer = client.for_accounts([account]).generate([to_unit(picture.pixels)])[0]
         queries, reports = queries + 1, reports + (not _refused(answer))
         run.append(EVIDENCE, {"id": f"{pool}/{picture.key}", "account": account, "answered": not _refused(answer)})

@@ -42,7 +42,7 @@ VARIETY = (
 VARIETY_BY_ROUND = ("n", "distinct_finding_sets", "abnormal_share", "finding_entropy")
 Record = Mapping[str, Any]
 ATTACK_FILE, KEY_FILE = "attack.yaml", "watermark.key"
-# Settings that decide what the victim writes on the corpus and how that is scored.
+# Settings that decide what the victim generates on the corpus and how that is scored.
 _OF_VICTIM = ("victim", "data", "split", "n", "seed", "batch_size", "victim_decoding", "loading", "measure",
               "i_am_authorised")  # fmt: skip
 # Settings that a defence takes from the attack.

@@ -130,7 +130,7 @@ _NORMAL_WAY = {
 _VERB = rf"(?:(?P<number>is|are) )?(?P<verb>{'|'.join((*STATED, 'visualized'))})"
 _STATEMENTS = (
     re.compile(r"there (?P<number>is|are) (?!no\b|may\b|evidence\b)(?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
-    re.compile(r"the (?:radiograph|image|image|study) shows (?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
+    re.compile(r"the (?:radiograph|image|film|study) shows (?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
     re.compile(rf"(?P<noun>[^,]+?) {_VERB}(?P<rest>,.*)?", re.IGNORECASE),
     # A fragment: no verb at all.
     re.compile(

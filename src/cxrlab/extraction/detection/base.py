@@ -75,7 +75,7 @@ class Traffic:
         rows = {len(self.keys), len(self.accounts), len(self.features), len(self.image_statistics)}
         if len(rows) > 1 or self.features.ndim != 2 or self.image_statistics.ndim != 2:
             raise ValueError(
-                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and image_statistics "
+                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and image statistics "
                 f"{self.image_statistics.shape} are not one stream"
             )
 
