@@ -204,7 +204,7 @@ def test_without_an_oracle_and_without_words_pictures_stay(tmp_path: Path) -> No
     assert all(np.array_equal(asked[k].pixels, asked[k + 2].pixels) for k in range(2))
 
 
-def test_a_victim_that_says_nothing_is_asked_about_fresh_pictures(tmp_path: Path) -> None:
+def test_a_victim_that_says_nothing_is_queried_about_fresh_pictures(tmp_path: Path) -> None:
     """A gate in front of it, say; from the first words on there is something to move pictures by."""
     count = iter(range(100))
     attack, asked = helper.attack_on(
@@ -245,7 +245,7 @@ def test_a_stopped_attack_goes_on_with_the_same_questions(tmp_path: Path, kind: 
     assert len(learner.learnt) == 3 - len(planned)  # a planned round needs no surrogate
 
 
-def test_dressed_pictures_are_asked_and_moved(tmp_path: Path) -> None:
+def test_blended_pictures_are_queried_and_moved(tmp_path: Path) -> None:
     config = helper.settings(budget=2, rounds=2, blend_chest=1.0)
     attack, asked = helper.attack_on(tmp_path, config)
     run_attack(attack)

@@ -231,7 +231,7 @@ class Doorman:
     def look(self, pixels: Any, account: str) -> Refusal | None:
         self.sent += 1
         self.left -= 1
-        return None if self.left >= 0 else Refusal("account_blocked", "this account was stopped.")
+        return None if self.left >= 0 else Refusal("account_blocked", "this account is blocked.")
 
     def worded(self, report: str) -> str:
         return report
@@ -278,8 +278,8 @@ def test_a_stopped_account_ends_the_audit_before_the_budget_does(
         assert guard.sent == 4 + 14
         found, folder = world.audit("shut out", **changes)
         assert guard.sent == 4 + 14  # nothing is put twice
-    told = {"refusals": 8, "first": 7, "said": "this account was stopped."}
-    assert (found["stopped"], found["spent"], found["refused"]) == (told, 14, 8)
+    expected = {"refusals": 8, "first": 7, "answer": "this account is blocked."}
+    assert (found["stopped"], found["spent"], found["refused"]) == (expected, 14, 8)
     assert [one.refused for one in read_ledger(folder / "ledger.sqlite")] == [False] * 6 + [True] * 8
     assert found["transcript"]["n"] == 6 and found["untouched"] is None
     learnt = {str(study.id) for study in load_corpus(folder / "copies" / "14" / "transcript").studies()}

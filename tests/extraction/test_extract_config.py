@@ -40,7 +40,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
 
 
 @every_row(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"method": "knockof"}, "Did you mean 'knockoff'"),
         ({"oracle": "rulez"}, "Did you mean 'rules'"),
@@ -57,13 +57,13 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
         ({"stop_after_refusals": 0}, "stop_after_refusals=0"),
     ],
 )
-def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_settings_that_cannot_be_are_reported(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config(**changes)
 
 
 @every_row(
-    ("kind", "changes", "told"),
+    ("kind", "changes", "message"),
     [
         (Fitting, {"steps": 0}, "steps=0"),
         (Fitting, {"round_steps": 0}, "round_steps=0"),
@@ -77,8 +77,8 @@ def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) ->
         (Policy, {"rate": 0.0}, "a rate above 0"),
     ],
 )
-def test_parts_that_cannot_be_are_told(kind: Any, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_parts_that_cannot_be_are_reported(kind: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         kind(**changes)
 
 

@@ -58,7 +58,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path: Path, workers: int) -> N
     assert len(list((broken / "pictures").glob("*.png"))) == COUNT
 
 
-def test_a_remote_victim_is_never_asked_beyond_the_budget(tmp_path: Path) -> None:
+def test_a_remote_victim_is_never_queried_beyond_the_budget(tmp_path: Path) -> None:
     """What was in flight may have been billed: it stays spent, and the next attempt books another unit."""
     workers = 2
     budget = COUNT + KILLS * BATCH * workers  # enough for the worst that the kills can do

@@ -153,7 +153,7 @@ def test_what_answers_bring() -> None:
     assert [row["certainty"] for row in rows] == [1.0, 1.0, 0.0, 1.0, 1.0]
 
 
-def test_pictures_that_bring_more_are_asked_more(tmp_path: Path) -> None:
+def test_pictures_that_bring_more_are_queried_more(tmp_path: Path) -> None:
     config = adaptive(60, batch=5, rate=0.5, rewards=("certainty", "diversity"))
     attack, asked = helper.attack_on(tmp_path, config, varied, pool=pool())
     queries = run_attack(attack)

@@ -41,13 +41,13 @@ def checked(config: ExtractConfig) -> None:
     check_pool(config, open_pool(config.pool, size=config.size, seed=config.seed), check_measurable(config))
 
 
-def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
+def test_what_can_be_measured_and_queried_passes(data: Path) -> None:
     checked(settings(data))
     checked(settings(data, pool="noise", method="none", budget=10_000))
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "told"),
+    ("changes", "error", "message"),
     [
         ({"data": Path("nowhere")}, DataError, "nowhere does not exist"),
         ({"split": "val"}, DataError, "no study in its val split"),
@@ -56,10 +56,10 @@ def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
     ],
 )
 def test_what_could_not_be_measured_costs_no_query(
-    data: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], told: str
+    data: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     config = settings(**{"data": data, **changes})
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         audit.extract(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -89,7 +89,7 @@ def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("pool", ["corpus:{}@test", "mix:0.5:corpus:{}@test+noise"])
-def test_nobody_is_graded_on_the_images_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
+def test_nobody_is_graded_on_the_images_that_were_queried(data: Path, tmp_path: Path, pool: str) -> None:
     with pytest.raises(DataError, match="holds (the )?test images"):
         checked(settings(data, pool=pool.format(data)))
     copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same images

@@ -157,8 +157,8 @@ def test_a_mixture_keeps_its_share_in_every_prefix(tmp_path: Path, photos: Path)
         pool.draw(14)
     exact = open_pool("mix:0.29:noise+scenes", size=4, seed=1)
     assert sum(one.key.startswith("in/") for one in exact.draw(100)) == 29  # 0.29 · 100 is 28.999… among floats
-    told = open_pool(f"mix:0.5:folder:{photos}+scenes", size=4, seed=1).draw(4)
-    assert [one.in_domain for one in told] == [False, True, False, True]
+    drawn = open_pool(f"mix:0.5:folder:{photos}+scenes", size=4, seed=1).draw(4)
+    assert [one.in_domain for one in drawn] == [False, True, False, True]
 
 
 def test_a_mixture_tells_what_cannot_be_read_in_its_parts(photos: Path) -> None:
@@ -192,6 +192,6 @@ def test_ends_of_the_share(photos: Path) -> None:
         ("corpus:/nowhere/at/all", DataError, "does not exist"),
     ],
 )
-def test_what_is_no_pool_is_refused_at_the_door(name: str, error: type[Exception], words: str) -> None:
+def test_what_is_no_pool_is_refused_at_once(name: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         open_pool(name, size=8, seed=1)

@@ -52,7 +52,7 @@ def test_what_says_nothing_of_a_image_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reports", [[], [REFUSAL, ""]])
-def test_nothing_to_learn_from_is_told(tmp_path: Path, reports: list[str]) -> None:
+def test_nothing_to_learn_from_is_reported(tmp_path: Path, reports: list[str]) -> None:
     with pytest.raises(EmptyTranscript, match=f"None of {len(reports)} answers"):
         write_transcript(asked(tmp_path, reports), tmp_path, tmp_path / "t", victim="v")
     assert not (tmp_path / "t").exists()

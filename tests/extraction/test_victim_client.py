@@ -62,7 +62,7 @@ def test_words_come_in_order_and_pictures_are_kept(tmp_path: Path) -> None:
         assert np.array_equal(decode(file.read_bytes(), file.name), picture.pixels)
 
 
-def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
+def test_a_picture_is_on_file_before_it_is_queried(tmp_path: Path) -> None:
     class Looking(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
             assert len(list((tmp_path / "pictures").glob("*.png"))) == 3
@@ -74,7 +74,7 @@ def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_same_pixels_are_asked_once(tmp_path: Path, workers: int) -> None:
+def test_the_same_pixels_are_queried_once(tmp_path: Path, workers: int) -> None:
     victim, pool = Victim(black_box=True), helper.small_images(3)
     with opened(tmp_path) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=1, workers=workers)
@@ -161,7 +161,7 @@ def test_a_failing_victim_costs_what_may_have_been_billed(
         assert ledger.statement().lost == (spent if remote else 0)
 
 
-def test_a_picture_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_kept_is_not_queried(tmp_path: Path) -> None:
     (tmp_path / "pictures").write_text("a file in the way")
     victim = Victim()
     with opened(tmp_path) as ledger:
@@ -183,7 +183,7 @@ def test_a_refusal_is_settled_as_one(tmp_path: Path) -> None:
         assert ledger.statement().spent == 1
 
 
-def test_words_are_chosen_as_told(tmp_path: Path) -> None:
+def test_words_are_chosen_by_the_settings(tmp_path: Path) -> None:
     class Choosing(Victim):
         def answers(
             self, images: Sequence[Any], indications: Sequence[str | None] | None = None, decoding: Any = None
@@ -199,7 +199,7 @@ def test_words_are_chosen_as_told(tmp_path: Path) -> None:
             VictimClient(Victim(), ledger, tmp_path, decoding=wish)
 
 
-def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_queried_is_a_sentence(tmp_path: Path) -> None:
     class Silent(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
             return []
@@ -220,16 +220,16 @@ class Declining(Victim):
 
     def __init__(self, answers: int, still: tuple[int, ...] = ()) -> None:
         super().__init__(black_box=True)
-        self.told, self.still = answers, still
+        self.answered, self.still = answers, still
 
     def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
         declined = Generated("Stopped.", extra={REFUSED: True})
-        answered = (*range(self.told), *self.still)
+        answered = (*range(self.answered), *self.still)
         return [one if int(one.text) in answered else declined for one in super().generate(images)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_victim_that_has_shut_the_door_is_asked_no_more(tmp_path: Path, workers: int) -> None:
+def test_a_victim_that_has_blocked_the_account_is_queried_no_more(tmp_path: Path, workers: int) -> None:
     """Pictures 0 to 4 are answered; refusals 5 to 8 are four in a row, and their batch of two is the fifth."""
     victim, pool = Declining(5), helper.small_images(30)
     with opened(tmp_path, 30) as ledger:
@@ -252,7 +252,7 @@ def test_an_answer_in_between_begins_the_count_anew_and_a_repeated_picture_count
     with opened(tmp_path, 30) as ledger:
         client = VictimClient(Declining(0, still=(3, 7, 11)), ledger, tmp_path, batch_size=1, patience=4)
         assert client.query(pool, 0, 0).count("Stopped.") == 9
-        asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: told from the ledger, they are no news
+        asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: answered from the ledger, they are no news
         assert client.query(asked, 0, 12) == ["Stopped."] * 7
         endless = VictimClient(Declining(0), ledger, tmp_path)
         assert endless.query(helper.small_images(20), 1, 19).count("Stopped.") == 17
@@ -276,7 +276,7 @@ class Small(Victim):
         return answers
 
 
-def test_a_batch_that_does_not_fit_is_asked_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_fit_is_queried_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
     victim, pool = Small(), helper.small_images(10)
     with opened(tmp_path) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=4)
@@ -285,7 +285,7 @@ def test_a_batch_that_does_not_fit_is_asked_in_halves_and_costs_nothing_twice(tm
     assert [len(batch) for batch in victim.batches] == [4, 2, 2, 2, 2, 2]
 
 
-def test_a_victim_behind_an_address_is_not_asked_a_second_time(tmp_path: Path) -> None:
+def test_a_victim_behind_an_address_is_not_queried_a_second_time(tmp_path: Path) -> None:
     victim = Small(black_box=True)
     with opened(tmp_path, remote=True) as ledger, pytest.raises(MemoryError):
         VictimClient(victim, ledger, tmp_path, batch_size=4).query(helper.small_images(4), 0, 0)

@@ -137,7 +137,7 @@ def test_ipo_by_hand() -> None:
     close(found, 1.5625, 0.0)
 
 
-def test_ipo_pulls_back_what_is_told_apart_too_well() -> None:
+def test_ipo_pulls_back_what_is_distinguished_too_well() -> None:
     """Wanted are 5 a token: below, the chosen report is raised; above, lowered."""
     ratio = of(4, 5, 6).requires_grad_()
     (gradient,) = torch.autograd.grad(ipo(ratio, of(0, 0, 0), of(1, 1, 1), of(1, 1, 1), 0.1).sum(), ratio)

@@ -26,15 +26,15 @@ class Speaker(torch.nn.Module):
 
     is_gradient_checkpointing = False
 
-    def __init__(self, **told: Tensor) -> None:
+    def __init__(self, **log_probs: Tensor) -> None:
         super().__init__()
-        self.told = told
+        self.log_probs = log_probs
 
     def forward(self, input_ids: Tensor, labels: Tensor, **_: Any) -> Any:
         # TRL hands over what is to be scored by `labels`; what is not counts for nothing, as in its own model.
-        kind = "strange" if "strange" in self.told and bool(input_ids[0, 0] == 9) else "own"
+        kind = "strange" if "strange" in self.log_probs and bool(input_ids[0, 0] == 9) else "own"
         inside = labels[:, 1:] != -100
-        numbers = torch.where(inside, self.told[kind], torch.zeros(()))
+        numbers = torch.where(inside, self.log_probs[kind], torch.zeros(()))
         nothing = torch.zeros_like(numbers)
         return SimpleNamespace(log_probs=numbers, entropy=nothing, mean_logits=nothing, is_top1=inside)
 

@@ -63,7 +63,7 @@ def good(number: int) -> bool:
     return number % 3 != 1
 
 
-def told(number: int) -> tuple[str, str]:
+def reports_of(number: int) -> tuple[str, str]:
     """Two reports for an image, the first of one kind and the second of another: something that can be learnt."""
     return REPORTS[number % 3], REPORTS[3 + number // 2 % 3]
 
@@ -113,7 +113,7 @@ def their_rows(processor: Any, files: list[Path], paired: bool) -> Any:
     found = []
     for number, file in enumerate(files):
         prompt = begin + prompt_text(processor, asked(number))
-        first, second = (report_text(processor, report) + end for report in told(number))
+        first, second = (report_text(processor, report) + end for report in reports_of(number))
         row = {"prompt": prompt, "images": [Image.open(file).convert("RGB")], "number": number}
         found.append(
             {**row, "chosen": first, "rejected": second}
@@ -242,9 +242,9 @@ def _twins(paired: bool, rows: list[int]) -> tuple[list[int], list[str], tuple[i
     that comes again in other company is then a row of its own.
     """
     if paired:
-        return list(range(ITEMS)), [report for number in range(ITEMS) for report in told(number)], tuple(rows)
+        return list(range(ITEMS)), [report for number in range(ITEMS) for report in reports_of(number)], tuple(rows)
     before = [rows[place - 1 if place % BATCH else place + BATCH - 1] for place in range(len(rows))]
-    reports = [told(number)[0] for both in zip(rows, before, strict=True) for number in both]
+    reports = [reports_of(number)[0] for both in zip(rows, before, strict=True) for number in both]
     return rows, reports, tuple(range(len(rows)))
 
 

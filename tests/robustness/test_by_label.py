@@ -52,8 +52,8 @@ def test_both_columns_are_over_the_same_answers() -> None:
 
 
 def test_reports_have_a_column_of_their_own() -> None:
-    told = [image(NORMAL, labels={EFFUSION: value}) for value in (1, 0)]
-    found = table(dict.fromkeys(BEFORE, told[0]), dict.fromkeys(BEFORE, told[1]))
+    answers = [image(NORMAL, labels={EFFUSION: value}) for value in (1, 0)]
+    found = table(dict.fromkeys(BEFORE, answers[0]), dict.fromkeys(BEFORE, answers[1]))
     row = found[EFFUSION]["reports"]["accuracy"]
     assert (row["original"]["value"], row["perturbed"]["value"]) == pytest.approx((2 / 3, 1 / 3))
     assert math.isnan(found[OEDEMA]["reports"]["accuracy"]["difference"]["value"])

@@ -97,7 +97,7 @@ def test_flips_of_reports_come_before_those_of_answers() -> None:
     assert (row["of"], row["only_a"], row["only_b"], row["both"], row["p"]) == ("reports", 1, 1, 1, 1.0)
 
 
-def test_unequal_starts_are_told_and_matched() -> None:
+def test_unequal_starts_are_reported_and_matched() -> None:
     """a has all right when clean, b six: of those six, which both have, a keeps two when attacked and b four."""
     found = compare(two(8, 2, 6, 4))
     assert found["equal_clean"] is False

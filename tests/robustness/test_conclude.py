@@ -48,7 +48,7 @@ def test_a_condition_holds_values_differences_and_what_the_attack_was(found: dic
     assert (row["passes"], row["broken"], row["zero_gradients"]) == (20, 1, 0)
 
 
-def test_rounded_images_are_told_apart(found: dict[str, Any]) -> None:
+def test_rounded_images_are_distinguished(found: dict[str, Any]) -> None:
     """Rounded, all three reports speak of air, and 0.5 is no yes: one of three answers is right, two fewer."""
     row = found["models"]["hf:one"]["attacks"][PGD]["uint8"]
     assert row["flip_rate"]["value"] == 1
@@ -114,8 +114,8 @@ def test_an_encoder_alone_has_answers_and_no_reports() -> None:
 
 
 def test_a_black_box_has_reports_and_the_confidence_of_reports() -> None:
-    told = {study: image(NORMAL, mean_logprob=0.0) for study in CLEAN}
-    found = conclude(evidence(STUDIES, lines("a", "clean", told), lines("a", "square@0.01", told)), trials=50)
+    answers = {study: image(NORMAL, mean_logprob=0.0) for study in CLEAN}
+    found = conclude(evidence(STUDIES, lines("a", "clean", answers), lines("a", "square@0.01", answers)), trials=50)
     row = found["models"]["a"]["attacks"]["square@0.01"]
     assert row["closed_questions.accuracy"]["value"] is None
     assert row["confidence"] == row["report.confidence"]
@@ -123,7 +123,7 @@ def test_a_black_box_has_reports_and_the_confidence_of_reports() -> None:
     assert "realised" not in row
 
 
-def test_two_models_of_one_name_are_told_apart() -> None:
+def test_two_models_of_one_name_are_distinguished() -> None:
     said = evidence(STUDIES, lines("a", "clean", CLEAN), lines("b", "clean", CLEAN))
     assert set(conclude(said, {"a": "hf:one", "b": "hf:one"}, trials=50)["models"]) == {"hf:one (a)", "hf:one (b)"}
 

@@ -200,8 +200,8 @@ def test_gemma_has_a_vision_encoder_by_itself_and_models_of_tiles_are_refused(
     """An image of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
     encoder = open_vision_encoder(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
     assert encoder(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
-    for family, said in (("llava_next", "one array per image"), ("qwen2_5_vl", "no separate vision encoder")):
-        with pytest.raises(ConfigError, match=said):
+    for family, message in (("llava_next", "one array per image"), ("qwen2_5_vl", "no separate vision encoder")):
+        with pytest.raises(ConfigError, match=message):
             harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -238,7 +238,7 @@ def test_steps_are_counted_from_epochs(config: HardenConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"eps": "8"}, "8/255"),
         ({"eps": "0"}, "eps=0"),
@@ -248,12 +248,12 @@ def test_steps_are_counted_from_epochs(config: HardenConfig) -> None:
         ({"steps": 0}, "steps=0"),
     ],
 )
-def test_settings_out_of_range_are_refused(config: HardenConfig, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_settings_out_of_range_are_refused(config: HardenConfig, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         replace(config, **changes)
 
 
-def test_what_cannot_be_hardened_is_told_before_a_folder_is_made(config: HardenConfig, tmp_path: Path) -> None:
+def test_what_cannot_be_hardened_is_reported_before_a_folder_is_made(config: HardenConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'stub:normal' has no vision encoder"):
         harden(replace(config, model="stub:normal"), tmp_path / "run")
     lines = (config.data / "studies.jsonl").read_text().replace('"val"', '"test"')

@@ -119,7 +119,7 @@ def test_one_change_for_all_images_is_made_of_another_split(audited: Any, corpus
     assert np.allclose(change[0, 0], -16 / 255 * planted.SIGN, atol=1e-6)  # studies without reports serve this aim
 
 
-def test_a_split_without_images_for_it_is_told(audited: Any) -> None:
+def test_a_split_without_images_for_it_is_reported(audited: Any) -> None:
     with pytest.raises(DataError, match="train split has no image of 16 × 16 pixels"):
         audited(planted.PatternTarget, attacks=("universal",), aims=("answers",))
 

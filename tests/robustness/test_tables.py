@@ -36,7 +36,7 @@ def test_a_model_without_clean_images_is_named() -> None:
         evidence(STUDIES, CLEAN, lines("b", "blur@1", {"s1": image(e=0.9), "s2": image(o=0.1)}))
 
 
-def test_no_line_and_no_study_are_told() -> None:
+def test_no_line_and_no_study_are_reported() -> None:
     with pytest.raises(DataError, match="no line"):
         evidence(STUDIES)
     with pytest.raises(DataError, match="no study"):

@@ -54,7 +54,7 @@ def test_corruptions_and_images_made_for_others_are_left_out() -> None:
     assert worst["flip_rate"].value == 0
 
 
-def test_equal_harm_is_told_apart_by_loss_and_by_the_probability_of_the_truth() -> None:
+def test_equal_harm_is_distinguished_by_loss_and_by_the_probability_of_the_truth() -> None:
     low = {study: image(NORMAL, 0.8, 0.8, loss=1.0) for study in CLEAN}
     high = {study: image(NORMAL, 0.6, 0.8, loss=2.0) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "x@0.1", low), lines("a", "y@0.1", high))
@@ -97,7 +97,7 @@ def test_harm_that_never_reaches_half_has_no_median() -> None:
     assert found["median"] is None
 
 
-def test_harm_that_cannot_be_told_is_not_no_harm() -> None:
+def test_harm_that_is_unknown_is_not_no_harm() -> None:
     """An encoder writes no reports: nothing is known of their errors."""
     asked = {study: image(e=0.9) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", asked), lines("a", "fgsm@1/255", asked))

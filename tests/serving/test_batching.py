@@ -65,7 +65,7 @@ def test_what_waits_is_answered_together_in_its_order() -> None:
     assert batcher.stop()
 
 
-def test_only_equal_keys_are_asked_together_and_the_oldest_goes_first() -> None:
+def test_only_equal_keys_are_queried_together_and_the_oldest_goes_first() -> None:
     model = Model()
     batcher = started(model)
     first = held_back(model, batcher)
@@ -148,7 +148,7 @@ def test_too_few_answers_are_a_failure_and_not_a_shift() -> None:
     batcher.stop()
 
 
-def test_who_leaves_is_not_asked_about() -> None:
+def test_who_leaves_is_not_queried_about() -> None:
     model = Model()
     batcher = started(model)
     first = held_back(model, batcher)
@@ -169,9 +169,9 @@ def test_a_full_queue_sends_away() -> None:
     held_back(model, batcher)
     batcher.submit("key", 1)
     batcher.submit("key", 2)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         batcher.submit("key", 3)
-    assert told.value.status == 503 and int(told.value.headers["Retry-After"]) >= 1
+    assert caught.value.status == 503 and int(caught.value.headers["Retry-After"]) >= 1
     model.open.set()
     batcher.stop()
 

@@ -93,7 +93,7 @@ def test_the_split_that_sets_thresholds_cannot_try_them(corpus: Path) -> None:
         config(corpus, split="val")
 
 
-def test_too_few_images_for_the_bound_are_told(corpus: Path, tmp_path: Path) -> None:
+def test_too_few_images_for_the_bound_are_reported(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="image_bound|images"):
         rehearse(config(corpus, guarding=GuardConfig()), tmp_path / "run")
 

@@ -61,18 +61,18 @@ def test_what_is_too_long_or_too_slow_is_refused_and_given_back(
     receive: Any, headers: dict[str, str], status: int
 ) -> None:
     held = Tally(15)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         asyncio.run(body(receive, headers, held))
-    assert told.value.status == status and held.taken == 0
+    assert caught.value.status == status and held.taken == 0
 
 
 def test_requests_that_are_too_many_together_are_sent_away() -> None:
     async def run() -> None:
         held = Tally(15)
         async with body_of(messages(b"x" * 10), {}, LIMITS, held):
-            with pytest.raises(ApiError) as told:
+            with pytest.raises(ApiError) as caught:
                 await body(messages(b"y" * 6), held=held)
-            assert told.value.status == 503 and held.taken == 10
+            assert caught.value.status == 503 and held.taken == 10
 
     asyncio.run(run())
 

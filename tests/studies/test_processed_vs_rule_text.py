@@ -115,7 +115,7 @@ def test_predictions_of_other_studies_are_refused(corpus: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"split": "tets"}, "Did you mean 'test'"),
         ({"trials": 0}, "trials=0"),
@@ -123,8 +123,8 @@ def test_predictions_of_other_studies_are_refused(corpus: Path, tmp_path: Path) 
         ({"predictions": (Path("a/texts"),)}, "'texts'"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         AnalysisConfig(Path("c"), **settings)
 
 

@@ -39,7 +39,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     if blocked := found.get("stopped"):
         parts.append(
             f"! the victim blocked the attacker: {blocked['refusals']:,} refusals in a row from query "
-            f"{blocked['first']:,} on ('{terminal_safe(str(blocked['said']))}')"
+            f"{blocked['first']:,} on ('{terminal_safe(str(blocked['answer']))}')"
         )
     if found.get("untouched"):
         parts.append(f"! the copy is the untrained surrogate: {found['untouched']}")
@@ -49,7 +49,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
         kept = sum(count for by_area in oracle["kept"].values() for count in by_area.values())
         parts.append(
             f"oracle {oracle['model']}: {kept:,} descriptions kept, {sum(oracle['dropped'].values()):,} dropped, of "
-            f"{oracle['asked']:,} answers ({oracle['answers']['failed']:,} unreadable)"
+            f"{oracle['queries']:,} answers ({oracle['answers']['failed']:,} unreadable)"
         )
     rows = [["", "victim", "copy", "copy / victim", "copy against the victim's words"]]
     for name, copy in metrics.items():

@@ -189,7 +189,7 @@ def _query_victim(
                     probing = {"probing": probe.to_json()}
                 run_attack(attack)
         except AccountsBlocked as error:
-            blocked = {"refusals": error.refusals, "first": error.first + 1, "said": error.answer}
+            blocked = {"refusals": error.refusals, "first": error.first + 1, "answer": error.answer}
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,

@@ -11,7 +11,7 @@ from cxrlab.extraction.adaptive_attackers import blend_chest, rewrite, smallest_
 from cxrlab.extraction.defence.finding_preservation import difference
 
 
-def test_a_dressed_picture_is_a_blend() -> None:
+def test_a_blended_picture_is_a_blend() -> None:
     """Halfway between 200 and a white chest of 100 is 150."""
     picture, chest = np.full((6, 5), 200, np.uint8), np.full((6, 5), 100, np.uint8)
     assert (blend_chest(picture, 0.5, chest) == 150).all()

@@ -34,7 +34,7 @@ def test_coarsening_keeps_the_findings_and_loses_the_degree() -> None:
     assert found["rougeL:coco"]["difference"] < 0
 
 
-def test_harm_is_told_where_a_whole_interval_says_so() -> None:
+def test_harm_is_reported_where_a_whole_interval_says_so() -> None:
     fine = {"low": -0.1, "high": 0.1, "difference": 0.0}
     cost = {
         "refused": {"value": 0.0, "low": 0.0, "high": 0.01},

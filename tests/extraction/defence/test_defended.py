@@ -49,7 +49,7 @@ def images(*tones: float) -> list[Image]:
     return [np.full((4, 4), tone, np.float32) for tone in tones]
 
 
-def test_refusals_stand_in_their_places_and_the_model_is_not_asked() -> None:
+def test_refusals_stand_in_their_places_and_the_model_is_not_queried() -> None:
     victim = Victim()
     model = defended(victim, Gate(lambda pixels: bool(pixels[0, 0] > 100)))
     found = model.generate(images(0.1, 0.6, 0.2, 0.8), ["a", "b", "c", "d"])

@@ -158,11 +158,11 @@ def test_too_few_queries_are_not_a_miss(tmp_path: Path) -> None:
 def test_the_table_that_a_user_reads(
     run: Path, config: DetectConfig, attack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = command(replace(config, stream=()), run, (attack,)).text.splitlines()
-    assert told[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
-    rows = {line.split()[0]: line for line in told if line}
-    assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
-    assert "do not fill" not in "\n".join(told)
+    printed = command(replace(config, stream=()), run, (attack,)).text.splitlines()
+    assert printed[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
+    rows = {line.split()[0]: line for line in printed if line}
+    assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(printed)
+    assert "do not fill" not in "\n".join(printed)
     found = {"detectors": {}, "benign": {"held_out_images": 79}, "settings": {"account_queries": 100}}
     found |= {"warnings": [], "streams": {}}
     monkeypatch.setattr("cxrlab.extraction.detection.detect.detect", lambda config, out: found)
@@ -188,7 +188,7 @@ def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:
         ({"n": 0}, "at least 1"),
     ],
 )
-def test_mistakes_are_told_at_once(config: DetectConfig, changes: dict[str, object], message: str) -> None:
+def test_mistakes_are_reported_at_once(config: DetectConfig, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replace(config, **changes)  # type: ignore[arg-type]
 
