@@ -54,7 +54,7 @@ PARTLY_WHITE_BOX = (UNIVERSAL, "ensemble")  # they use gradients, but not only o
 
 @dataclass(frozen=True)
 class AttackWithGoal:
-    """An attack with an aim."""
+    """An attack with the goal (aim) that it pursues."""
 
     attack: str  # Row of the table
     aim: str | None  # None for a control, which has none
@@ -141,9 +141,9 @@ class Sweep:
     def _work_items(self) -> Iterator[WorkItem]:
         """Clean images, corruptions, then the attacks on each model; a control once for all models."""
         config, first = self.config, self.models[0]
-        yield CleanImages((CLEAN,), self.models)
+        yield CleanImages((CLEAN,), self.models, None)
         for name in config.corrupted:
-            yield Corruption(tuple(f"{name}@{severity}" for severity in config.severities), self.models, name)
+            yield Corruption(tuple(f"{name}@{severity}" for severity in config.severities), self.models, None, name)
         controls: set[str] = set()
         for model in self.models:
             # Those that an attacked model is compared with also examine its images.
@@ -151,10 +151,10 @@ class Sweep:
             for attack in attacks_with_goals(model, config)[0]:
                 conditions = tuple(attack.condition(budget) for budget in config.budgets)
                 if attack.aim is not None:
-                    yield ModelAttack(conditions, viewers, attack, model)
+                    yield ModelAttack(conditions, viewers, model.key, attack, model)
                 elif attack.attack not in controls:
                     controls.add(attack.attack)
-                    yield Control(conditions, self.models, attack)
+                    yield Control(conditions, self.models, None, attack)
 
     def _examine(self, batch: Sequence[Case], item: WorkItem, images: Mapping[str, Image]) -> Iterator[Answer]:
         """Every answer of one work item; images of one shape go together."""
@@ -247,11 +247,7 @@ class WorkItem(ABC):
 
     conditions: tuple[str, ...]
     viewers: tuple[AuditedModel, ...]  # The models that examine the images
-
-    @property
-    def crafted_on(self) -> str | None:
-        """Key of the model for which the images are perturbed; None where they are the same for all models."""
-        return None
+    crafted_on: str | None  # Key of the model for which they are perturbed; None where they are the same for all models
 
     @abstractmethod
     def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
@@ -301,11 +297,6 @@ class ModelAttack(WorkItem):
 
     attack: AttackWithGoal
     model: AuditedModel
-
-    @property
-    def crafted_on(self) -> str:
-        """Key of the attacked model."""
-        return self.model.key
 
     def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
         """One condition per radius."""
