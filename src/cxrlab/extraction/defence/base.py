@@ -22,6 +22,7 @@ from cxrlab.core.registry import Registry
 from cxrlab.data.images import grey_image
 from cxrlab.extraction.defence.finding_preservation import DROPPABLE, difference
 from cxrlab.findings.reader import read
+from cxrlab.metrics.statistics.intervals import clopper_pearson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def check_on_benign(defence: Defence, reports: Sequence[str]) -> SafetyReport:
             raise DefenceRejected(
                 f"The defence '{defence.name}' was rejected on benign report {place + 1} of {len(reports)}: {error}"
             ) from None
-    return SafetyReport(defence.name, len(reports), reworded, most_unsafe=1 - 0.05 ** (1 / len(reports)))
+    return SafetyReport(defence.name, len(reports), reworded, most_unsafe=clopper_pearson(0, len(reports), 0.1).high)
 
 
 ANONYMOUS = "anonymous"  # account of queries without one

@@ -20,7 +20,7 @@ from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_uint8
-from cxrlab.core.json_values import plain
+from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -41,6 +41,7 @@ from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.rule_oracles import load_descriptions
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch, Pair
+from cxrlab.metrics.statistics.intervals import Estimate, unpaired_difference
 from cxrlab.metrics.statistics.paired_tests import paired_differences
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
@@ -269,18 +270,13 @@ def loss(defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str) -> 
     The unpaired interval, made of the ends of both, is wider than a paired one.
     """
     one, two = defended["surrogate"].get(metric) or {}, open_["surrogate"].get(metric) or {}
-    ends = [one.get("low"), one.get("high"), two.get("low"), two.get("high")]
-    known = one.get("value") is not None and two.get("value") is not None
-    whole = known and None not in ends
-    return {
-        "metric": metric,
-        "with": one.get("value"),
-        "without": two.get("value"),
-        "difference": one["value"] - two["value"] if known else None,
-        "low": one["low"] - two["high"] if whole else None,
-        "high": one["high"] - two["low"] if whole else None,
-        "n": one.get("n"),
-    }
+    estimates = [
+        Estimate(*(nan_if_none(row.get(key)) for key in ("value", "low", "high")), n=row.get("n") or 0)
+        for row in (one, two)
+    ]
+    gap = unpaired_difference(*estimates)
+    found: dict[str, Any] = plain({"difference": gap.value, "low": gap.low, "high": gap.high})
+    return {"metric": metric, "with": one.get("value"), "without": two.get("value"), **found, "n": one.get("n")}
 
 
 METRICS = ("findings.f1", "findings.f1.full", "rougeL:coco", "errors.significant")

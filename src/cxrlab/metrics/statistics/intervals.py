@@ -20,7 +20,7 @@ from cxrlab.metrics.base import Matrix, Tally
 
 # Written into result files; raise the number when the formula changes.
 METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"
-EXACT, WILSON, STUDENT = "Clopper-Pearson", "Wilson", "Student's t"
+EXACT, WILSON, STUDENT, UNPAIRED = "Clopper-Pearson", "Wilson", "Student's t", "ends of both"
 EVERY = (-math.inf, math.inf)
 # Two ways to sum the same counts differ by a few units in the last place; a tie must not depend on that.
 SLACK = 1e-9
@@ -227,6 +227,12 @@ def student(values: Sequence[float], level: float = 0.95) -> Estimate:
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
     half = t_quantile((1 + level) / 2, n - 1) * error
     return Estimate(mean, mean - half, mean + half, n, STUDENT)
+
+
+def unpaired_difference(one: Estimate, two: Estimate) -> Estimate:
+    """The first minus the second, with an interval made of the ends of both; it is wider than a paired one."""
+    n = min(one.n, two.n)
+    return Estimate(one.value - two.value, one.low - two.high, one.high - two.low, n, UNPAIRED)
 
 
 class Resamples:
