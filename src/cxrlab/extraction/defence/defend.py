@@ -270,13 +270,14 @@ def loss(defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str) -> 
     The unpaired interval, made of the ends of both, is wider than a paired one.
     """
     one, two = defended["surrogate"].get(metric) or {}, open_["surrogate"].get(metric) or {}
-    estimates = [
-        Estimate(*(nan_if_none(row.get(key)) for key in ("value", "low", "high")), n=row.get("n") or 0)
-        for row in (one, two)
-    ]
-    gap = unpaired_difference(*estimates)
+    gap = unpaired_difference(_estimate(one), _estimate(two))
     found: dict[str, Any] = plain({"difference": gap.value, "low": gap.low, "high": gap.high})
     return {"metric": metric, "with": one.get("value"), "without": two.get("value"), **found, "n": one.get("n")}
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    value, low, high = (nan_if_none(row.get(key)) for key in ("value", "low", "high"))
+    return Estimate(value, low, high, row.get("n") or 0)
 
 
 METRICS = ("findings.f1", "findings.f1.full", "rougeL:coco", "errors.significant")
