@@ -126,7 +126,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     rows = {NASTY: label_row()}
     bad = model(NASTY, labels={"pgd@2/255": rows}, corruptions={f"{NASTY}@1": condition(0.5)})
     bad["attacks"][f"{NASTY}@2/255"] = condition(0.5, **{NASTY: measure(0.5)})
-    bad["curves"]["asked.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
+    bad["curves"]["closed_questions.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
     reported = audit(
         models={NASTY: bad},
         threat=NASTY,
@@ -141,7 +141,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
 
 
 def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
-    lone = model(attacks={"pgd@2/255": {"asked.accuracy": measure(None), "flip_rate": None}}, clean={})
+    lone = model(attacks={"pgd@2/255": {"closed_questions.accuracy": measure(None), "flip_rate": None}}, clean={})
     lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
     shown = page(tmp_path, {"models": {"m": lone}}, (image(clean=None, spans=None, label_flips=None, after=None),))
     assert "<td class=number>–</td>" in shown and "nan" not in shown and "None" not in shown
@@ -151,8 +151,8 @@ def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
 
 
 def test_a_word_for_a_curve_is_refused_with_its_place(tmp_path: Path) -> None:
-    wrong = model(curves={"asked.accuracy": {"pgd": [["x"]]}})
-    with pytest.raises(DataError, match=r"models\.m\.curves\.asked\.accuracy\.pgd\[0\]\[0\]"):
+    wrong = model(curves={"closed_questions.accuracy": {"pgd": [["x"]]}})
+    with pytest.raises(DataError, match=r"models\.m\.curves\.closed_questions\.accuracy\.pgd\[0\]\[0\]"):
         page(tmp_path, {"models": {"m": wrong}})
 
 
@@ -201,14 +201,14 @@ def test_a_page_names_no_address_and_a_drawing_of_its_own_does(tmp_path: Path) -
     """Inside a page a drawing needs no namespace; as a file it does."""
     shown = page(tmp_path, audit())
     assert "<svg" in shown and "http://" not in shown
-    drawing = radius_curve(audit(), "asked.accuracy")
+    drawing = radius_curve(audit(), "closed_questions.accuracy")
     assert drawing is not None and 'xmlns="http://www.w3.org/2000/svg"' in svg_file(drawing)
 
 
 # Curves -------------------------------------------------------------------------------------------------------------
 
 
-def drawn(found: dict[str, Any], metric: str = "asked.accuracy", **settings: Any) -> ElementTree.Element:
+def drawn(found: dict[str, Any], metric: str = "closed_questions.accuracy", **settings: Any) -> ElementTree.Element:
     """The drawing of a metric, read as XML."""
     drawing = radius_curve(found, metric, **settings)
     assert drawing is not None
@@ -225,7 +225,7 @@ def test_a_figure_is_xml_and_its_points_land_where_they_should() -> None:
     shades = [one.get("points") for one in curve.iter(f"{SVG}polygon") if one.get("fill-opacity")]
     assert "50.0,34.0 250.0,59.0 250.0,109.0 50.0,59.0" in shades
     words = [one.text for one in curve.iter(f"{SVG}text")]
-    assert {"accuracy, asked (lower is worse)", "pgd", "noise (control)", "0", "4", "0.2", "1"} <= set(words)
+    assert {"accuracy, closed questions (lower is worse)", "pgd", "noise (control)", "0", "4", "0.2", "1"} <= set(words)
 
 
 def test_a_figure_of_several_models_has_a_colour_each_and_one_control() -> None:
@@ -243,4 +243,7 @@ def test_a_point_without_a_number_is_left_out_and_a_metric_without_points_is_not
     found = audit(models={"m": model(clean={}, curves={"report.loss": {"pgd": line}})})
     curve = drawn(found, "report.loss")
     assert len(list(curve.iter(f"{SVG}circle"))) == 2  # the point, and the sample in the legend
-    assert radius_curve(found, "asked.accuracy") is None and radius_curve({}, "asked.accuracy") is None
+    assert (
+        radius_curve(found, "closed_questions.accuracy") is None
+        and radius_curve({}, "closed_questions.accuracy") is None
+    )

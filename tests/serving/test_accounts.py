@@ -19,7 +19,7 @@ from cxrlab.serving.accounts import (
     Rates,
     Reservation,
     add_account,
-    anybody,
+    anonymous_account,
     hash_of,
     read_accounts,
 )
@@ -30,7 +30,7 @@ from cxrlab.serving.errors import ApiError
 def two(tmp_path: Path) -> tuple[Accounts, dict[str, str]]:
     file = tmp_path / "keys.yaml"
     keys = {name: add_account(file, name) for name in ("clinic-a", "clinic-b")}
-    return Accounts(read_accounts(file, Allowance()), anybody(Allowance())), keys
+    return Accounts(read_accounts(file, Allowance()), anonymous_account(Allowance())), keys
 
 
 def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pyte
     assert main(["serve", "key", "clinic-a", "--keys", str(file)]) == 1
     assert "already" in capsys.readouterr().err
     assert main(["serve", "key", "a b", "--keys", str(file)]) == 1
-    assert main(["serve", "key", "anybody", "--keys", str(file)]) == 1
+    assert main(["serve", "key", "anonymous", "--keys", str(file)]) == 1
 
 
 ADDING = """
@@ -115,7 +115,7 @@ def test_a_key_tells_its_account_by_either_header(tmp_path: Path) -> None:
 
 WITHOUT_A_KEY = (
     {},
-    *({"authorization": told} for told in ("Bearer ", "Bearer wrong", "Basic x", "Bearer \udcff")),
+    *({"authorization": header} for header in ("Bearer ", "Bearer wrong", "Basic x", "Bearer \udcff")),
     {"api-key": ""},
 )
 
@@ -123,10 +123,10 @@ WITHOUT_A_KEY = (
 @pytest.mark.parametrize("headers", WITHOUT_A_KEY)
 def test_no_key_or_a_wrong_one_is_401(tmp_path: Path, headers: dict[str, str]) -> None:
     accounts, _ = two(tmp_path)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         accounts.identify(headers)
-    assert (told.value.status, told.value.code) == (401, "invalid_api_key")
-    assert told.value.headers["WWW-Authenticate"] == "Bearer" and "wrong" not in told.value.message
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    assert caught.value.headers["WWW-Authenticate"] == "Bearer" and "wrong" not in caught.value.message
 
 
 def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
 
 
 def test_without_keys_everybody_is_anybody() -> None:
-    accounts = Accounts([], anybody(Allowance(answers_per_day=5)))
+    accounts = Accounts([], anonymous_account(Allowance(answers_per_day=5)))
     assert accounts.open
     found = accounts.identify({"authorization": "Bearer whatever"})
-    assert found.name == "anybody" and found.answers_per_day == 5
+    assert found.name == "anonymous" and found.answers_per_day == 5
 
 
 def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ def test_a_bucket_lets_in_a_minutes_worth_at_once_and_then_one_after_the_other()
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=6)
     for _ in range(6):
         rates.take(account)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         rates.take(account)
-    assert (told.value.status, told.value.code) == (429, "rate_limited")
-    assert 10 <= int(told.value.headers["Retry-After"]) <= 11
+    assert (caught.value.status, caught.value.code) == (429, "rate_limited")
+    assert 10 <= int(caught.value.headers["Retry-After"]) <= 11
     now[0] += 9.9
     with pytest.raises(ApiError):
         rates.take(account)
@@ -201,9 +201,9 @@ def test_a_rate_below_one_a_minute_lets_one_in() -> None:
     now = [0.0]
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=0.5)
     rates.take(account)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         rates.take(account)
-    assert 120 <= int(told.value.headers["Retry-After"]) <= 121
+    assert 120 <= int(caught.value.headers["Retry-After"]) <= 121
 
 
 def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     books.reserve(Reservation(account, 2))
     failed = Reservation(account, 1)
     books.reserve(failed)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         books.reserve(Reservation(account, 1))
-    assert (told.value.status, told.value.code) == (429, "quota_exhausted") and "3 of its 3" in told.value.message
+    assert (caught.value.status, caught.value.code) == (429, "quota_exhausted") and "3 of its 3" in caught.value.message
     books.give_back(failed)
     books.give_back(failed)  # once is enough
     assert books.used("a") == (2, 2)
@@ -228,16 +228,16 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     books.reserve(Reservation(account, 3))
     assert books.used("a") == (3, 5)
     day[0] = "2026-01-03"
-    with pytest.raises(ApiError, match="quota_exhausted") as told:
+    with pytest.raises(ApiError, match="quota_exhausted") as caught:
         books.reserve(Reservation(account, 1))
-    assert "in total" in told.value.message
+    assert "in total" in caught.value.message
     books.reserve(Reservation(Account("b"), 100))
     assert books.used("b") == (100, 100)
     books.close()
     assert [file.name for file in tmp_path.iterdir()] == ["quotas.sqlite"]
 
 
-def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
+def test_a_reservation_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
     books, account = QuotaStore(tmp_path / "quotas.sqlite"), Account("a", answers_total=1)
     books.reserve(Reservation(account, 1))
     refused = Reservation(account, 1)

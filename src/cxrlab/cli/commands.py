@@ -257,10 +257,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab serve key clinic-a --keys keys.yaml",
             ("name",),
         ),
-        "serve forgive": Command(
+        "serve unblock": Command(
             "unblock an account that a server's guard has blocked",
-            "cxrlab.cli.serving:forgive",
-            "cxrlab serve forgive clinic-a --out runs/serve",
+            "cxrlab.cli.serving:unblock",
+            "cxrlab serve unblock clinic-a --out runs/serve",
             ("name",),
         ),
         "page": Command(

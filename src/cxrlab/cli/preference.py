@@ -121,7 +121,7 @@ def train(config: PreferConfig, out: Path, seed: int | None = None) -> Result:
 
     done, found = prefer(seeded(config, seed), out)
     lines = [
-        f"{done.steps:,} steps on {done.rows:,} {'pairs' if config.loss.paired else 'reports'} ({config.loss.name}), "
+        f"{done.steps:,} steps on {done.rows:,} {'pairs' if config.loss.kind.paired else 'reports'} ({config.loss.name}), "
         f"loss {done.loss:.3f}; the checkpoint is {out / done.checkpoint}",
         *unused_data(done),
     ]

@@ -25,9 +25,9 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
-from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts
-from cxrlab.extraction.oracles import KINDS, Descriptions, Kind
+from cxrlab.extraction.report_content import Category, category_of, distinct, split_by_category, words_of
+from cxrlab.extraction.rule_oracles import KINDS, Descriptions, Kind
 from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"
@@ -97,7 +97,7 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
     return found, {
         "model": model.name,
         "questions": {"version": questions.version, "digest": questions.digest},
-        "asked": len(prompts) * consulting.times,
+        "queries": len(prompts) * consulting.times,
         "answers": {state: states[state] for state in ("parsed", "partial", "failed")},
         "left_out": failures,
         "dropped": dict(dropped.most_common()),
@@ -243,7 +243,7 @@ def parse_descriptions(answer: str) -> ParsedAnswer:
     thoughts = [mark.end() for mark in _THOUGHT.finditer(answer)]  # some templates leave out the opening mark
     text = answer[thoughts[-1] :] if thoughts else answer
     if _THINKING.search(text):
-        return ParsedAnswer("failed", why="cut off while thinking aloud")
+        return ParsedAnswer("failed", why="cut off within its reasoning")
     if fenced := _FENCED.search(text):
         text = fenced.group(1)
     text = text.strip()

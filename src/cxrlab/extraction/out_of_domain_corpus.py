@@ -20,7 +20,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction.config import check_at_least
-from cxrlab.extraction.pools import square
+from cxrlab.extraction.query_pools import square
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
 

@@ -38,7 +38,7 @@ from cxrlab.metrics.judging.judges import PairwiseModel
 from cxrlab.metrics.judging.judges import Verdict as PairVerdict
 from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 from cxrlab.preference.candidate_files import same_text
-from cxrlab.preference.rewards import UNDECIDED
+from cxrlab.preference.reward_files import UNDECIDED
 
 # Each row makes a `PairwiseJudge` from a seed, which a deterministic judge ignores.
 PAIRWISE = Registry(

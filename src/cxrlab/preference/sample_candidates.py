@@ -127,7 +127,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
-        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
+        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "sampling reports")
         summary = _summarise(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:

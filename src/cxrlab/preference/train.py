@@ -117,7 +117,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     judged = read_preferences(
         config.pairs,
         config.data,
-        paired=config.loss.paired,
+        paired=config.loss.kind.paired,
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
         seed=seed,
@@ -140,7 +140,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         module.to(device)
         images, features = open_vision_inputs(config, reports, start, run)
         rows = replace(rows, images=images, features=features)
-        if config.loss.needs_reference:
+        if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
             with main_process_first():
                 reference = reference_log_probabilities(

@@ -267,7 +267,7 @@ def headline(copy: Copy, several: bool = False) -> Headline:
         best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
         notes.append(
             f"{readable(probing.get('queries'))} of the queries were probes: with "
-            f"{number(probing.get('dress')) or 0:g} of a radiograph in every image {best:.0%} were answered."
+            f"{number(probing.get('blend_chest')) or 0:g} of a radiograph in every image {best:.0%} were answered."
         )
     return Headline(
         name=copy.name if several else "",

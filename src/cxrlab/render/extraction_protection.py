@@ -189,8 +189,8 @@ def defences(run: RunFolder, found: Mapping[str, Any]) -> Defences:
     for name, row in rows.items():
         for kind, one in part(row, "attacks").items():
             actions = []
-            if dress := number(one.get("dress")):
-                actions.append(f"blended {dress:g} of a radiograph into every image")
+            if blend_chest := number(one.get("blend_chest")):
+                actions.append(f"blended {blend_chest:g} of a radiograph into every image")
             if (accounts := number(one.get("accounts"))) and accounts > 1:
                 actions.append(f"used {accounts:,.0f} accounts")
             if one.get("rewrite"):
@@ -330,7 +330,7 @@ def served(run: RunFolder, found: Mapping[str, Any]) -> Served:
             ("reports identical to the local model's", "same_words", 3),
         ):
             rows.append([name, measured(part(benign, key), digits=digits), part(benign, key).get("n")])
-        rows.append(["accounts blocked", benign.get("stopped"), benign.get("accounts")])
+        rows.append(["accounts blocked", benign.get("blocked"), benign.get("accounts")])
         together = f"answers per second, {readable(benign.get('clients'))} at once"
         rows.append([together, figure(benign.get("per_second"), digits=2), benign.get("images")])
         if alone:
@@ -338,7 +338,7 @@ def served(run: RunFolder, found: Mapping[str, Any]) -> Served:
             rows.append(["answers per second, one by one", rate, alone.get("images")])
     attacks = []
     for name, one in part(found, "attacks").items():
-        at = number(one.get("stopped_at"))
+        at = number(one.get("blocked_at"))
         blocked = Cell("never", tone="bad", strong=True) if at is None else f"at query {at:,.0f}"
         attacks.append([name, blocked, one.get("reports"), one.get("queries")])
     return Served(

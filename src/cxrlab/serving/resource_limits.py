@@ -50,7 +50,7 @@ class Tally:
             del self._by_client[client]
 
 
-class Room:
+class FairSemaphore:
     """A semaphore for amounts, for one event loop: clients in turns, each first come, first served."""
 
     def __init__(self, most: int) -> None:

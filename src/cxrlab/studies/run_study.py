@@ -22,9 +22,9 @@ STUDIES = Registry(
     "study",
     {
         "ablations": "cxrlab.studies.ablations:Ablations",
-        "analysis1": "cxrlab.studies.analysis1:TextAnalysis",
-        "extraction": "cxrlab.studies.extraction:ExtractionStudy",
-        "preference": "cxrlab.studies.preference:PreferenceStudy",
+        "analysis1": "cxrlab.studies.processed_vs_rule_text:TextAnalysis",
+        "extraction": "cxrlab.studies.extraction_study:ExtractionStudy",
+        "preference": "cxrlab.studies.preference_study:PreferenceStudy",
     },
 )
 # Here, and beside the package in a checkout; an installed package has no such folder, and a name then needs a file.

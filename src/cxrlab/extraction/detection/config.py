@@ -67,7 +67,7 @@ class DetectConfig:
     Args:
         benign: Corpus folder whose images stand for benign traffic.
         stream: Run folders of extractions, whose ledgers hold the queries; or corpora, queried image by image.
-        detectors: Any of prada, mmd, coverage (per account), chest-gate, perturbation (per image).
+        detectors: Which detectors to measure; all by default.
         encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder or hf:FOLDER; pixels takes
             small images as vectors; none allows only the detectors per image.
         calibrate: Splits of the corpus on which thresholds are set.
@@ -83,7 +83,7 @@ class DetectConfig:
 
     benign: Path
     stream: tuple[Path, ...] = ()
-    detectors: tuple[str, ...] = ("prada", "mmd", "coverage", "chest-gate", "perturbation")
+    detectors: tuple[str, ...] = DETECTORS.names()
     encoder: str = "builtin:encoder"
     calibrate: tuple[str, ...] = ("train", "val")
     held_out: str = "test"

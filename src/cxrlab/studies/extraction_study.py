@@ -42,7 +42,7 @@ VARIETY = (
 VARIETY_BY_ROUND = ("n", "distinct_finding_sets", "abnormal_share", "finding_entropy")
 Record = Mapping[str, Any]
 ATTACK_FILE, KEY_FILE = "attack.yaml", "watermark.key"
-# Settings that decide what the victim writes on the corpus and how that is scored.
+# Settings that decide what the victim generates on the corpus and how that is scored.
 _OF_VICTIM = ("victim", "data", "split", "n", "seed", "batch_size", "victim_decoding", "loading", "measure",
               "i_am_authorised")  # fmt: skip
 # Settings that a defence takes from the attack.
@@ -311,8 +311,8 @@ class ExtractionStudy(StudyRecipe):
 
     def prepare(self, run: Run) -> None:
         """Check that corpora and pools hold enough images, and write the attack against the defences."""
-        from cxrlab.extraction.pools import open_pool
         from cxrlab.extraction.preflight import pictures_needed
+        from cxrlab.extraction.query_pools import open_pool
 
         super().prepare(run)
         attacks = [part.config for part in self.parts if part.kind == "extract"]

@@ -1,6 +1,6 @@
 """Train a vision encoder to localise findings on phantoms: the start of builtin:encoder.
 
-    python experiments/sight.py --data CORPUS --out FOLDER [--vision-encoder NAME] [--steps N] [--batch N] [--rehearse]
+    python experiments/localisation.py --data CORPUS --out FOLDER [--vision-encoder NAME] [--steps N] [--batch N] [--rehearse]
 
 CORPUS needs masks. Each patch predicts the findings and sides of its pixels; the patches of a finding together predict
 its side, severity, location and tip position. This replaces the DINOv2 pretraining of BiomedCLIP-CXR: a small encoder
@@ -59,7 +59,7 @@ LEARNT, HELD_OUT = "train", "val"
 BETAS = (0.9, 0.98)
 BLOCK = 64  # studies that a worker reads at once
 REHEARSAL = 60  # phantoms
-RESULT, FIGURES = "checkpoint", "sight.json"
+RESULT, FIGURES = "checkpoint", "localisation.json"
 
 
 class Samples(NamedTuple):
@@ -125,10 +125,10 @@ def main() -> None:
         given.data = given.out / "phantoms"
         size = load_vision_encoder(given.vision_encoder).model.config.image_size
         make_phantom(PhantomConfig(n=REHEARSAL, size=size, seed=given.seed, workers=1), given.data)
-    train_sight(given.data, given.out, given.vision_encoder, settings)
+    train_localisation(given.data, given.out, given.vision_encoder, settings)
 
 
-def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) -> None:
+def train_localisation(data: Path, out: Path, vision_encoder: str, settings: Settings) -> None:
     """Train an encoder on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
     given = {"data": str(data), "vision_encoder": vision_encoder, **asdict(settings)}
     if (out / FIGURES).is_file():
@@ -163,7 +163,7 @@ def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) 
     start.image_processor.save_pretrained(folder)
     seen = tuple(dict.fromkeys((*start.collections, *known_collections(corpus.card))))
     write_model_card(
-        ModelCard("sight", collections=seen, extra={"made_from": vision_encoder, "seed": settings.seed}), folder
+        ModelCard("localisation", collections=seen, extra={"made_from": vision_encoder, "seed": settings.seed}), folder
     )
     write_json(out / FIGURES, {"settings": given, **figures})
 

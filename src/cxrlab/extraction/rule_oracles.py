@@ -19,7 +19,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.registry import Registry
 from cxrlab.core.vocabulary import DRAWN, Severity, Side, View, observation
-from cxrlab.extraction.anatomical_categories import (
+from cxrlab.extraction.report_content import (
     Category,
     category_of,
     distinct,
@@ -41,8 +41,8 @@ KINDS: tuple[Kind, ...] = ("abnormal", "normal")
 ORACLES = Registry(
     "oracle",
     {
-        "rules": "cxrlab.extraction.oracles:rules",
-        "rules-weak": "cxrlab.extraction.oracles:rules_weak",
+        "rules": "cxrlab.extraction.rule_oracles:rules",
+        "rules-weak": "cxrlab.extraction.rule_oracles:rules_weak",
     },
 )
 

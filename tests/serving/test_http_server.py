@@ -27,7 +27,7 @@ from cxrlab.models.http_models import HttpReportModel, HttpTextModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
-from cxrlab.serving.server import Server
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.service import open_service
 
 pytestmark = pytest.mark.slow
@@ -108,8 +108,8 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
         ours = HttpReportModel.load(f"{running.url}#clinic").generate([to_unit(image_of(1, 16))])[0]
         assert ours.extra["cautions"] == [domain, small]
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    told = [line["message"] for line in logged if line["event"] == "caution"]
-    assert told == [domain, caution_image_size(4, 5, 32)] and logged[1]["event"] == "caution"
+    messages = [line["message"] for line in logged if line["event"] == "caution"]
+    assert messages == [domain, caution_image_size(4, 5, 32)] and logged[1]["event"] == "caution"
 
 
 def test_a_model_without_a_reason_for_caution_gives_none(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 
 
 def test_openais_client_understands_our_errors(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as told:
+    with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(**chat_request(image_of(1), model="gpt-9"))
-    assert told.value.code == "model_not_found"
+    assert caught.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(**chat_request(url="https://example.org/image.png"))
     assert wrong.value.code == "invalid_request" and "never fetches" in str(wrong.value)
@@ -241,7 +241,7 @@ def test_metrics_are_in_the_format_of_prometheus(server: Server) -> None:
         ("GET", "/healthz/", 404),
     ],
 )
-def test_other_paths_and_methods_are_told_so(server: Server, method: str, path: str, status: int) -> None:
+def test_other_paths_and_methods_are_answered(server: Server, method: str, path: str, status: int) -> None:
     answer = httpx.request(method, f"{server.address}{path}")
     assert answer.status_code == status and answer.json()["error"]["message"].endswith(".")
     assert status != 405 or answer.headers["allow"]
@@ -280,7 +280,7 @@ def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> N
         assert post(server, chat_request(image_of(1), n=2)).status_code == 200
         assert post(server, chat_request(bad)).status_code == 500
         assert post(server, chat_request(url="data:image/png;base64,AAAA")).status_code == 400
-        assert server.service.quotas.used("anybody") == (2, 2)
+        assert server.service.quotas.used("anonymous") == (2, 2)
     with served(tmp_path, config) as server:
         assert post(server, chat_request(image_of(1), n=2)).json()["error"]["code"] == "quota_exhausted"
         assert post(server, chat_request(image_of(1))).status_code == 200
@@ -340,7 +340,7 @@ def test_a_client_that_leaves_is_taken_out_of_the_queue_and_gets_its_quota_back(
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{server.url}/chat/completions", json=chat_request(image_of(2)), timeout=0.3)
             wait_for(lambda: server.service.batcher.waiting == 0 and server.service.under_way == 1)
-            wait_for(lambda: server.service.quotas.used("anybody") == (1, 1))
+            wait_for(lambda: server.service.quotas.used("anonymous") == (1, 1))
             model.held.set()
             assert answer_text(first.result()) == expected(1)
         assert model.batches == [1] and server.service.pixels.taken == 0 and server.service.bodies.taken == 0
@@ -361,7 +361,7 @@ def test_more_requests_than_the_queue_takes_are_sent_away(tmp_path: Path) -> Non
 
 
 def test_images_wait_for_room_when_others_hold_the_pixels(tmp_path: Path) -> None:
-    """Room for one image of 256 pixels: the second is decoded when the first is answered."""
+    """Space for one image of 256 pixels: the second is decoded when the first is answered."""
     model = Echo()
     limits = Limits(pixels=256, held_pixels=300)
     with served(tmp_path, ServeConfig(NAME, port=0, limits=limits), model=model) as server:
@@ -376,7 +376,7 @@ def test_images_wait_for_room_when_others_hold_the_pixels(tmp_path: Path) -> Non
             assert [answer_text(future.result()) for future in under_way] == [expected(0), expected(1)]
 
 
-def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
+def test_a_hung_or_dead_model_is_reported_by_healthz(tmp_path: Path) -> None:
     model = Echo()
     limits = Limits(hang_s=0.05, answer_s=0.4)
     with served(tmp_path, ServeConfig(NAME, port=0, limits=limits), model=model) as server:
@@ -389,7 +389,7 @@ def test_a_hung_or_dead_model_is_told_by_healthz(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()) == (503, {"status": "hung"})
         model.held.set()
         wait_for(lambda: httpx.get(health).status_code == 200)
-        assert server.service.quotas.used("anybody") == (1, 1), "the model had begun"
+        assert server.service.quotas.used("anonymous") == (1, 1), "the model had begun"
         server.service.batcher.stop()
         assert httpx.get(health).json() == {"status": "dead"}
         assert post(server, chat_request(image_of(1))).status_code == 503
@@ -414,7 +414,7 @@ def test_what_a_model_elsewhere_declines_is_declined(tmp_path: Path) -> None:
         assert answer.status_code == 403 and answer.json()["error"]["code"] == "refused_by_guard"
         assert answer.json()["error"]["message"] == "not this one."
         assert post(server, chat_request(bad)).status_code == 500
-        assert server.service.quotas.used("anybody") == (0, 0)
+        assert server.service.quotas.used("anonymous") == (0, 0)
 
 
 def test_an_orderly_end_lets_requests_finish_and_sends_others_away(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_plain_base64_is_a_picture_too(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "text", "told"),
+    ("model", "text", "message"),
     [
         ("https://me:secret@elsewhere.example/v1#m", None, "contains a login"),
         ("https://elsewhere.example/v1?api_key=secret#m", None, "contains a key"),
@@ -461,13 +461,13 @@ def test_plain_base64_is_a_picture_too(server: Server) -> None:
     ],
 )
 def test_a_name_that_may_not_be_served_is_written_nowhere(
-    model: str, text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, text: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cxrlab.core.errors import ConfigError
 
     monkeypatch.setenv("CXRLAB_API_KEY", "k" * 20)
     loading = LoadSettings(connection=Connection(egress_permission="The board, for this test"))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         open_service(ServeConfig(model, text=text, loading=loading), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

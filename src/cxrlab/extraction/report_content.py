@@ -1,4 +1,4 @@
-"""Reports split into sentences, anatomical categories, words and findings."""
+"""Parses a report into its sentences, the five anatomical categories, words and findings."""
 
 from __future__ import annotations
 

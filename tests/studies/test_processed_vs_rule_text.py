@@ -15,8 +15,8 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.studies.analysis1 import AnalysisConfig, TextAnalysis
 from cxrlab.studies.engine import run_recipe
+from cxrlab.studies.processed_vs_rule_text import AnalysisConfig, TextAnalysis
 
 
 def run_analysis(config: AnalysisConfig, out: Path) -> Path:
@@ -115,7 +115,7 @@ def test_predictions_of_other_studies_are_refused(corpus: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"split": "tets"}, "Did you mean 'test'"),
         ({"trials": 0}, "trials=0"),
@@ -123,8 +123,8 @@ def test_predictions_of_other_studies_are_refused(corpus: Path, tmp_path: Path) 
         ({"predictions": (Path("a/texts"),)}, "'texts'"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         AnalysisConfig(Path("c"), **settings)
 
 

@@ -58,10 +58,10 @@ def test_words_are_those_of_the_reports(room: dict[str, Any]) -> None:
 def test_drift_is_the_mean_gap_of_log_probabilities_of_drawn_reports(room: dict[str, Any]) -> None:
     lines = [record for _, record in read_jsonl(room["out"] / "drift.jsonl")]
     gaps = [record["after"] - record["before"] for record in lines]
-    told = room["found"]["drift"]
-    assert len(lines) == told["n"] >= 3 and told["n"] + told["cut"] == SMALL.n
-    assert told["kl_report"] == pytest.approx(np.mean(gaps))
-    assert told["kl_report"] > 0  # another model: what it draws is likelier to itself
+    measured = room["found"]["drift"]
+    assert len(lines) == measured["n"] >= 3 and measured["n"] + measured["cut"] == SMALL.n
+    assert measured["kl_report"] == pytest.approx(np.mean(gaps))
+    assert measured["kl_report"] > 0  # another model: what it draws is likelier to itself
 
 
 def test_a_report_that_was_cut_is_not_weighed(room: dict[str, Any], tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_model_has_not_drifted_from_itself(room: dict[str, Any], tmp_path: Pat
 
 def test_questions_are_kept_with_both_probabilities_and_the_truth(room: dict[str, Any]) -> None:
     lines = [record for _, record in read_jsonl(room["out"] / "questions.jsonl")]
-    told = room["found"]["questions"]
-    assert told["n"] == len(lines) > SMALL.n
+    measured = room["found"]["questions"]
+    assert measured["n"] == len(lines) > SMALL.n
     right = np.mean([(record["after"] > 0.5) == record["truth"] for record in lines])
-    assert told["accuracy"]["after"] == pytest.approx(right)
+    assert measured["accuracy"]["after"] == pytest.approx(right)
     assert {record["truth"] for record in lines} == {True, False}
 
 
@@ -102,8 +102,8 @@ def test_calibration_error_by_hand() -> None:
 
 
 def test_reports_look_for_their_images(room: dict[str, Any]) -> None:
-    told = room["found"]["retrieval"]
-    assert told["gallery"] == SMALL.n and told["encoder"] == "builtin:encoder"
+    measured = room["found"]["retrieval"]
+    assert measured["gallery"] == SMALL.n and measured["encoder"] == "builtin:encoder"
     for side in ("before", "after"):
-        hits = [told[f"recall@{k}"][side] for k in (1, 5, 10)]
+        hits = [measured[f"recall@{k}"][side] for k in (1, 5, 10)]
         assert hits == sorted(hits) and hits[-1] == 1.0  # ten may be looked at, and there are six

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.extraction import rounds
-from cxrlab.extraction.anatomical_categories import report_content
+from cxrlab.extraction import attack_rounds
+from cxrlab.extraction.attack_rounds import Attack, run_attack, training_queries, was_aligned
 from cxrlab.extraction.config import Alignment
-from cxrlab.extraction.pools import Noise, Pool
+from cxrlab.extraction.query_pools import Noise, Pool
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.rounds import Attack, run_attack, training_queries, was_aligned
+from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import write_transcript
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ HALF = 0.5 / 255
 @pytest.fixture(autouse=True)
 def _short_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The true one takes half a second to speak."""
-    monkeypatch.setattr(rounds, "load_descriptions", lambda name, seed: helper.short_descriptions())
+    monkeypatch.setattr(attack_rounds, "load_descriptions", lambda name, seed: helper.short_descriptions())
 
 
 class Smooth(Pool):
@@ -204,7 +204,7 @@ def test_without_an_oracle_and_without_words_pictures_stay(tmp_path: Path) -> No
     assert all(np.array_equal(asked[k].pixels, asked[k + 2].pixels) for k in range(2))
 
 
-def test_a_victim_that_says_nothing_is_asked_about_fresh_pictures(tmp_path: Path) -> None:
+def test_a_victim_that_says_nothing_is_queried_about_fresh_pictures(tmp_path: Path) -> None:
     """A gate in front of it, say; from the first words on there is something to move pictures by."""
     count = iter(range(100))
     attack, asked = helper.attack_on(
@@ -245,13 +245,13 @@ def test_a_stopped_attack_goes_on_with_the_same_questions(tmp_path: Path, kind: 
     assert len(learner.learnt) == 3 - len(planned)  # a planned round needs no surrogate
 
 
-def test_dressed_pictures_are_asked_and_moved(tmp_path: Path) -> None:
-    config = helper.settings(budget=2, rounds=2, dress=1.0)
+def test_blended_pictures_are_queried_and_moved(tmp_path: Path) -> None:
+    config = helper.settings(budget=2, rounds=2, blend_chest=1.0)
     attack, asked = helper.attack_on(tmp_path, config)
     run_attack(attack)
     bare = Noise("", size=8, seed=3).draw(1)[0].pixels
     assert not np.array_equal(asked[0].pixels, bare)
-    assert 0 < np.abs(asked[1].pixels.astype(int) - asked[0].pixels).max() <= 51  # from the dressed one, not the bare
+    assert 0 < np.abs(asked[1].pixels.astype(int) - asked[0].pixels).max() <= 51  # from the blended one, not the bare
 
 
 def test_a_query_of_round_0_was_moved_by_a_guide_alone() -> None:

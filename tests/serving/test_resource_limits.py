@@ -12,7 +12,7 @@ import pytest
 
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError
-from cxrlab.serving.resource_limits import ClientGone, Room, Tally, body_of, in_thread
+from cxrlab.serving.resource_limits import ClientGone, FairSemaphore, Tally, body_of, in_thread
 
 LIMITS = Limits(body_bytes=10, held_bytes=15, body_s=0.05)
 
@@ -61,18 +61,18 @@ def test_what_is_too_long_or_too_slow_is_refused_and_given_back(
     receive: Any, headers: dict[str, str], status: int
 ) -> None:
     held = Tally(15)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         asyncio.run(body(receive, headers, held))
-    assert told.value.status == status and held.taken == 0
+    assert caught.value.status == status and held.taken == 0
 
 
 def test_requests_that_are_too_many_together_are_sent_away() -> None:
     async def run() -> None:
         held = Tally(15)
         async with body_of(messages(b"x" * 10), {}, LIMITS, held):
-            with pytest.raises(ApiError) as told:
+            with pytest.raises(ApiError) as caught:
                 await body(messages(b"y" * 6), held=held)
-            assert told.value.status == 503 and held.taken == 10
+            assert caught.value.status == 503 and held.taken == 10
 
     asyncio.run(run())
 
@@ -88,7 +88,7 @@ def test_room_is_waited_for_in_turn() -> None:
     """5 of 10 are taken; 8 must wait, and 1 behind it waits too, though it would fit."""
 
     async def run() -> list[str]:
-        room, order = Room(10), list[str]()
+        room, order = FairSemaphore(10), list[str]()
 
         async def hold(name: str, amount: int) -> None:
             async with room.held(amount):
@@ -109,7 +109,7 @@ def test_room_is_waited_for_in_turn() -> None:
 
 def test_who_stops_waiting_makes_way() -> None:
     async def run() -> None:
-        room = Room(10)
+        room = FairSemaphore(10)
 
         async def hold(amount: int) -> None:
             async with room.held(amount):
@@ -128,7 +128,7 @@ def test_who_stops_waiting_makes_way() -> None:
 
 def test_a_turn_that_comes_in_the_moment_of_leaving_is_given_back() -> None:
     async def run() -> None:
-        room = Room(10)
+        room = FairSemaphore(10)
 
         async def hold() -> None:
             async with room.held(10):

@@ -52,8 +52,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, flo
     def noted(self: CheckpointSelector, module: Any, step: int, **named: Any) -> Any:
         trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
         kept[step] = {name: value.detach().clone() for name, value in trained}
-        told = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
-        monkeypatch.setattr(self, "figures", lambda _: told)
+        figures_by_step = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
+        monkeypatch.setattr(self, "figures", lambda _: figures_by_step)
         return whole(self, module, step, **named)
 
     monkeypatch.setattr(CheckpointSelector, "evaluate", noted)
@@ -65,9 +65,9 @@ def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: P
     prefer(config, tmp_path / "unseen")
     mine = changed(config, validation=replace(WATCH, select="last"), evaluate_every=4)
     prefer(mine, tmp_path / "run")
-    told = {line["step"]: line["evaluation"] for line in history(tmp_path / "run") if "evaluation" in line}
-    assert list(told) == [0, 4, 6]
-    for figures in told.values():
+    figures_by_step = {line["step"]: line["evaluation"] for line in history(tmp_path / "run") if "evaluation" in line}
+    assert list(figures_by_step) == [0, 4, 6]
+    for figures in figures_by_step.values():
         assert figures.keys() == {"reward", "reward_length_controlled", "words", "length_ratio"}
         assert figures["words"] <= 6 and 0 <= figures["reward_length_controlled"] <= figures["reward"] <= 1
     assert (tmp_path / "run" / ADAPTER).read_bytes() == (tmp_path / "unseen" / ADAPTER).read_bytes()
@@ -75,7 +75,7 @@ def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: P
     assert selection == {"select": "last", "judge": "green:rules", "watched": 3, "step": 6, "of": 6}
 
 
-def test_a_corpus_with_nothing_to_measure_on_is_told_before_the_first_step(
+def test_a_corpus_with_nothing_to_measure_on_is_reported_before_the_first_step(
     config: PreferConfig, tmp_path: Path
 ) -> None:
     other = phantoms(tmp_path / "train_only")
@@ -174,7 +174,7 @@ def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferCon
         (Validation(n=2, judge="errors:rules"), "compares two reports"),
     ],
 )
-def test_a_wrong_judge_is_told_before_the_run_is_made(
+def test_a_wrong_judge_is_reported_before_the_run_is_made(
     config: PreferConfig, tmp_path: Path, watch: Validation, said: str
 ) -> None:
     assert_rejected(config, tmp_path, said, validation=watch)

@@ -14,7 +14,7 @@ import pytest
 import recording_victims as helper
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger, Reservation, read_ledger, read_summary
 from cxrlab.extraction.records import AuditScope, PendingQuery, Price, Query, Response
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -102,7 +102,9 @@ def test_a_batch_with_a_wrong_number_books_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("remote", "spent", "lost"), [(False, 1, 0), (True, 2, 1)])
-def test_a_question_left_without_an_answer_is_asked_again(tmp_path: Path, remote: bool, spent: int, lost: int) -> None:
+def test_a_question_left_without_an_answer_is_queried_again(
+    tmp_path: Path, remote: bool, spent: int, lost: int
+) -> None:
     """A local victim: the same unit. A remote one may have billed it: a further unit, and the first is lost."""
     ledger = opened(tmp_path, remote=remote, price=Price(per_query=0.25))
     ticket(ledger, 0, A)
@@ -124,7 +126,7 @@ def test_a_release_gives_back_its_own_unit_alone(tmp_path: Path) -> None:
         assert (ledger.statement().spent, ledger.statement().lost) == (2, 1)
 
 
-def test_a_remote_victim_is_not_asked_again_beyond_the_budget(tmp_path: Path) -> None:
+def test_a_remote_victim_is_not_queried_again_beyond_the_budget(tmp_path: Path) -> None:
     with opened(tmp_path, budget=1, remote=True) as ledger:
         ticket(ledger, 0, A).abandon("timed out")
         with pytest.raises(BudgetExceeded):
@@ -169,7 +171,7 @@ def test_it_goes_on_under_the_same_terms_alone(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["ledger.sqlite"]
 
 
-def test_leave_is_kept_with_its_time_and_asked_for(tmp_path: Path) -> None:
+def test_authorisation_is_kept_with_its_time_and_requested(tmp_path: Path) -> None:
     with opened(tmp_path, remote=True) as ledger:
         kept = ledger.statement().authorisation
         assert kept is not None and kept.text == LEAVE and kept.at.endswith("+00:00")

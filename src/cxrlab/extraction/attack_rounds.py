@@ -36,17 +36,17 @@ from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.images import as_uint8, read_picture
-from cxrlab.extraction.anatomical_categories import Category, split_by_category
 from cxrlab.extraction.config import NO_ORACLE, SOURCES, TRANSCRIPT, Alignment, ExtractConfig, Shares, Source
-from cxrlab.extraction.oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.records import PICTURES, Query, QueryImage, fingerprint
+from cxrlab.extraction.report_content import Category, split_by_category
+from cxrlab.extraction.rule_oracles import Descriptions, load_descriptions, shared_vocabulary, transcript_descriptions
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 from cxrlab.findings.disease_models import mutually_exclusive
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
 
 if TYPE_CHECKING:
-    from cxrlab.extraction.pools import Pool
+    from cxrlab.extraction.query_pools import Pool
     from cxrlab.extraction.surrogate import Learner
     from cxrlab.models.dual_encoder import DualEncoder
 
@@ -63,7 +63,7 @@ class BlackBox(Protocol):
         """Queries left in the budget."""
         ...
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image, in order; `first` is the query number of the first of them."""
         ...
 
@@ -189,12 +189,12 @@ def _pool_images(attack: Attack, round: int) -> list[QueryImage]:
 
 def blend_chests(attack: Attack, pictures: list[QueryImage]) -> list[QueryImage]:
     """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
-    if not attack.config.dress:
+    if not attack.config.blend_chest:
         return pictures
-    from cxrlab.extraction.adaptive_attackers import dress, load_chest
+    from cxrlab.extraction.adaptive_attackers import blend_chest, load_chest
 
     chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
-    return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]
+    return [replace(one, pixels=blend_chest(one.pixels, attack.config.blend_chest, chest)) for one in pictures]
 
 
 def fit_round_surrogate(attack: Attack, round: int, queries: list[Query]) -> Any:
@@ -256,7 +256,7 @@ def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]
 
 def query_round(attack: Attack, round: int, first: int, pictures: Sequence[QueryImage]) -> list[Query]:
     """Query the victim with these images; `first` is the number of the first query."""
-    answers = attack.client.ask(pictures, round, first)
+    answers = attack.client.query(pictures, round, first)
     return [
         Query(first + place, round, one.key, fingerprint(one.pixels), text)
         for place, (one, text) in enumerate(zip(pictures, answers, strict=True))
@@ -351,7 +351,7 @@ def contradictions(report: Enriched) -> int:
 
 
 def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:
-    """What was drawn: `drawn` descriptions for `n` reports, by source; `unsaid` counts empty parts."""
+    """What was drawn: `drawn` descriptions for `n` reports, by source; `empty` counts empty parts."""
     parts = [part for report in reports for part in report.parts]
     sources = Counter(part.source for part in parts)
     clashes = [contradictions(report) for report in reports]
@@ -359,7 +359,7 @@ def enrichment_summary(reports: Sequence[Enriched]) -> dict[str, Any]:
         "n": len(reports),
         "drawn": len(parts),
         "sources": {source: sources[source] for source in SOURCES},
-        "unsaid": sum(not part.text for part in parts),
+        "empty": sum(not part.text for part in parts),
         "distinct": len({report.text for report in reports}),
         "contradictory": sum(count > 0 for count in clashes),
         "contradictions": sum(clashes),

@@ -6,9 +6,9 @@ from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN
-from cxrlab.extraction import oracles as oracle_rules
-from cxrlab.extraction.anatomical_categories import Category, distinct, split_by_category
-from cxrlab.extraction.oracles import (
+from cxrlab.extraction import rule_oracles
+from cxrlab.extraction.report_content import Category, distinct, split_by_category
+from cxrlab.extraction.rule_oracles import (
     KINDS,
     ORACLES,
     Descriptions,
@@ -34,13 +34,13 @@ def weak() -> Descriptions:
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_every_oracle_gives_the_same_descriptions_for_a_seed(name):
-    told = load_descriptions(name, 1)
-    oracle_rules.rules.cache_clear()  # made again, not from the cache
-    oracle_rules.rules_weak.cache_clear()
-    assert told == load_descriptions(name, 1) != load_descriptions(name, 2)
+    descriptions = load_descriptions(name, 1)
+    rule_oracles.rules.cache_clear()  # made again, not from the cache
+    rule_oracles.rules_weak.cache_clear()
+    assert descriptions == load_descriptions(name, 1) != load_descriptions(name, 2)
     for kind in KINDS:
         for category in Category:
-            rows = told.of(category, kind)
+            rows = descriptions.of(category, kind)
             assert len(rows) == len(distinct(rows)) >= 4
             assert all(re.fullmatch(r"[A-Z0-9].*\.", text) for text in rows)
 
@@ -57,18 +57,18 @@ def properties(finding: Finding) -> tuple[object, ...]:
 def test_it_knows_everything_that_a_phantom_shows_on_every_side_and_in_every_degree(strong):
     """Each description is read as something present; together they tell every side, degree, place and tip."""
     assert sum(strong.counts()["abnormal"].values()) > 1000
-    told = set()
+    descriptions = set()
     for text in (text for category in Category for text in strong.of(category, "abnormal")):
         present = [finding for finding in read(text) if finding.present]
         assert present, text
-        told.update(map(properties, present))
+        descriptions.update(map(properties, present))
     wanted = {properties(finding) for name in DRAWN for finding in complete_findings(name, generator(0))}
-    assert len(wanted) == 276 and wanted <= told
+    assert len(wanted) == 276 and wanted <= descriptions
 
 
 def test_normal_descriptions_state_nothing_present(strong, weak):
-    for told in (strong, weak):
-        for text in (text for category in Category for text in told.of(category, "normal")):
+    for descriptions in (strong, weak):
+        for text in (text for category in Category for text in descriptions.of(category, "normal")):
             assert not any(finding.present for finding in read(text)), text
 
 
@@ -95,7 +95,9 @@ def test_no_phrase_of_the_victims_lexicon_stands_in_it(strong, weak):
     }
     phrases = [f" {' '.join(run)} " for run in runs if len(run) >= 3]
     assert len(phrases) > 400
-    text = " | ".join(" ".join(re.findall(r"[a-z]+", t.lower())) for told in (strong, weak) for t in told.texts())
+    text = " | ".join(
+        " ".join(re.findall(r"[a-z]+", t.lower())) for descriptions in (strong, weak) for t in descriptions.texts()
+    )
     assert [phrase for phrase in phrases if phrase in f" {text} "] == []
 
 
@@ -119,6 +121,6 @@ def test_distinct_minds_neither_case_nor_marks():
 
 def test_shared_words_are_counted_over_the_oracles():
     rows = {category: ("Big heart.",) for category in Category}
-    told = Descriptions(abnormal=rows, normal={category: ("Small heart, clear.",) for category in Category})
-    found = shared_vocabulary(told, ["The heart is small.", "small"])
+    descriptions = Descriptions(abnormal=rows, normal={category: ("Small heart, clear.",) for category in Category})
+    found = shared_vocabulary(descriptions, ["The heart is small.", "small"])
     assert found == {"oracle_words": 4, "text_words": 4, "shared": 2, "share": 0.5}

@@ -29,7 +29,7 @@ from cxrlab.preference.config import JudgeConfig, PairConfig
 from cxrlab.preference.judge_candidates import chosen_judge, judge
 from cxrlab.preference.judges import PairwiseModelJudge, load_judge, metric_judge
 from cxrlab.preference.make_pairs import pair
-from cxrlab.preference.rewards import REWARDS, read_rewards
+from cxrlab.preference.reward_files import REWARDS, read_rewards
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study
 WORDS = ("quartz", "basalt", "gypsum", "pumice")
@@ -154,7 +154,7 @@ def test_a_model_stands_in_a_mix(toy: Corpus, tmp_path: Path, scripted: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("0.5*green:http://127.0.0.1:1/v1#a+b+0.5*rougeL:google", "holds \\+ or \\* cannot be part of a mix"),
         ("0.5*pairwise:hf:x+0.5*green:rules", "'pairwise:hf:x' compares two reports and cannot be part of a mix"),
@@ -165,10 +165,10 @@ def test_a_model_stands_in_a_mix(toy: Corpus, tmp_path: Path, scripted: str) -> 
         ("chexprompt.nothing:hf:x", "there is no metric 'chexprompt.nothing:hf:x'"),
     ],
 )
-def test_what_cannot_judge_leaves_nothing_behind(toy: Corpus, tmp_path: Path, name: str, said: str) -> None:
+def test_what_cannot_judge_leaves_nothing_behind(toy: Corpus, tmp_path: Path, name: str, message: str) -> None:
     (toy.path / CARD).write_text((toy.path / CARD).read_text().replace("synthetic: true\n", ""))
     file = candidates(tmp_path / "c.jsonl", s0=[REPORTS["quartz"]])
-    with pytest.raises(CxrlabError, match=said):
+    with pytest.raises(CxrlabError, match=message):
         judge(config(load_corpus(toy.path), file, name), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -237,7 +237,7 @@ def test_a_stopped_run_asks_nothing_twice(
     assert (tmp_path / "run" / REWARDS).read_bytes() == (tmp_path / "whole" / REWARDS).read_bytes()
 
 
-def test_a_judge_that_says_nothing_is_told_loudly(
+def test_a_judge_that_says_nothing_is_reported_loudly(
     toy: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mute.jsonl").write_text(json.dumps({"contains": "", "answer": UNREADABLE}) + "\n")

@@ -1,7 +1,7 @@
 """What preference training with each loss and each judge gains and costs, and what it does to robustness.
 
 seedS/start                the model that is aligned, where the study trains it
-seedS/sample               reports that it draws
+seedS/sample               reports sampled from it
 seedS/judge/VARIANT        their rewards
 seedS/pair/VARIANT         preference pairs
 seedS/before/VARIANT       reports of the start for the test split

@@ -99,16 +99,16 @@ def test_colour_becomes_luminance() -> None:
 )
 def test_what_is_no_base64_is_refused_and_nothing_is_fetched(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the server went out"))
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         check_picture(picture_bytes(text), LIMITS)
-    assert told.value.status == 400 and text not in told.value.message
+    assert caught.value.status == 400 and text not in caught.value.message
 
 
 @pytest.mark.parametrize(("width", "height", "status"), [(5001, 5000, 413), (60_000, 60_000, 400), (2**31 - 1, 1, 400)])
 def test_a_bomb_is_refused_by_its_header(width: int, height: int, status: int) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         check_picture(claimed_png(width, height), LIMITS)
-    assert told.value.status == status and f"{LIMITS.pixels:,}"[:3] in told.value.message or status == 400
+    assert caught.value.status == status and f"{LIMITS.pixels:,}"[:3] in caught.value.message or status == 400
 
 
 def test_the_largest_allowed_size_passes_the_header() -> None:
@@ -124,9 +124,9 @@ def many_scans(count: int) -> bytes:
 
 def test_a_jpeg_of_very_many_scans_is_refused() -> None:
     assert shown(saved(Image.fromarray(image_of(1, 64)), "JPEG", progressive=True)).shape == (64, 64)
-    with pytest.raises(ApiError, match="too_large") as told:
+    with pytest.raises(ApiError, match="too_large") as caught:
         check_picture(many_scans(500), LIMITS)
-    assert "32 scans" in told.value.message
+    assert "32 scans" in caught.value.message
 
 
 def animated() -> bytes:
@@ -150,9 +150,9 @@ def animated() -> bytes:
     ids=["cut png", "cut jpeg", "gif", "bmp", "tiff", "pdf", "empty png", "no width", "animated"],
 )
 def test_what_is_no_whole_image_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         shown(data)
-    assert told.value.status == 400 and words in told.value.message
+    assert caught.value.status == 400 and words in caught.value.message
 
 
 def dicom(tmp_path: Path, change: Any = None, **elements: object) -> bytes:
@@ -194,9 +194,9 @@ def test_dicom_that_could_hide_more_is_refused(tmp_path: Path) -> None:
         (too_many, "6000 x 6000"),
         (no_pixels, "without pixels"),
     ):
-        with pytest.raises(ApiError) as told:
+        with pytest.raises(ApiError) as caught:
             check_picture(dicom(tmp_path, change), LIMITS)
-        assert told.value.status == 400 and words in told.value.message, change
+        assert caught.value.status == 400 and words in caught.value.message, change
 
 
 def test_dicom_damaged_at_any_place_is_a_sentence(tmp_path: Path) -> None:

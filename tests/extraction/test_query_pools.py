@@ -11,8 +11,8 @@ from tables import every_row
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.image_codec import encode_png
 from cxrlab.data.synthetic_scenes import draw_scene
-from cxrlab.extraction import pools as pool_kinds
-from cxrlab.extraction.pools import POOLS, USAGE, Pool, open_pool, square
+from cxrlab.extraction import query_pools
+from cxrlab.extraction.query_pools import POOLS, USAGE, Pool, open_pool, square
 
 
 def keys(pool: Pool, n: int, skip: int = 0) -> list[str]:
@@ -82,9 +82,9 @@ def test_cifar_is_passed_once_a_draw_and_only_what_is_drawn_is_decoded(
     pool = open_pool(f"cifar:{cifar}", size=4, seed=3)
     assert len(pool) == 10
     passes, decoded = [], []
-    real = pool_kinds.cifar_pool
-    monkeypatch.setattr(pool_kinds, "cifar_pool", lambda *a: passes.append(a) or real(*a))
-    monkeypatch.setattr(pool_kinds, "square", lambda picture, size: decoded.append(1) or square(picture, size))
+    real = query_pools.cifar_pool
+    monkeypatch.setattr(query_pools, "cifar_pool", lambda *a: passes.append(a) or real(*a))
+    monkeypatch.setattr(query_pools, "square", lambda picture, size: decoded.append(1) or square(picture, size))
     drawn = pool.draw(4)
     assert len(passes) == 1 and len(decoded) == 4
     # Evenly grey k stays k whatever the size, and k is the number in the key.
@@ -157,8 +157,8 @@ def test_a_mixture_keeps_its_share_in_every_prefix(tmp_path: Path, photos: Path)
         pool.draw(14)
     exact = open_pool("mix:0.29:noise+scenes", size=4, seed=1)
     assert sum(one.key.startswith("in/") for one in exact.draw(100)) == 29  # 0.29 · 100 is 28.999… among floats
-    told = open_pool(f"mix:0.5:folder:{photos}+scenes", size=4, seed=1).draw(4)
-    assert [one.in_domain for one in told] == [False, True, False, True]
+    drawn = open_pool(f"mix:0.5:folder:{photos}+scenes", size=4, seed=1).draw(4)
+    assert [one.in_domain for one in drawn] == [False, True, False, True]
 
 
 def test_a_mixture_tells_what_cannot_be_read_in_its_parts(photos: Path) -> None:
@@ -192,6 +192,6 @@ def test_ends_of_the_share(photos: Path) -> None:
         ("corpus:/nowhere/at/all", DataError, "does not exist"),
     ],
 )
-def test_what_is_no_pool_is_refused_at_the_door(name: str, error: type[Exception], words: str) -> None:
+def test_what_is_no_pool_is_refused_at_once(name: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         open_pool(name, size=8, seed=1)

@@ -35,12 +35,12 @@ from cxrlab.extraction.records import QueryImage
 POOLS = Registry(
     "pool",
     {
-        "cifar": "cxrlab.extraction.pools:Cifar",
-        "folder": "cxrlab.extraction.pools:Folder",
-        "scenes": "cxrlab.extraction.pools:Scenes",
-        "noise": "cxrlab.extraction.pools:Noise",
-        "corpus": "cxrlab.extraction.pools:Images",
-        "mix": "cxrlab.extraction.pools:Mix",
+        "cifar": "cxrlab.extraction.query_pools:Cifar",
+        "folder": "cxrlab.extraction.query_pools:Folder",
+        "scenes": "cxrlab.extraction.query_pools:Scenes",
+        "noise": "cxrlab.extraction.query_pools:Noise",
+        "corpus": "cxrlab.extraction.query_pools:Images",
+        "mix": "cxrlab.extraction.query_pools:Mix",
     },
 )
 USAGE: Mapping[str, str] = {

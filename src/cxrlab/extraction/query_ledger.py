@@ -75,10 +75,10 @@ class Ledger:
     """An open ledger; make it with `Ledger.open` and use it in a `with` block. Threads may share it."""
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, presence: Presence, terms: AuditScope, *, remote: bool
+        self, path: Path, connection: sqlite3.Connection, liveness: LivenessLock, terms: AuditScope, *, remote: bool
     ) -> None:
         self.path, self.terms, self.remote = path, terms, remote
-        self._connection, self._presence = connection, presence
+        self._connection, self._liveness = connection, liveness
         self._lock = threading.RLock()
         self._closed = False
 
@@ -101,23 +101,23 @@ class Ledger:
             )
         place = Path(path)
         make_folder(place.parent)
-        presence = Presence(place)
+        liveness = LivenessLock(place)
         try:
             connection = connect(place)
         except BaseException:
-            presence.end()
+            liveness.end()
             raise
-        ledger = cls(place, connection, presence, terms, remote=remote)
+        ledger = cls(place, connection, liveness, terms, remote=remote)
         try:
             with ledger._transaction():
                 for statement in _TABLES.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 ledger._write_terms()
-                connection.execute("INSERT INTO openings VALUES (?, ?)", (presence.token, now()))
+                connection.execute("INSERT INTO openings VALUES (?, ?)", (liveness.token, now()))
                 ledger._end_dead_openings()
         except BaseException:
-            presence.end()
+            liveness.end()
             close_connection(connection)
             raise
         return ledger
@@ -172,7 +172,7 @@ class Ledger:
             "INSERT INTO queries (number, round, key, sha256, account, state, attempts, opening, reserved_at) "
             "VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?) ON CONFLICT (number) DO UPDATE SET state = 'reserved', "
             "attempts = attempts + excluded.attempts, opening = excluded.opening, reserved_at = excluded.reserved_at",
-            (*columns, further, self._presence.token, now()),
+            (*columns, further, self._liveness.token, now()),
         )
         return Reservation(query)
 
@@ -232,11 +232,11 @@ class Ledger:
                 return
             try:
                 with self._transaction():
-                    self._end_opening(self._presence.token, "the ledger was closed before the answer was written")
+                    self._end_opening(self._liveness.token, "the ledger was closed before the answer was written")
             finally:
                 self._closed = True
                 close_connection(self._connection)
-                self._presence.end()
+                self._liveness.end()
 
     def __enter__(self) -> Ledger:
         return self
@@ -275,7 +275,7 @@ class Ledger:
         number = ticket.query.number
         ours = "number = ? AND state = 'reserved' AND opening = ?"
         done = connection.execute(
-            f"UPDATE queries SET {change}, opening = NULL WHERE {ours}", (*values, number, self._presence.token)
+            f"UPDATE queries SET {change}, opening = NULL WHERE {ours}", (*values, number, self._liveness.token)
         )
         row = _row_of(connection, number)
         if done.rowcount != 1 or row is None:
@@ -293,7 +293,7 @@ class Ledger:
     def _end_dead_openings(self) -> None:
         """End the openings whose process was killed."""
         others = "SELECT token FROM openings WHERE token != ?"
-        for (token,) in self._connection.execute(others, (self._presence.token,)).fetchall():
+        for (token,) in self._connection.execute(others, (self._liveness.token,)).fetchall():
             if not is_alive(self.path, token):
                 self._end_opening(token, "the program ended before the answer was written")
 
@@ -458,12 +458,12 @@ def unusable(path: Path, error: sqlite3.Error) -> RunError | DataError:
     return DataError(f"{path} is damaged or no ledger ({reason}); name the ledger.sqlite of a run, or another folder.")
 
 
-class Presence:
+class LivenessLock:
     """A locked file beside a ledger, which shows that one opening of it is alive."""
 
     def __init__(self, ledger: Path) -> None:
         self.token = secrets.token_hex(8)
-        self._file = _presence_file(ledger, self.token)
+        self._file = _liveness_file(ledger, self.token)
         try:
             self._handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -481,7 +481,7 @@ class Presence:
 
 def is_alive(ledger: Path, token: str) -> bool:
     """Whether the opening with this token still runs; the file of a dead one is removed."""
-    file = _presence_file(ledger, token)
+    file = _liveness_file(ledger, token)
     try:
         handle = os.open(file, os.O_RDWR)
     except FileNotFoundError:
@@ -500,7 +500,7 @@ def is_alive(ledger: Path, token: str) -> bool:
         os.close(handle)
 
 
-def _presence_file(ledger: Path, token: str) -> Path:
+def _liveness_file(ledger: Path, token: str) -> Path:
     return ledger.parent / f".{ledger.name}.{token}.open"
 
 
