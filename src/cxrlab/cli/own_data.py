@@ -91,7 +91,9 @@ def _imported(understood: Understanding, corpus: Corpus | None, dry_run: bool) -
 def _understood(found: Understanding) -> str:
     """What was understood, for people; the words of reports appear here alone, a few of each."""
     lines = [f"{found.kind}: {found.rows:,} rows, {found.studies:,} studies"]
-    roles = [[role, " + ".join(names), found.meaning.reasons.get(role, "")] for role, names in found.meaning.roles.items()]
+    roles = [
+        [role, " + ".join(names), found.meaning.reasons.get(role, "")] for role, names in found.meaning.roles.items()
+    ]
     if found.meaning.labels:
         roles.append(["labels", ", ".join(found.meaning.labels.values()), "by their names"])
     parts: list[tuple[str, list[list[str]]]] = [
@@ -99,7 +101,10 @@ def _understood(found: Understanding) -> str:
         ("not used", [[", ".join(found.unused)]] if found.unused else []),
         ("skipped", [[f"{count:,}", what] for what, count in found.skipped.items()]),
         ("missing", [one.split(": ", 1) for one in found.missing]),
-        ("the first studies", [["id", "patient", "split", "age", "sex", "images", "text"], *map(_study_row, found.first)]),
+        (
+            "the first studies",
+            [["id", "patient", "split", "age", "sex", "images", "text"], *map(_study_row, found.first)],
+        ),
         ("problems, which prevent the import", [[one] for one in found.problems]),
     ]
     lines += [f"{title}:\n{columns(rows, '  ')}" for title, rows in parts if rows]

@@ -250,9 +250,7 @@ def _excel(path: Path, sheet: str | None = None) -> Table:
     numbered = records()
     first, names = next(numbered, (1, ()))
     columns = _names(["" if name is None else cell_text(name) for name in names], f"{path}:{first}")
-    rows = (
-        TableRow(f"{path}:{number}", _by_column(columns, cells, f"{path}:{number}")) for number, cells in numbered
-    )
+    rows = (TableRow(f"{path}:{number}", _by_column(columns, cells, f"{path}:{number}")) for number, cells in numbered)
     others = [name for name in book.sheetnames if name != chosen.title]
     also = f"; other sheets: {', '.join(others)}" if others else ""
     return Table(f"Excel, sheet '{chosen.title}'{also}", columns, rows, (path,))

@@ -162,7 +162,11 @@ def decode_dicom(data: bytes, name: str) -> ImageArray:
 
 def dicom_info(data: bytes, name: str) -> DicomInfo:
     """View, age, sex and size from a header, without decoding the pixels."""
-    header = parse_dicom(data, name, pixels=False)
+    return header_info(parse_dicom(data, name, pixels=False), name)
+
+
+def header_info(header: Dataset, name: str) -> DicomInfo:
+    """The same from a parsed header."""
     with report_damaged_header(name):
         sex = str(header.get("PatientSex", "")).strip().upper()
         spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")

@@ -22,7 +22,7 @@ from cxrlab.data.sources.tables import StudyDate, prior_studies
 
 TEXTS = ("report", *SECTIONS)
 EXAMPLES = 3
-UNKNOWN_PRIOR = "prior study that the table does not list, left out"
+UNKNOWN_PRIOR = "prior study that is not another one of the same patient in the table, left out"
 
 # A kind of problem: what there are (counted), and what to do.
 MISSING = ("missing image files", "Give --images FOLDER, or --allow-missing-images to keep their studies without them.")
@@ -95,10 +95,10 @@ class StudyRows:
             "PRAGMA journal_mode=OFF",
             "PRAGMA temp_store=FILE",
             "PRAGMA cache_size=-16000",
-            'CREATE TABLE lines (n INTEGER PRIMARY KEY, study TEXT, place TEXT, content TEXT)',
-            'CREATE TABLE images (n INTEGER, study TEXT, path TEXT, content TEXT, data BLOB)',
-            'CREATE TABLE studies (n INTEGER PRIMARY KEY, id TEXT, patient TEXT, moment TEXT, split TEXT, prior TEXT,'
-            ' content TEXT)',
+            "CREATE TABLE lines (n INTEGER PRIMARY KEY, study TEXT, place TEXT, content TEXT)",
+            "CREATE TABLE images (n INTEGER, study TEXT, path TEXT, content TEXT, data BLOB)",
+            "CREATE TABLE studies (n INTEGER PRIMARY KEY, id TEXT, patient TEXT, moment TEXT, split TEXT, prior TEXT,"
+            " content TEXT)",
             "BEGIN",
         ):
             self._db.execute(statement)
@@ -154,8 +154,8 @@ class StudyRows:
             places = " and ".join(row[0] for row in self._db.execute(where, (path,)))
             problems.add(IMAGE_TWICE, f"'{PurePath(path).name}' at {places}")
         splits = (
-            "SELECT patient, GROUP_CONCAT(DISTINCT split) FROM studies WHERE split IS NOT NULL AND split != 'none' GROUP BY patient "
-            "HAVING COUNT(DISTINCT split) > 1"
+            "SELECT patient, GROUP_CONCAT(DISTINCT split) FROM studies WHERE split IS NOT NULL AND split != 'none' "
+            "GROUP BY patient HAVING COUNT(DISTINCT split) > 1"
         )
         for patient, several in self._db.execute(splits):
             problems.add(TWO_SPLITS, f"'{patient}' in {several.replace(',', ' and ')}")
@@ -198,16 +198,13 @@ class StudyRows:
         patient, prior = merged.pop("patient", None), merged.pop("prior", None)
         if patient is None and patients:
             problems.add(EMPTY_PATIENT, f"'{study}' at {place}")
-        images = self._one_of("SELECT COUNT(*) FROM images WHERE study = ?", study)
-        if not images and not any(merged.get(role) for role in TEXTS):
+        pictured = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
+        if pictured is None and not any(merged.get(role) for role in TEXTS):
             problems.add(NOTHING, f"'{study}' at {place}")
         self._db.execute(
             "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)",
             (first, study, patient or study, merged.get("date"), merged.get("split"), prior, json.dumps(merged)),
         )
-
-    def _one_of(self, query: str, value: str) -> int:
-        return int(self._db.execute(query, (value,)).fetchone()[0])
 
     def _find_priors(self) -> None:
         """Where the table states none: the latest study of the same patient at an earlier moment."""
@@ -228,9 +225,13 @@ class StudyRows:
         query = "SELECT id, patient, prior, content FROM studies ORDER BY n"
         for study, patient, prior, text in self._db.execute(query):
             remarks: tuple[str, ...] = ()
-            if prior is not None and not self._one_of("SELECT COUNT(*) FROM studies WHERE id = ?", prior):
+            if prior is not None and not self._has_prior(study, patient, prior):
                 prior, remarks = None, (UNKNOWN_PRIOR,)
             yield MergedStudy(study, patient, json.loads(text), tuple(self._images(study)), prior, remarks)
+
+    def _has_prior(self, study: str, patient: str, prior: str) -> bool:
+        found = self._db.execute("SELECT patient FROM studies WHERE id = ?", (prior,)).fetchone()
+        return prior != study and found is not None and found[0] == patient
 
     def _images(self, study: str) -> Iterator[RowImage]:
         query = "SELECT path, content, data FROM images WHERE study = ? ORDER BY n, rowid"

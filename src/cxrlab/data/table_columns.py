@@ -107,7 +107,9 @@ def parse_columns(words: Iterable[str], columns: Sequence[str], guessed: Columns
             roles[role] = tuple(_column(name.strip(), columns) for name in names.split("+"))
             reasons[role] = "--columns"
         if len(roles.get(role, ())) > 1 and role != "image":
-            raise ConfigError(f"columns gives the role '{role}' several columns ({names}); only image may have several.")
+            raise ConfigError(
+                f"columns gives the role '{role}' several columns ({names}); only image may have several."
+            )
     labels = label_columns(columns)
     chosen = given.get(LABELS, AUTO)
     if chosen.lower() == NONE:
@@ -193,7 +195,9 @@ def guess_columns(columns: Sequence[str], rows: Sequence[TableRow], is_image: Ca
             roles[role], reasons[role] = (known[0],), "by its cells"
             free.remove(known[0])
     if not {"report", "findings", "impression"} & set(roles):
-        lengths = {name: sum(len(cell_text(one).split()) for one in cells[name]) / max(1, len(cells[name])) for name in free}
+        lengths = {
+            name: sum(len(cell_text(one).split()) for one in cells[name]) / max(1, len(cells[name])) for name in free
+        }
         longest = max(lengths, key=lengths.__getitem__, default="")
         if longest and lengths[longest] >= _LONG_TEXT:
             roles["report"], reasons["report"] = (longest,), f"by its cells: {lengths[longest]:.0f} words on average"
@@ -290,14 +294,16 @@ def parse_moment(text: str, order: str | None = None) -> str:
     else:
         return ""
     try:
-        found = datetime.datetime(int(year), int(month), int(day), int(time[0] or 0), int(time[1] or 0), int(time[2] or 0))
+        found = datetime.datetime(
+            int(year), int(month), int(day), int(time[0] or 0), int(time[1] or 0), int(time[2] or 0)
+        )
     except ValueError:
         return ""
     return found.strftime("%Y%m%d%H%M%S") if time[0] else found.strftime("%Y%m%d")
 
 
 def date_order(cells: Iterable[str]) -> str | None:
-    """dmy or mdy, where the dates of a column can only be read in one of them."""
+    """Dmy or mdy, where the dates of a column can only be read in one of them."""
     read = {order: True for order in DATE_ORDERS}
     ambiguous = False
     for cell in cells:

@@ -33,7 +33,9 @@ def open_import_table(path: Path, sheet: str | None = None) -> Table:
     folders = [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())]
     found = [next(filter(Path.is_file, (folder / name for name in METADATA)), None) for folder in folders]
     if tables := [file for file in found if file is not None]:
-        return _joined("imagefolder", [(file.parent, _image_folder(path, file), _split_of(file.parent.name)) for file in tables])
+        return _joined(
+            "imagefolder", [(file.parent, _image_folder(path, file), _split_of(file.parent.name)) for file in tables]
+        )
     shards = sorted(path.rglob("*.parquet"))
     if shards:
         named = [(shard, open_table(shard), _split_of(shard.stem) or _split_of(shard.parent.name)) for shard in shards]

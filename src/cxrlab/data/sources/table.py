@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -20,7 +20,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.config import CardConfig, OwnDataConfig, TableConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
-from cxrlab.data.corpus_writer import Dropped, NewStudy, Recipe, build_corpus, is_nonempty_file
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus, is_nonempty_file
 from cxrlab.data.deidentify import is_image
 from cxrlab.data.images import ImageArray, load_image
 from cxrlab.data.importing import IMAGES, NOT_IN_FOLDER
@@ -45,8 +45,8 @@ from cxrlab.data.table_columns import (
 )
 from cxrlab.data.table_files import open_import_table
 from cxrlab.data.views import classify_views
+from cxrlab.data.write_card import NOT_STATED
 
-NOT_STATED = "not stated"
 NO_PATIENT = "study without a patient id, taken as a patient of its own"
 VIEW_UNKNOWN = "view in other words, kept as other"
 # Raised whenever the same table gives another corpus than before.
@@ -115,7 +115,9 @@ def import_table(
         studies.merge(problems, named="study" in reader.meaning, patients="patient" in reader.meaning)
         maker = StudyMaker.of(config, studies, has_splits="split" in reader.meaning)
         first = tuple(new.study for item in islice(studies, _SHOWN) for new in make_study(maker, item))
-        order = reader.suggested_order
+        given = {"columns": reader.meaning.spelled(opened.columns), "out": out or f"corpora/{table.stem}"}
+        if reader.suggested_order:
+            given["date_order"] = reader.suggested_order
         understanding = Understanding(
             kind=opened.kind,
             rows=len(studies),
@@ -125,13 +127,15 @@ def import_table(
             missing=_missing(reader.meaning),
             problems=tuple(problems.sentences()),
             first=first,
-            command=_command(table, config, out, reader.meaning.spelled(opened.columns), order),
+            command=command_line(["data", "import", "table", str(table)], config, given),
         )
         if dry_run or not config.columns:
             return understanding, None
         problems.raise_if_any(str(table))
         if out is None:
-            raise ConfigError("--out is missing; name the folder of the new corpus, or give --dry-run to write nothing.")
+            raise ConfigError(
+                "--out is missing; name the folder of the new corpus, or give --dry-run to write nothing."
+            )
         settings = {
             "layout": opened.kind,
             "columns": reader.meaning.spelled(opened.columns),
@@ -143,9 +147,7 @@ def import_table(
         return understanding, write_corpus(out, card, maker, studies, config)
 
 
-def understand_columns(
-    opened: Table, config: OwnDataConfig, files: FileIndex
-) -> tuple[RowReader, Iterator[TableRow]]:
+def understand_columns(opened: Table, config: OwnDataConfig, files: FileIndex) -> tuple[RowReader, Iterator[TableRow]]:
     """How the rows of a table are read, and the rows; the first of them were looked at for the guess."""
     sample = list(islice(opened.rows, _SAMPLED))
     guessed = guess_columns(opened.columns, sample, lambda path: bool(files.find(path)))
@@ -241,7 +243,9 @@ class RowReader:
             return RowImage(paths[0], view)
         if not self.config.allow_missing_images and len(paths) < 2:
             problems.add(MISSING, f"{short_repr(written)} at {place}")
-        return RowImage(os.path.normpath(os.path.join(self.files.root, written.replace("\\", "/"))), view, present=False)
+        return RowImage(
+            os.path.normpath(os.path.join(self.files.root, written.replace("\\", "/"))), view, present=False
+        )
 
     def _view(self, row: TableRow, problems: Problems) -> str | None:
         column = self.meaning.one("view")
@@ -282,17 +286,14 @@ def _missing(meaning: Columns) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _command(table: Path, config: TableConfig, out: Path | None, columns: str, order: str | None) -> str:
-    """The command line that imports the table with these columns and the other settings that were given."""
-    words = ["cxrlab", "data", "import", "table", str(table)]
-    defaults = TableConfig()
-    order = config.date_order or order
-    given: dict[str, Any] = {**vars(config), "columns": columns, "date_order": order, "out": out or "corpora/" + table.stem}
-    for name, value in given.items():
+def command_line(first: Sequence[str], config: OwnDataConfig, given: Mapping[str, Any]) -> str:
+    """The command line with the settings that differ from their defaults, and those given instead."""
+    words, unset = ["cxrlab", *first], vars(OwnDataConfig())
+    for name, value in {**vars(config), **given}.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
             words.append(flag)
-        elif value not in (None, (), False) and value != getattr(defaults, name, None):
+        elif value not in (None, (), "", False) and value != unset.get(name):
             words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     return shlex.join(words)
 
@@ -338,7 +339,7 @@ class StudyMaker:
     split_seed: int | None  # draws splits by patient, where the source has none
     copy: bool
     views_from_pixels: bool
-    rename: Callable[[RowImage, str, int], str] | None = None  # image, study, number → path under images/
+    own_names: bool = True  # whether images keep their paths; otherwise they are named after their study
 
     @classmethod
     def of(cls, config: OwnDataConfig, studies: StudyRows, *, has_splits: bool) -> StudyMaker:
@@ -389,7 +390,7 @@ def make_study(maker: StudyMaker, item: MergedStudy) -> list[NewStudy]:
             view = View.OTHER
             remarks.append(VIEW_UNKNOWN)
         if not image.present:
-            absent.append(ImageFile(path, view and View(view), extra))
+            absent.append(ImageFile(path, View(view) if view else None, extra))
             continue
         if image.data is not None:
             files[path] = image.data
@@ -408,7 +409,7 @@ def make_study(maker: StudyMaker, item: MergedStudy) -> list[NewStudy]:
                 unseen[len(present)] = load_image(image.path)
             except DataError:  # 'data check' names it
                 remarks.append(UNDECODABLE)
-        present.append(ImageFile(path, view and View(view), extra))
+        present.append(ImageFile(path, View(view) if view else None, extra))
     for at, guess in zip(unseen, classify_views(list(unseen.values())), strict=True):
         remarks.append(SHOWS_NOTHING if guess.view is View.OTHER else FROM_PICTURE)
         extra = {**present[at].extra, "view_from": "image", "view_confidence": guess.confidence}
@@ -435,8 +436,8 @@ def make_study(maker: StudyMaker, item: MergedStudy) -> list[NewStudy]:
 
 
 def _path_in_corpus(maker: StudyMaker, image: RowImage, study: str, number: int) -> str:
-    if maker.rename is not None:
-        return maker.rename(image, study, number)
+    if not maker.own_names:
+        return f"{study}/{number}.dcm"
     if image.data is not None or maker.root is None:
         return image.path
     path = Path(image.path).relative_to(maker.root).as_posix()
