@@ -79,7 +79,11 @@ def cell_text(value: Any) -> str:
         return value.isoformat(" ") if value.time() != datetime.time() else value.date().isoformat()
     if isinstance(value, datetime.date):
         return value.isoformat()
-    return dumps(value) if isinstance(value, (list, tuple, dict)) else str(value)
+    if isinstance(value, dict):
+        value = {key: one for key, one in value.items() if not isinstance(one, bytes)}
+    if isinstance(value, (list, tuple, dict)):
+        return dumps([cell_text(one) for one in value] if not isinstance(value, dict) else value)
+    return "" if isinstance(value, bytes) else str(value)
 
 
 def _csv(path: Path) -> Table:
@@ -148,7 +152,7 @@ def find_delimiter(path: Path) -> str:
     except OSError as error:
         raise unreadable(error, path) from error
     best, most = ",", (False, 1)
-    for delimiter in _DELIMITERS:
+    for delimiter in sorted(_DELIMITERS):  # a tab wins a tie
         try:
             records = [cells for cells in islice(csv.reader(io.StringIO(sample), delimiter=delimiter), 20) if cells]
         except csv.Error:

@@ -59,8 +59,12 @@ def load_rgb(path: str | Path, size: int | None = None) -> ImageArray:
 
 def read_picture(path: str | Path) -> Picture:
     """The pixels of a file as they are stored; a DICOM image as float32 in [0, 1] (see `decode_dicom`)."""
-    data = read_bounded(path)
-    return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
+    return decode_picture(read_bounded(path), str(path))
+
+
+def decode_picture(data: bytes, name: str) -> Picture:
+    """The same from the bytes of a file."""
+    return decode_dicom(data, name) if is_dicom(data) else decode(data, name)
 
 
 def as_uint8(picture: Picture) -> NDArray[np.uint8]:

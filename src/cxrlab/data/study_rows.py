@@ -104,6 +104,7 @@ class StudyRows:
             self._db.execute(statement)
         self._count = 0
         self.folder: str | None = None  # the deepest folder that holds every image file
+        self.present = 0  # image files that are there
         self.studies = 0
 
     def close(self) -> None:
@@ -126,6 +127,7 @@ class StudyRows:
         self._db.execute("INSERT INTO lines VALUES (?, ?, ?, ?)", row)
         for image in images:
             if image.data is None:
+                self.present += image.present
                 folder = os.path.dirname(image.path)
                 self.folder = folder if self.folder is None else os.path.commonpath([self.folder, folder])
             rest = json.dumps([image.view, image.present, dict(image.extra)])

@@ -164,7 +164,7 @@ def guess_columns(columns: Sequence[str], rows: Sequence[TableRow], is_image: Ca
     """
     labels = label_columns(columns)
     free = [name for name in columns if name not in labels.values()]
-    cells = {name: [value for row in rows if cell_text(value := row.values.get(name))] for name in free}
+    cells = {name: [value for row in rows if (value := row.values.get(name)) or cell_text(value)] for name in free}
     roles: dict[str, tuple[str, ...]] = {}
     reasons: dict[str, str] = {}
     images, reason = _image_columns(free, cells, is_image)
@@ -262,7 +262,7 @@ def parse_view(text: str) -> View | str | None:
     """
     if not text:
         return None
-    words = re.findall(r"[a-z]+", re.sub(r"(postero|posterior|antero|anterior)[\s-]+", r"\1", text.casefold()))
+    words = re.findall(r"[a-z]+", re.sub(r"\.|(?<=tero)[\s-]+|(?<=terior)[\s-]+", "", text.casefold()))
     found = {_VIEW_WORDS[word] for word in words if word in _VIEW_WORDS}
     if View.OTHER in found and "decubitus" in words:
         return View.OTHER

@@ -22,9 +22,10 @@ from cxrlab.data.config import CardConfig, OwnDataConfig, TableConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus, is_nonempty_file
 from cxrlab.data.deidentify import is_image
-from cxrlab.data.images import ImageArray, load_image
+from cxrlab.data.images import ImageArray, decode_picture, grey_image
 from cxrlab.data.importing import IMAGES, NOT_IN_FOLDER
 from cxrlab.data.sections import parse
+from cxrlab.data.size_limits import read_bounded
 from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
 from cxrlab.data.sources.tables import parse_age, parse_sex, read_dicom_header
 from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows
@@ -53,6 +54,7 @@ VIEW_UNKNOWN = "view in other words, kept as other"
 FORM = 1
 BATCH = 16
 _SAMPLED = 500  # rows from which the meaning of the columns is guessed
+_MOST_SAMPLED = 1 << 25  # bytes of images in these
 _SHOWN = 10  # studies shown before the import
 
 SPREADSHEET_ERROR = ("cells with a spreadsheet's error", "Correct their formulas and save the table again.")
@@ -149,7 +151,11 @@ def import_table(
 
 def understand_columns(opened: Table, config: OwnDataConfig, files: FileIndex) -> tuple[RowReader, Iterator[TableRow]]:
     """How the rows of a table are read, and the rows; the first of them were looked at for the guess."""
-    sample = list(islice(opened.rows, _SAMPLED))
+    sample: list[TableRow] = []
+    held = 0  # bytes of images in the sample
+    while len(sample) < _SAMPLED and held < _MOST_SAMPLED and (row := next(opened.rows, None)):
+        sample.append(row)
+        held += sum(len(data) for value in row.values.values() for data, _ in _embedded(value))
     guessed = guess_columns(opened.columns, sample, lambda path: bool(files.find(path)))
     meaning = parse_columns(config.columns or (AUTO,), opened.columns, guessed)
     if not {"image", *TEXTS} & set(meaning.roles):
@@ -282,7 +288,10 @@ def _missing(meaning: Columns) -> tuple[str, ...]:
     if "split" not in meaning:
         found.append("split: drawn by patient with --seed, 80 % train, 10 % val, 10 % test")
     if "image" in meaning and "view" not in meaning and len(meaning.roles["image"]) == 1:
-        found.append("view: taken from DICOM headers, else unknown; --views-from-pixels decides frontal or lateral")
+        found.append(
+            "view: taken from DICOM headers, else unknown, and training leaves out studies without a frontal view; "
+            "--views-from-pixels decides frontal or lateral"
+        )
     return tuple(found)
 
 
@@ -354,14 +363,16 @@ def write_corpus(out: Path, card: Card, maker: StudyMaker, studies: StudyRows, c
         if root == os.path.sep:
             raise ConfigError("the images have no folder in common that could be linked; give --copy to copy them.")
         if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(root)):
-            raise ConfigError(f"--out {out} lies in the folder of the images, {root}; choose a folder outside of it.")
+            raise ConfigError(
+                f"--out {out} lies in the folder of the images, {root}; choose a folder outside of it, or give --copy."
+            )
     recipe: Recipe[MergedStudy] = Recipe(
         items=studies,
         ids=_id_of,
         draw=partial(make_study, maker),
         label=f"importing {card.name}",
         total=studies.studies,
-        links={} if root is None or maker.copy else {IMAGES: Path(root)},
+        links={} if root is None or maker.copy or not studies.present else {IMAGES: Path(root)},
         batch=BATCH,
     )
     return build_corpus(out, card, recipe, config.workers)
@@ -404,9 +415,10 @@ def make_study(maker: StudyMaker, item: MergedStudy) -> list[NewStudy]:
                 header_age, header_sex = header_age or header.age, header_sex or header.sex
                 if view is None and header.view is not None:
                     view, extra["view_from"] = header.view, "header"
-        if view is None and maker.views_from_pixels and image.data is None:
+        if view is None and maker.views_from_pixels:
             try:
-                unseen[len(present)] = load_image(image.path)
+                data = read_bounded(image.path) if image.data is None else image.data
+                unseen[len(present)] = grey_image(decode_picture(data, image.path))
             except DataError:  # 'data check' names it
                 remarks.append(UNDECODABLE)
         present.append(ImageFile(path, View(view) if view else None, extra))
