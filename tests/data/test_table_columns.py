@@ -35,13 +35,15 @@ def guessed(**columns: list[Any]) -> Columns:
 @every_row(
     ("columns", "roles"),
     [
-        ({"image": ["there/1.png"], "report": [LONG], "subject_id": ["7"]}, {"image": "image", "report": "report", "patient": "subject_id"}),
+        ({"image": ["there/1.png"], "report": [LONG], "subject_id": ["7"]},
+         {"image": "image", "report": "report", "patient": "subject_id"}),
         ({"Datei": ["there1", "there2"], "Befund": [LONG, LONG]}, {"image": "Datei", "report": "Befund"}),
         ({"x": ["a.dcm", "b.dcm"], "y": [LONG, LONG]}, {"image": "x", "report": "y"}),
         ({"id": ["there1", "there2"], "file": ["there1.png", "there2.png"]}, {"image": "file", "study": "id"}),
         ({"file": ["there.png"] * 3, "q": ["F", "M", "F"], "r": ["PA", "LAT", "AP"], "s": ["train", "dev", "test"]},
          {"image": "file", "sex": "q", "view": "r", "split": "s"}),
-        ({"file": ["there.png"] * 2, "birth date": ["1960-01-01"] * 2, "done": ["2024-05-03"] * 2}, {"image": "file", "date": "done"}),
+        ({"file": ["there.png"] * 2, "birth date": ["1960-01-01"] * 2, "done": ["2024-05-03"] * 2},
+         {"image": "file", "date": "done"}),
         ({"file": ["there.png"], "Findings": [LONG], "Clinical History": [LONG], "Age (years)": ["61"]},
          {"image": "file", "findings": "Findings", "indication": "Clinical History", "age": "Age (years)"}),
         ({"pic": [{"bytes": b"x", "path": None}], "text": [LONG]}, {"image": "pic", "report": "text"}),

@@ -8,6 +8,7 @@ import numpy as np
 from dicom_images import write_image
 from openpyxl import Workbook
 
+from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
@@ -43,13 +44,12 @@ def export_phantoms(folder: Path, n: int, size: int = 64, seed: int = 7) -> Corp
         sections = study.sections
         assert sections is not None
         text = f"FINDINGS: {sections.findings}\n\nIMPRESSION: {sections.impression}"
-        # A float, as a spreadsheet stores a number.
         row = (
-            float(number + 1),
+            float(number + 1),  # as a spreadsheet stores a number
             study.patient,
             name,
             text,
-            "p.a.",
+            "a.p." if study.images[0].view is View.AP else "p.a.",
             f"{1 + number % 28}.{1 + number // 28 % 12}.2024",
             study.split,
         )

@@ -151,7 +151,7 @@ class CardConfig:
     source: str | None = None
     licence: str | None = None
     citation: str | None = None
-    synthetic: bool | None = None
+    synthetic: bool = False
     collections: tuple[str, ...] = ()
 
 

@@ -35,7 +35,7 @@ def complete_card(path: str | Path, config: CardConfig) -> Card:
         there = read_card(folder / CARD) if (folder / CARD).is_file() else None
         counts, absent = _count(folder)
         card = there or Card(folder.resolve().name, NOT_STATED, NOT_STATED, NOT_STATED, absent={})
-        given = {key: value for key, value in vars(config).items() if value not in (None, ())}
+        given = {key: value for key, value in vars(config).items() if value not in (None, (), False)}
         stated = None if card.absent is None else {name: count for name, count in absent.items() if count}
         card = dataclasses.replace(card, **given, counts=counts, absent=stated)
         write_text(folder / CARD, card.to_yaml())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core import table_rows
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.data import size_limits
 from cxrlab.data.sources import tables

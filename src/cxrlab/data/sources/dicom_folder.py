@@ -244,7 +244,7 @@ def _understood(header: Dataset, path: str, name: str) -> DicomFile:
 def structured_text(header: Dataset) -> dict[str, str]:
     """The text of a structured report: by section where its concepts are known, else the whole as `report`."""
     texts: dict[str, list[str]] = {}
-    whole: list[str] = []
+    whole: list[tuple[str, str]] = []  # concept and text
 
     def read(items: Any, above: str) -> None:
         for item in items or ():
@@ -252,7 +252,7 @@ def structured_text(header: Dataset) -> dict[str, str]:
             concept = str(codes[0].get("CodeMeaning") or "").strip() if codes else ""
             section = _CONCEPTS.get(concept.casefold(), above)
             if item.get("ValueType") == "TEXT" and (value := str(item.get("TextValue") or "").strip()):
-                whole.append(f"{concept}: {value}" if concept else value)
+                whole.append((concept, value))
                 if section:
                     texts.setdefault(section, []).append(value)
             read(item.get("ContentSequence"), section)
@@ -260,7 +260,9 @@ def structured_text(header: Dataset) -> dict[str, str]:
     read(header.get("ContentSequence"), "")
     if "findings" in texts or "impression" in texts:
         return {name: "\n".join(texts[name]) for name in SECTIONS if name in texts}
-    return {"report": "\n".join(whole)} if whole else {}
+    named = len(whole) > 1  # a single text is the report itself
+    lines = [f"{concept}: {value}" if concept and named else value for concept, value in whole]
+    return {"report": "\n".join(lines)} if lines else {}
 
 
 def _values(one: DicomFile, patient: str) -> dict[str, Any]:

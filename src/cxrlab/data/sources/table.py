@@ -333,7 +333,7 @@ def own_card(config: CardConfig, name: str, settings: Mapping[str, Any], remarks
         licence=config.licence or NOT_STATED,
         citation=config.citation or NOT_STATED,
         settings=settings,
-        synthetic=bool(config.synthetic),
+        synthetic=config.synthetic,
         collections=config.collections,
         remarks=remarks,
         absent={},
