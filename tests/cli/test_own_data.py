@@ -76,9 +76,9 @@ def test_dicom_and_its_table_are_matched(exported: Path, tmp_path: Path, capsys:
     assert main([*words, "--out", str(tmp_path / "clinic"), "--workers", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["images"] == 60
     assert main(["data", "card", str(tmp_path / "clinic"), "--name", "clinic", "--synthetic", "--json"]) == 0
-    assert main(["data", "card", str(tmp_path / "clinic"), "--licence", "none"]) == 0
+    assert main(["data", "card", str(tmp_path / "clinic"), "--licence", "internal"]) == 0
     card = load_corpus(tmp_path / "clinic").card
-    assert (card.name, card.licence, card.synthetic) == ("clinic", "none", True)
+    assert (card.name, card.licence, card.synthetic) == ("clinic", "internal", True)
 
 
 @pytest.mark.slow

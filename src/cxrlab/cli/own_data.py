@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,5 +126,8 @@ def _study_row(study: Study) -> list[str]:
 
 
 def _cut(text: str) -> str:
+    """The first words on a terminal; elsewhere, as in a log, how many there are."""
     words = text.split()
+    if not sys.stdout.isatty():
+        return f"{len(words)} words" if words else ""
     return " ".join(words[:_SHOWN_WORDS]) + (f" … ({len(words)} words)" if len(words) > _SHOWN_WORDS else "")

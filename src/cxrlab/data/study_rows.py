@@ -22,6 +22,7 @@ from cxrlab.data.sources.tables import StudyDate, prior_studies
 
 TEXTS = ("report", *SECTIONS)
 EXAMPLES = 3
+_SHOWN_CHARS, _SHOWN_WORDS = 100, 4
 UNKNOWN_PRIOR = "prior study that is not another one of the same patient in the table, left out"
 
 # A kind of problem: what there are (counted), and what to do.
@@ -33,6 +34,12 @@ TWO_SPLITS = ("patients in two splits", "Put each patient into one split, or lea
 NOTHING = ("studies without image and report", "Give them one, or delete their rows.")
 EMPTY_STUDY = ("rows with an empty study id", "Fill in the ids, or leave the study out of --columns.")
 EMPTY_PATIENT = ("studies with an empty patient id", "Fill in the ids, or leave the patient out of --columns.")
+
+
+def shown(value: str) -> str:
+    """A cell for a message, in quotes; a longer one may be the text of a report and is not quoted."""
+    words = value.split()
+    return f"'{value}'" if len(value) <= _SHOWN_CHARS and len(words) <= _SHOWN_WORDS else f"text of {len(words)} words"
 
 
 class Problems:
@@ -67,7 +74,7 @@ class Problems:
 class RowImage:
     """One image of a row: where its file is, or its bytes."""
 
-    path: str  # absolute; a name of its own where `data` holds the bytes
+    path: str  # absolute; relative to the images of the corpus where it has no file, or `data` holds its bytes
     view: str | None = None
     present: bool = True
     data: bytes | None = None
@@ -126,14 +133,18 @@ class StudyRows:
         row = (self._count, key, place, json.dumps(values))
         self._db.execute("INSERT INTO lines VALUES (?, ?, ?, ?)", row)
         for image in images:
-            if image.data is None:
-                self.present += image.present
+            self.present += image.present and image.data is None
+            if os.path.isabs(image.path):
                 folder = os.path.dirname(image.path)
                 self.folder = folder if self.folder is None else os.path.commonpath([self.folder, folder])
             rest = json.dumps([image.view, image.present, dict(image.extra)])
             self._db.execute(
                 "INSERT INTO images VALUES (?, ?, ?, ?, ?)", (self._count, key, image.path, rest, image.data)
             )
+
+    def below(self, path: str) -> str:
+        """The path of an image relative to the folder that holds every image file."""
+        return os.path.relpath(path, self.folder) if self.folder and os.path.isabs(path) else path
 
     def merge(self, problems: Problems, *, named: bool, patients: bool) -> None:
         """Make studies of the rows and note every contradiction.
@@ -154,13 +165,13 @@ class StudyRows:
         where = "SELECT place FROM lines, images WHERE lines.n = images.n AND path = ? ORDER BY lines.n LIMIT 2"
         for (path,) in self._db.execute(twice):
             places = " and ".join(row[0] for row in self._db.execute(where, (path,)))
-            problems.add(IMAGE_TWICE, f"'{PurePath(path).name}' at {places}")
+            problems.add(IMAGE_TWICE, f"{shown(PurePath(path).name)} at {places}")
         splits = (
             "SELECT patient, GROUP_CONCAT(DISTINCT split) FROM studies WHERE split IS NOT NULL AND split != 'none' "
             "GROUP BY patient HAVING COUNT(DISTINCT split) > 1"
         )
         for patient, several in self._db.execute(splits):
-            problems.add(TWO_SPLITS, f"'{patient}' in {several.replace(',', ' and ')}")
+            problems.add(TWO_SPLITS, f"{shown(patient)} in {several.replace(',', ' and ')}")
         self._find_priors()
 
     def _one(self, query: str) -> int:
@@ -173,8 +184,8 @@ class StudyRows:
         self._db.execute(f"CREATE TABLE names AS SELECT n, ({first}) AS path, NULL AS name FROM lines")
         forms: tuple[Callable[[str], str], ...] = (
             lambda path: PurePath(path).stem,
-            lambda path: os.path.splitext(os.path.relpath(path, self.folder))[0],
-            lambda path: os.path.relpath(path, self.folder),
+            lambda path: os.path.splitext(self.below(path))[0],
+            self.below,
         )
         for number, form in enumerate(forms):
             self._db.create_function(f"form{number}", 1, form)
@@ -195,14 +206,14 @@ class StudyRows:
                     merged[role], said[role] = value, place
                 elif not _agree(role, merged[role], value):
                     kind = TWO_REPORTS if role in TEXTS else DISAGREE
-                    problems.add(kind, f"'{study}' in '{role}' at {said[role]} and {place}")
+                    problems.add(kind, f"{shown(study)} in '{role}' at {said[role]} and {place}")
         first, place = rows[0][1], rows[0][2]
         patient, prior = merged.pop("patient", None), merged.pop("prior", None)
         if patient is None and patients:
-            problems.add(EMPTY_PATIENT, f"'{study}' at {place}")
+            problems.add(EMPTY_PATIENT, f"{shown(study)} at {place}")
         pictured = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
         if pictured is None and not any(merged.get(role) for role in TEXTS):
-            problems.add(NOTHING, f"'{study}' at {place}")
+            problems.add(NOTHING, f"{shown(study)} at {place}")
         self._db.execute(
             "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)",
             (first, study, patient or study, merged.get("date"), merged.get("split"), prior, json.dumps(merged)),

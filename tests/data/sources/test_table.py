@@ -33,6 +33,7 @@ REPORT = "EXAM: Chest PA. INDICATION: Cough. FINDINGS: The lungs are clear. IMPR
 
 def table(folder: Path, *rows: dict[str, Any], name: str = "t.csv", images: bool = True) -> Path:
     """A CSV of these rows; the PNG files that its column `image` names are drawn below `scans`."""
+    folder.mkdir(exist_ok=True)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     with (folder / name).open("w", newline="") as file:
         writer = csv.DictWriter(file, columns)
@@ -415,3 +416,23 @@ def test_two_hundred_thousand_rows_take_little_memory(tmp_path: Path) -> None:
     )
     assert load_corpus(tmp_path / "out").card.counts["studies"] == 200_000
     assert int(done.stdout.splitlines()[-1]) / 1024 < 350
+
+
+def test_missing_images_keep_the_place_that_the_table_states(tmp_path: Path) -> None:
+    names = ("a/0.png", "b/1.png", "2.png", "/no/such/folder/3.png")
+    source = table(tmp_path / "data", *(row(k, image=name) for k, name in enumerate(names)), images=False)
+    draw(tmp_path / "data" / "scans" / names[0], 0)
+    corpus = imported(source, tmp_path / "out", allow_missing_images=True)
+    absent = [image.path for study in corpus for image in study.absent_images or ()]
+    assert corpus["0"].images[0].path == "images/a/0.png"
+    assert absent == ["images/b/1.png", "images/2.png", "images/3.png"]
+
+
+def test_a_report_never_reaches_a_message(tmp_path: Path) -> None:
+    """Not even where its column was taken for another."""
+    source = table(tmp_path, row(0), row(1, report=""))
+    for role in ("date", "split", "study", "patient", "image"):
+        message = refused(
+            source, *(["image=image"] if role != "image" else ["image=report"]), *[f"{role}=report"][role == "image" :]
+        )
+        assert "lungs" not in message and "Normal" not in message, message

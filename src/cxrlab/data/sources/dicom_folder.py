@@ -156,6 +156,7 @@ def import_dicom(
             raise ConfigError(
                 "--out is missing; name the folder of the new corpus, or give --dry-run to write nothing."
             )
+        made_from = matches.digest() if config.reports is None else digests(files, config.reports)
         settings = {
             "layout": "DICOM folder",
             **({"columns": meaning.spelled(columns)} if columns else {}),
@@ -163,7 +164,7 @@ def import_dicom(
             "identifiers": "keyed hashes, key " + hashlib.sha256(names.key).hexdigest()[:8]
             if names
             else "those of the headers",
-            "made_from": digests(files, config.reports) if config.reports is not None else matches.digest(),
+            **({"made_from": made_from} if made_from else {}),
         }
         if names is not None:
             settings["images"] = "copied"

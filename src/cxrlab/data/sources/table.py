@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, short_repr
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_bytes, sha256_of
 from cxrlab.core.records import SECTIONS, ImageFile, Report, Study
 from cxrlab.core.table_rows import SPREADSHEET_ERRORS, Table, TableRow, cell_text
@@ -28,7 +28,7 @@ from cxrlab.data.sections import parse
 from cxrlab.data.size_limits import read_bounded
 from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
 from cxrlab.data.sources.tables import parse_age, parse_sex, read_dicom_header
-from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows
+from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows, shown
 from cxrlab.data.table_columns import (
     AUTO,
     IMAGE_ENDINGS,
@@ -185,7 +185,7 @@ class RowReader:
         if column is None or not (text := self._text(row, column, problems)):
             return None
         if re.fullmatch(r"\d+(\.\d+)?[eE]\+\d+", text):
-            problems.add(DIGITS_LOST, f"'{text}' at {row.place}")
+            problems.add(DIGITS_LOST, f"{shown(text)} at {row.place}")
         return re.sub(r"^(\d+)\.0+$", r"\1", text)
 
     def values(self, row: TableRow, problems: Problems) -> dict[str, Any]:
@@ -200,11 +200,11 @@ class RowReader:
             if role == "split":
                 found[role] = self.split_names.get(text.lower())
                 if found[role] is None:
-                    problems.add(BAD_SPLIT, f"{short_repr(text)} at {row.place}")
+                    problems.add(BAD_SPLIT, f"{shown(text)} at {row.place}")
             elif role == "date":
                 found[role] = parse_moment(text, self.config.date_order)
                 if not found[role]:
-                    problems.add(BAD_DATE, f"{short_repr(text)} at {row.place}")
+                    problems.add(BAD_DATE, f"{shown(text)} at {row.place}")
             elif role == "age":
                 found[role], remark = parse_age(text)
                 remarks += [remark] if remark else []
@@ -218,7 +218,7 @@ class RowReader:
             if text := self._text(row, column, problems):
                 labels[name] = _LABELS.get(text.lower().removesuffix(".0"), text)
                 if isinstance(labels[name], str):
-                    problems.add(BAD_LABEL, f"'{name}' is {short_repr(text)} at {row.place}")
+                    problems.add(BAD_LABEL, f"'{name}' is {shown(text)} at {row.place}")
         kept = {role: value for role, value in found.items() if value not in (None, "")}
         return kept | ({"labels": labels} if labels else {}) | ({"remarks": remarks} if remarks else {})
 
@@ -244,14 +244,15 @@ class RowReader:
     def _file(self, written: str, view: str | None, place: str, problems: Problems) -> RowImage:
         paths = self.files.find(written)
         if len(paths) > 1:
-            problems.add(AMBIGUOUS, f"{short_repr(written)} at {place}: {paths[0]}, {paths[1]}")
+            problems.add(AMBIGUOUS, f"{shown(written)} at {place}: {paths[0]}, {paths[1]}")
         if len(paths) == 1 and is_nonempty_file(Path(paths[0])):
             return RowImage(paths[0], view)
         if not self.config.allow_missing_images and len(paths) < 2:
-            problems.add(MISSING, f"{short_repr(written)} at {place}")
-        return RowImage(
-            os.path.normpath(os.path.join(self.files.root, written.replace("\\", "/"))), view, present=False
-        )
+            problems.add(MISSING, f"{shown(written)} at {place}")
+        path = written.replace("\\", "/")
+        if os.path.isabs(path) or "/" not in path or ".." in path:  # nothing is known of its place below the images
+            return RowImage(path.rpartition("/")[2], view, present=False)
+        return RowImage(os.path.normpath(os.path.join(self.files.root, path)), view, present=False)
 
     def _view(self, row: TableRow, problems: Problems) -> str | None:
         column = self.meaning.one("view")
@@ -450,8 +451,6 @@ def make_study(maker: StudyMaker, item: MergedStudy) -> list[NewStudy]:
 def _path_in_corpus(maker: StudyMaker, image: RowImage, study: str, number: int) -> str:
     if not maker.own_names:
         return f"{study}/{number}.dcm"
-    if image.data is not None or maker.root is None:
-        return image.path
-    path = Path(image.path).relative_to(maker.root).as_posix()
+    path = os.path.relpath(image.path, maker.root) if os.path.isabs(image.path) else image.path
     check_inside(path)
     return path
