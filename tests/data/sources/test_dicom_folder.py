@@ -148,6 +148,8 @@ def test_the_sections_of_a_structured_report_follow_from_its_concepts() -> None:
 
 def test_pseudonyms_leave_no_identifier_in_the_corpus(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    import_dicom(DicomFolderConfig(root=root, workers=1, pseudonyms=True), out, dry_run=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["dicom"]  # a dry run keeps no key
     corpus = imported(root, out, pseudonyms=True)
     text = (out / "studies.jsonl").read_text() + (out / "card.yaml").read_text()
     assert not any(name in text for name in ('"1.1"', '"1.2"', "MRN1", "IM1", '"A1"'))

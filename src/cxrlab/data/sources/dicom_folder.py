@@ -10,19 +10,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.files import make_folder
-from cxrlab.core.json_values import dumps
+from cxrlab.core.files import write_text
+from cxrlab.core.json_values import dumps, loads
 from cxrlab.core.records import SECTIONS
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import DicomFolderConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.deidentify import Pseudonyms, pseudonyms_in
+from cxrlab.data.deidentify import KEY, Pseudonyms, pseudonyms_in
 from cxrlab.data.images import DicomInfo, header_info, is_dicom, parse_dicom, report_damaged_header
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.size_limits import MAX_REPORT_BYTES, read_bounded
@@ -84,7 +84,7 @@ class DicomFile:
     info: DicomInfo | None = None  # of an image
     extra: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)  # of a structured report, by role
-    rank: tuple[bool, str] = (False, "")  # of a structured report: whether it is verified, and its moment
+    rank: str = ""  # of a structured report: sorts verified ones and later ones last
 
 
 def import_dicom(
@@ -96,7 +96,8 @@ def import_dicom(
     if config.columns and config.reports is None:
         raise ConfigError("columns has no effect without a table of reports; name it with --reports.")
     problems, skipped = Problems(), Counter[str]()
-    names = _pseudonyms(out, keep=not dry_run) if config.pseudonyms else None
+    beside = None if out is None else out.with_name(out.name + ".pseudonyms")
+    names = _pseudonyms(beside) if config.pseudonyms else None
     with StudyRows() as studies, Matches() as matches:
         header = partial(read_file, os.path.abspath(config.root))
         for one in track(ordered_map(header, _files(config.root), config.workers), f"reading {config.root.name}"):
@@ -116,7 +117,7 @@ def import_dicom(
         if config.reports is not None:
             opened = open_import_table(config.reports, config.sheet)
             files, columns = opened.files, opened.columns
-            reader, rows = understand_columns(opened, config, FileIndex(config.root, ()))
+            reader, rows = understand_columns(opened, config, FileIndex(config.root, ()), images=False)
             meaning = reader.meaning
             if "study" not in meaning:
                 raise DataError(
@@ -126,8 +127,8 @@ def import_dicom(
             for row in rows:
                 skipped.update(_add_report(studies, matches, reader, row, problems))
         else:
-            for report in matches.reports():
-                studies.add(report.path, report.study, dict(report.texts), [])
+            for study, place, texts in matches.reports():
+                studies.add(place, study, texts, [])
             if matches.several:
                 remarks[SEVERAL_REPORTS] = matches.several
             if matches.unmatched:
@@ -168,6 +169,8 @@ def import_dicom(
         }
         if names is not None:
             settings["images"] = "copied"
+            if beside is not None and not (beside / KEY).is_file():
+                write_text(beside / KEY, names.key.hex() + "\n")
         card = own_card(config, config.root.resolve().name, settings, {**skipped, **remarks})
         card = replace(card, extra={"identifying": IDENTIFYING[names is not None]})
         return understanding, write_corpus(out, card, maker, studies, config)
@@ -220,7 +223,7 @@ def _understood(header: Dataset, path: str, name: str) -> DicomFile:
     moment = parse_moment(f"{text('StudyDate')} {text('StudyTime')}".strip()) or parse_moment(text("StudyDate"))
     shared = DicomFile(path, study=study, patient=text("PatientID"), accession=text("AccessionNumber"), moment=moment)
     if "ContentSequence" in header:
-        rank = (text("VerificationFlag") == "VERIFIED", text("ContentDate") + text("ContentTime"))
+        rank = f"{text('VerificationFlag') == 'VERIFIED':d}{text('ContentDate')}{text('ContentTime')}"
         return replace(shared, texts=structured_text(header), rank=rank)
     if not header.get("Rows") or not header.get("Columns"):
         return DicomFile(path, NO_IMAGE)
@@ -299,7 +302,8 @@ class Matches:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("CREATE TABLE studies (name TEXT, study TEXT, PRIMARY KEY (name, study)) WITHOUT ROWID")
-        self._reports: dict[str, DicomFile] = {}
+        self._db.execute("CREATE TABLE reports (study TEXT, accession TEXT, rank TEXT, path TEXT, texts TEXT)")
+        self._db.execute("BEGIN")
         self.several = self.unmatched = 0
 
     def __enter__(self) -> Matches:
@@ -314,36 +318,40 @@ class Matches:
             self._db.execute("INSERT OR IGNORE INTO studies VALUES (?, ?)", (name, study))
 
     def add_report(self, one: DicomFile) -> None:
-        before = self._reports.get(one.study)
-        if not one.texts:
-            return
-        if before is not None:
-            self.several += 1
-        if before is None or one.rank > before.rank:
-            self._reports[one.study] = one
+        """A structured report; one without text is passed over."""
+        if one.texts:
+            row = (one.study, one.accession, one.rank, one.path, dumps(dict(one.texts)))
+            self._db.execute("INSERT INTO reports VALUES (?, ?, ?, ?, ?)", row)
 
     def study(self, written: str) -> str | None:
         """The study of this UID or accession number, where there is exactly one."""
         found = self._db.execute("SELECT study FROM studies WHERE name = ? LIMIT 2", (written,)).fetchall()
         return found[0][0] if len(found) == 1 else None
 
-    def digest(self) -> dict[str, str]:
-        """Of the texts of all structured reports, as `made_from` of the card; empty without any."""
-        texts = dumps({study: dict(report.texts) for study, report in sorted(self._reports.items())})
-        return {"structured reports": hashlib.sha256(texts.encode()).hexdigest()[:16]} if self._reports else {}
-
-    def reports(self) -> Iterator[DicomFile]:
-        """The structured reports of studies with images, under the ids of those studies."""
-        for report in self._reports.values():
-            study = self.study(report.study) or (self.study(report.accession) if report.accession else None)
+    def reports(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Study in the corpus, place and texts of each structured report of a study with images, the best of several."""
+        rows = self._db.execute("SELECT study, accession, path, texts FROM reports ORDER BY study, rank DESC, path")
+        for _, same in groupby(rows, key=lambda row: row[0]):
+            (uid, accession, path, texts), *others = same
+            self.several += bool(others)
+            study = self.study(uid) or (self.study(accession) if accession else None)
             if study is None:
                 self.unmatched += 1
             else:
-                yield replace(report, study=study)
+                yield study, path, loads(texts)
+
+    def digest(self) -> dict[str, str]:
+        """Of the texts of all structured reports, as `made_from` of the card; empty without any."""
+        found = hashlib.sha256()
+        count = 0
+        for row in self._db.execute("SELECT study, rank, texts FROM reports ORDER BY study, rank, texts"):
+            found.update(dumps(list(row)).encode())
+            count += 1
+        return {"structured reports": found.hexdigest()[:16]} if count else {}
 
 
-def _pseudonyms(out: Path | None, *, keep: bool) -> Pseudonyms:
-    """With the key in the folder OUT.pseudonyms, outside of the corpus; a dry run keeps none."""
-    if out is None or not keep:
-        return Pseudonyms(secrets.token_bytes(32))
-    return pseudonyms_in(make_folder(out.with_name(out.name + ".pseudonyms")))
+def _pseudonyms(folder: Path | None) -> Pseudonyms:
+    """With the key in a folder beside the corpus, else with a new one, which is saved when the import begins."""
+    if folder is not None and (folder / KEY).is_file():
+        return pseudonyms_in(folder)
+    return Pseudonyms(secrets.token_bytes(32))

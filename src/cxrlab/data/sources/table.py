@@ -107,11 +107,12 @@ def import_table(
     problems = Problems()
     with StudyRows() as studies:
         for row in rows:
-            study = reader.id(row, "study", problems)
+            study, values = reader.id(row, "study", problems), reader.values(row, problems)
+            images = reader.images(row, len(studies) + 1, problems)
             if "study" in reader.meaning and study is None:
                 problems.add(EMPTY_STUDY, row.place)
-                continue
-            studies.add(row.place, study, reader.values(row, problems), reader.images(row, len(studies) + 1, problems))
+            else:
+                studies.add(row.place, study, values, images)
         if not len(studies) and not problems.counts:
             raise DataError(f"{table} holds no row under its header; check that it is the right file.")
         studies.merge(problems, named="study" in reader.meaning, patients="patient" in reader.meaning)
@@ -149,14 +150,20 @@ def import_table(
         return understanding, write_corpus(out, card, maker, studies, config)
 
 
-def understand_columns(opened: Table, config: OwnDataConfig, files: FileIndex) -> tuple[RowReader, Iterator[TableRow]]:
-    """How the rows of a table are read, and the rows; the first of them were looked at for the guess."""
+def understand_columns(
+    opened: Table, config: OwnDataConfig, files: FileIndex, *, images: bool = True
+) -> tuple[RowReader, Iterator[TableRow]]:
+    """How the rows of a table are read, and the rows; the first of them were looked at for the guess.
+
+    Args:
+        images: Whether columns may hold images.
+    """
     sample: list[TableRow] = []
     held = 0  # bytes of images in the sample
     while len(sample) < _SAMPLED and held < _MOST_SAMPLED and (row := next(opened.rows, None)):
         sample.append(row)
         held += sum(len(data) for value in row.values.values() for data, _ in _embedded(value))
-    guessed = guess_columns(opened.columns, sample, lambda path: bool(files.find(path)))
+    guessed = guess_columns(opened.columns, sample, lambda path: images and bool(files.find(path)))
     meaning = parse_columns(config.columns or (AUTO,), opened.columns, guessed)
     if not {"image", *TEXTS} & set(meaning.roles):
         raise DataError(
@@ -250,8 +257,8 @@ class RowReader:
         if not self.config.allow_missing_images and len(paths) < 2:
             problems.add(MISSING, f"{shown(written)} at {place}")
         path = written.replace("\\", "/")
-        if os.path.isabs(path) or "/" not in path or ".." in path:  # nothing is known of its place below the images
-            return RowImage(path.rpartition("/")[2], view, present=False)
+        if path[0] == "/" or ":" in path or "/" not in path or ".." in path:  # its place below the images is unknown
+            return RowImage(path.rpartition("/")[2] or "unnamed", view, present=False)
         return RowImage(os.path.normpath(os.path.join(self.files.root, path)), view, present=False)
 
     def _view(self, row: TableRow, problems: Problems) -> str | None:
