@@ -56,12 +56,12 @@ class Problems:
             shown.append(example)
 
     def sentences(self) -> list[str]:
-        """One sentence for each kind: count, examples, remedy."""
+        """For each kind its count, examples and the remedy."""
         found = []
         for kind, count in self.counts.items():
             shown = self._examples[kind]
             more = ", …" if count > len(shown) else ""
-            found.append(f"{count:,} {kind[0]} ({'; '.join(shown)}{more}). {kind[1]}")
+            found.append(f"{kind[0]}: {count:,} ({'; '.join(shown)}{more}). {kind[1]}")
         return found
 
     def raise_if_any(self, what: str) -> None:

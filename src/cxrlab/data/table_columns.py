@@ -164,7 +164,7 @@ def guess_columns(columns: Sequence[str], rows: Sequence[TableRow], is_image: Ca
     """
     labels = label_columns(columns)
     free = [name for name in columns if name not in labels.values()]
-    cells = {name: [value for row in rows if (value := row.values.get(name)) or cell_text(value)] for name in free}
+    cells = {name: [value for row in rows if _holds(value := row.values.get(name))] for name in free}
     roles: dict[str, tuple[str, ...]] = {}
     reasons: dict[str, str] = {}
     images, reason = _image_columns(free, cells, is_image)
@@ -227,6 +227,10 @@ def _image_columns(
     if ends:
         return (ends[0],), "by the endings of its cells, but the files were not found"
     return ((named[0],), "by its name, but the files were not found") if named else ((), "")
+
+
+def _holds(value: Any) -> bool:
+    return bool(value if isinstance(value, (bytes, dict, list)) else cell_text(value))
 
 
 def _share(cells: Sequence[Any], fits: Callable[[str], bool]) -> float:

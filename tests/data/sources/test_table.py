@@ -16,6 +16,7 @@ from chest_images import frontal_images, png, side_image
 from corpora import content, image
 from dicom_images import write_image
 
+from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
@@ -220,20 +221,20 @@ def test_views_come_from_the_table_else_the_header_else_on_request_the_pixels(tm
 @pytest.mark.parametrize(
     ("rows", "columns", "found"),
     [
-        ([row(0, image="no.png")], (), "1 missing image files ('no.png' at {t}:2)"),
-        ([row(0, study="s"), row(1, study="s", report="FINDINGS: Edema.", patient="p0")], (), "1 studies with two different"),
-        ([row(0, date="last week")], ("auto", "date=date"), "1 unreadable dates ('last week' at {t}:2)"),
-        ([row(0, date="05/03/2024")], (), "1 unreadable dates ('05/03/2024'"),
-        ([row(0), row(1, image="0.png")], (), "1 images that are listed twice ('0.png' at {t}:2 and {t}:3)"),
-        ([row(0, study="s"), row(1, study="s")], (), "1 studies whose rows disagree ('s' in 'patient' at {t}:2 and {t}:3)"),
-        ([row(0, patient="p", split="train"), row(1, patient="p", split="val")], (), "1 patients in two splits ('p' in"),
-        ([row(0, split="holdout")], (), "1 splits of unknown names ('holdout' at {t}:2)"),
-        ([row(0, study="")], ("auto", "study=study"), "1 rows with an empty study id ({t}:2)"),
-        ([row(0, patient="")], (), "1 studies with an empty patient id ('0' at {t}:2)"),
-        ([row(0), {"image": "", "report": "", "patient": "p"}], (), "1 studies without image and report ('row2' at {t}:3)"),
-        ([row(0, report="#NAME?")], (), "1 cells with a spreadsheet's error (#NAME? in 'report' at {t}:2)"),
-        ([row(0, patient="1.23457E+11")], (), "1 ids whose digits a spreadsheet has rounded ('1.23457E+11' at {t}:2)"),
-        ([row(0, Edema="perhaps")], (), "1 unreadable labels ('Edema' is 'perhaps' at {t}:2)"),
+        ([row(0, image="no.png")], (), "missing image files: 1 ('no.png' at {t}:2)"),
+        ([row(0, study="s"), row(1, study="s", report="Edema.", patient="p0")], (), "studies with two different reports: 1"),
+        ([row(0, date="last week")], ("auto", "date=date"), "unreadable dates: 1 ('last week' at {t}:2)"),
+        ([row(0, date="05/03/2024")], (), "unreadable dates: 1 ('05/03/2024'"),
+        ([row(0), row(1, image="0.png")], (), "images that are listed twice: 1 ('0.png' at {t}:2 and {t}:3)"),
+        ([row(0, study="s"), row(1, study="s")], (), "studies whose rows disagree: 1 ('s' in 'patient' at {t}:2 and {t}:3)"),
+        ([row(0, patient="p", split="train"), row(1, patient="p", split="val")], (), "patients in two splits: 1 ('p' in"),
+        ([row(0, split="holdout")], (), "splits of unknown names: 1 ('holdout' at {t}:2)"),
+        ([row(0, study="")], ("auto", "study=study"), "rows with an empty study id: 1 ({t}:2)"),
+        ([row(0, patient="")], (), "studies with an empty patient id: 1 ('0' at {t}:2)"),
+        ([row(0), {"image": "", "report": "", "patient": "p"}], (), "studies without image and report: 1 ('row2' at {t}:3)"),
+        ([row(0, report="#NAME?")], (), "cells with a spreadsheet's error: 1 (#NAME? in 'report' at {t}:2)"),
+        ([row(0, patient="1.23457E+11")], (), "ids whose digits a spreadsheet has rounded: 1 ('1.23457E+11' at {t}:2)"),
+        ([row(0, Edema="perhaps")], (), "unreadable labels: 1 ('Edema' is 'perhaps' at {t}:2)"),
         ([row(0)], ("image=imge",), "Did you mean 'image'"),
         ([row(0)], ("image=image", "image=report"), "'image' twice"),
         ([row(0)], ("patient=patient",), "no column was recognised as images or reports"),
@@ -254,14 +255,14 @@ def test_problems_of_every_kind_are_counted_before_the_command_stops(tmp_path: P
     source = table(tmp_path, *(row(k, date="soon", split="odd") for k in range(9)), images=False)
     (tmp_path / "scans").mkdir()
     message = refused(source, "auto", "date=date")
-    for words in ("9 unreadable dates", "9 splits of unknown names", "9 missing image files"):
+    for words in ("unreadable dates: 9", "splits of unknown names: 9", "missing image files: 9"):
         assert words in message
 
 
 def test_a_name_of_two_files_is_not_guessed(tmp_path: Path) -> None:
     draw(tmp_path / "scans" / "a" / "0.png", 0)
     draw(tmp_path / "scans" / "b" / "0.png", 1)
-    assert "1 image names of several files ('0.png'" in refused(table(tmp_path, row(0), images=False))
+    assert "image names of several files: 1 ('0.png'" in refused(table(tmp_path, row(0), images=False))
 
 
 def test_remedies_of_the_messages_work(tmp_path: Path) -> None:
@@ -384,6 +385,13 @@ def test_forty_real_studies_under_odd_names(tmp_path: Path, real_data: Path) -> 
     report = check_corpus(corpus.path)
     assert report.images == sum(len(one["image_path"]) for one in listed)
     assert not {"unreadable image", "missing image"} & set(report.counts)
+    run, scored = str(tmp_path / "run"), tmp_path / "scored"
+    words = ["generate", "--model", "stub:normal", "--data", str(corpus.path), "--split", "train", "--allow-missing"]
+    assert main([*words, "--out", run]) == 0
+    words = ["score", "--references", str(corpus.path), "--predictions", run, "--metrics", "rougeL:google"]
+    assert main([*words, "--out", str(scored)]) == 0
+    # The study without a frontal image counts as an empty report.
+    assert json.loads((scored / "scores.json").read_text())["n"] == len(corpus.ids("train")) == 32
 
 
 @pytest.mark.full

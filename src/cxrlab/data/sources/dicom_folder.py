@@ -34,6 +34,7 @@ from cxrlab.data.sources.table import (
     digests,
     make_study,
     own_card,
+    required_folder,
     shared_settings,
     understand_columns,
     write_corpus,
@@ -95,6 +96,8 @@ def import_dicom(
         raise DataError(f"{config.root} is not a folder; give the folder of the DICOM files with --root.")
     if config.columns and config.reports is None:
         raise ConfigError("columns has no effect without a table of reports; name it with --reports.")
+    asks = config.reports is not None and not config.columns  # what is understood must be confirmed first
+    target = None if dry_run or asks else required_folder(out)
     problems, skipped = Problems(), Counter[str]()
     beside = None if out is None else out.with_name(out.name + ".pseudonyms")
     names = _pseudonyms(beside) if config.pseudonyms else None
@@ -150,13 +153,9 @@ def import_dicom(
             command=command_line(["data", "import", "dicom"], config, given),
             skipped=skipped,
         )
-        if dry_run or (config.reports is not None and not config.columns):
+        if target is None:
             return understanding, None
         problems.raise_if_any(str(config.root))
-        if out is None:
-            raise ConfigError(
-                "--out is missing; name the folder of the new corpus, or give --dry-run to write nothing."
-            )
         made_from = matches.digest() if config.reports is None else digests(files, config.reports)
         settings = {
             "layout": "DICOM folder",
@@ -173,7 +172,7 @@ def import_dicom(
                 write_text(beside / KEY, names.key.hex() + "\n")
         card = own_card(config, config.root.resolve().name, settings, {**skipped, **remarks})
         card = replace(card, extra={"identifying": IDENTIFYING[names is not None]})
-        return understanding, write_corpus(out, card, maker, studies, config)
+        return understanding, write_corpus(target, card, maker, studies, config)
 
 
 # What the card says, without and with pseudonyms.

@@ -98,6 +98,7 @@ def import_table(
 
     Every problem of the table is counted before anything is written.
     """
+    target = None if dry_run or not config.columns else required_folder(out)
     opened = open_import_table(table, config.sheet)
     root = config.images or (table if table.is_dir() else table.parent)
     if not root.is_dir():
@@ -132,13 +133,9 @@ def import_table(
             first=first,
             command=command_line(["data", "import", "table", str(table)], config, given),
         )
-        if dry_run or not config.columns:
+        if target is None:
             return understanding, None
         problems.raise_if_any(str(table))
-        if out is None:
-            raise ConfigError(
-                "--out is missing; name the folder of the new corpus, or give --dry-run to write nothing."
-            )
         settings = {
             "layout": opened.kind,
             "columns": reader.meaning.spelled(opened.columns),
@@ -147,7 +144,14 @@ def import_table(
         }
         remarks = {} if "patient" in reader.meaning else {NO_PATIENT: studies.studies}
         card = own_card(config, table.stem, settings, remarks)
-        return understanding, write_corpus(out, card, maker, studies, config)
+        return understanding, write_corpus(target, card, maker, studies, config)
+
+
+def required_folder(out: Path | None) -> Path:
+    """The folder to write; a `ConfigError` without one."""
+    if out is None:
+        raise ConfigError("--out is missing; name the folder of the new corpus, or give --dry-run to write nothing.")
+    return out
 
 
 def understand_columns(
