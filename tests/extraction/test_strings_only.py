@@ -133,7 +133,12 @@ def test_words_are_plain_whatever_they_were() -> None:
 
 ATTACKS = ("attack_rounds", "knockoff", "adaptive_attackers", "surrogate", "rule_oracles")
 FORBIDDEN = {
-    *("cxrlab.evaluation.load_model", "cxrlab.evaluation.generate", "cxrlab.models.model_registry", "cxrlab.extraction.audit"),
+    *(
+        "cxrlab.evaluation.load_model",
+        "cxrlab.evaluation.generate",
+        "cxrlab.models.model_registry",
+        "cxrlab.extraction.audit",
+    ),
     *("cxrlab.extraction.victim_client", "cxrlab.extraction.query_ledger", "cxrlab.extraction.preflight"),
 }
 

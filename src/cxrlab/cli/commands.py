@@ -63,6 +63,23 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab data import nih-cxr14 --root downloads/nih --out corpora/nih",
             ("name",),
         ),
+        "data import table": Command(
+            "import a table of image paths and reports: CSV, Excel, JSON, Parquet",
+            "cxrlab.cli.own_data:import_table",
+            "cxrlab data import table reports.xlsx --images scans --columns auto --out corpora/mine",
+            ("table",),
+        ),
+        "data import dicom": Command(
+            "import a folder of DICOM images, with reports from a table or DICOM",
+            "cxrlab.cli.own_data:import_dicom",
+            "cxrlab data import dicom --root scans --reports reports.csv --columns auto --out corpora/mine",
+        ),
+        "data card": Command(
+            "write or complete the card of a corpus",
+            "cxrlab.cli.own_data:write_card",
+            "cxrlab data card corpora/mine --name mine --licence 'internal use'",
+            ("corpus",),
+        ),
         "data export": Command(
             "write a corpus in the layout of a public data set",
             "cxrlab.cli.data:export",

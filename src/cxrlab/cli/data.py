@@ -45,6 +45,7 @@ def list_corpora(folder: Path | None = None) -> Result:
     importers = {name: dataset_info(IMPORTERS.load(name)) for name in IMPORTERS}
     rows = [[name, one.title.partition(":")[2].strip() or one.title] for name, one in importers.items()]
     text += "\ncan be imported with 'cxrlab data import NAME --root DIR':\n" + columns(rows, "  ")
+    text += "\nyour own data: 'cxrlab data import table FILE', 'cxrlab data import dicom --root DIR'"
     data: dict[str, object] = {"makers": makers, "importers": importers}
     if folder is None:
         return Result(text, data)
@@ -110,7 +111,8 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     """Convert a downloaded data set into a corpus: official splits, sections, labels and views; all irregularities counted.
 
     Images are linked, not copied, unless --copy is given. Run the command again to complete an interrupted import.
-    notes.jsonl lists what is irregular about a study, or why it was left out.
+    notes.jsonl lists what is irregular about a study, or why it was left out. Data of your own are imported by 'cxrlab
+    data import table' and 'cxrlab data import dicom'.
 
     Args:
         name: The data set; 'cxrlab data ls' lists them.

@@ -108,6 +108,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "serve": {name: name.replace("_", "-") for name in (
             "fastapi", "uvicorn", "starlette", "pydantic", "httpx", "prometheus_client",
         )},
+        "tables": {name: name for name in ("pyarrow", "openpyxl")},
     }
 )  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.

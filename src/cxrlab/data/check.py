@@ -240,7 +240,7 @@ class _CorpusCheck:
         """The card, compared with what was counted; None where it is missing or cannot be read, which is noted."""
         path = self.folder / CARD
         if not path.is_file():
-            self.note(Problem("no card", f"{self.folder} has no {CARD}, so it is unfinished; complete it."))
+            self.note(Problem("no card", f"{self.folder} has no {CARD}; 'cxrlab data card' writes it."))
             return None
         try:
             card = read_card(path)

@@ -134,6 +134,88 @@ class ImportConfig:
         _whole(self, seed=0, workers=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CardConfig:
+    """What the card of a corpus states about its data.
+
+    Args:
+        name: Name of the corpus; that of the table or folder when left out.
+        source: Where the data come from.
+        licence: What may be done with them.
+        citation: What to cite.
+        synthetic: Images and texts are generated; any other corpus counts as patients' data.
+        collections: Hospital collections of the images; a corpus of the same collection is not external.
+    """
+
+    name: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    citation: str | None = None
+    synthetic: bool = False
+    collections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnDataConfig(CardConfig):
+    """How a table or a folder of one's own becomes a corpus.
+
+    Args:
+        columns: Meaning of the table's columns as ROLE=NAME, or auto for the guess that the command shows; image may
+            have several columns, joined by +. ROLE=none takes a role away from auto.
+        sheet: Sheet of an Excel file; the first when left out.
+        split_names: Names of splits as NAME=SPLIT, for those other than train, val and test; SPLIT may be none.
+        date_order: dmy or mdy, where the table writes dates such as 05/03/2024.
+        seed: Decides the splits by patient, where the table has no split.
+        copy: Copy the images into the corpus instead of linking to their folder.
+        allow_missing_images: Keep studies whose images are not there.
+        views_from_pixels: Decide unknown views (frontal or lateral) from the pixels.
+        workers: Processes; 0 means one per core, the most there can be.
+    """
+
+    columns: tuple[str, ...] = ()
+    sheet: str | None = None
+    split_names: tuple[str, ...] = ()
+    date_order: str | None = None
+    seed: int = 7
+    copy: bool = False
+    allow_missing_images: bool = False
+    views_from_pixels: bool = False
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.date_order is not None:
+            _one_of("date_order", self.date_order, ("dmy", "mdy"))
+        _whole(self, seed=0, workers=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(OwnDataConfig):
+    """How a table becomes a corpus.
+
+    Args:
+        images: Folder that the table's image paths are relative to; that of the table when left out.
+    """
+
+    images: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DicomFolderConfig(OwnDataConfig):
+    """How a folder of DICOM files becomes a corpus.
+
+    Args:
+        root: Folder with DICOM files of any names.
+        reports: Table with reports, matched by StudyInstanceUID or AccessionNumber; without it, the structured reports
+            among the DICOM files are read.
+        pseudonyms: Replace the identifiers of studies and patients by keyed hashes, and copy the images under such
+            names; the key is written beside the corpus.
+    """
+
+    root: Path
+    reports: Path | None = None
+    pseudonyms: bool = False
+
+
 @dataclass(frozen=True)
 class StructureConfig:
     """Clean sections beside the source's text, by rule or by a language model.

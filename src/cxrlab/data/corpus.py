@@ -167,7 +167,8 @@ def load_corpus(path: str | Path) -> Corpus:
     folder = corpus_folder(path)
     if not (folder / CARD).is_file():
         raise DataError(
-            f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it."
+            f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it. A "
+            f"{STUDIES} that was written by hand gets its card from 'cxrlab data card {folder}'."
         )
     return Corpus(folder, read_card(folder / CARD))
 

@@ -59,8 +59,12 @@ def load_rgb(path: str | Path, size: int | None = None) -> ImageArray:
 
 def read_picture(path: str | Path) -> Picture:
     """The pixels of a file as they are stored; a DICOM image as float32 in [0, 1] (see `decode_dicom`)."""
-    data = read_bounded(path)
-    return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
+    return decode_picture(read_bounded(path), str(path))
+
+
+def decode_picture(data: bytes, name: str) -> Picture:
+    """The same from the bytes of a file."""
+    return decode_dicom(data, name) if is_dicom(data) else decode(data, name)
 
 
 def as_uint8(picture: Picture) -> NDArray[np.uint8]:
@@ -162,7 +166,11 @@ def decode_dicom(data: bytes, name: str) -> ImageArray:
 
 def dicom_info(data: bytes, name: str) -> DicomInfo:
     """View, age, sex and size from a header, without decoding the pixels."""
-    header = parse_dicom(data, name, pixels=False)
+    return header_info(parse_dicom(data, name, pixels=False), name)
+
+
+def header_info(header: Dataset, name: str) -> DicomInfo:
+    """The same from a parsed header."""
     with report_damaged_header(name):
         sex = str(header.get("PatientSex", "")).strip().upper()
         spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")

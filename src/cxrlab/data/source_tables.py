@@ -20,6 +20,7 @@ from typing import IO, Generic, NamedTuple, TextIO, TypeVar, cast
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.label_maps import LABEL_MAPS
+from cxrlab.core.table_rows import MAX_ROW_CHARS, CsvLines
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.data.bounded_reading import Unpacked, max_unpacked_bytes
 from cxrlab.data.config import ImportConfig
@@ -27,8 +28,6 @@ from cxrlab.data.corpus import check_inside
 from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
 
 Row = dict[str, str]
-# Characters of a row. Some cells hold reports and run-length masks longer than the csv module's limit of 128 KiB.
-MAX_ROW_CHARS = 1 << 24
 # Folders of a root in which a file is looked for that the root itself does not hold.
 _MOST_FOLDERS = 100
 # What an importer found so far, in order; see `record_source_files`.
@@ -111,7 +110,7 @@ def read_rows(
         else:
             stream = path.open(encoding="utf-8-sig", newline="")
         with stream:
-            lines = _Lines(path, stream)
+            lines = CsvLines(path, stream)
             reader = csv.reader(lines)
             header = [name.strip() for name in next(reader, [])]
             header = rename(header) if callable(rename) else [rename.get(name, name) for name in header]
@@ -141,31 +140,6 @@ def read_rows(
         raise unreadable(error, path) from error
     finally:
         csv.field_size_limit(limit)
-
-
-class _Lines:
-    """The lines of a table for the CSV parser; `taken` counts the characters of the row so far."""
-
-    def __init__(self, path: Path, stream: TextIO) -> None:
-        self.taken, self._number, self._path, self._stream = 0, 0, path, stream
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline(MAX_ROW_CHARS + 1 - self.taken)
-        self.taken += len(line)
-        if self.taken > MAX_ROW_CHARS:
-            raise DataError(
-                f"{self._path} holds a row of more than {MAX_ROW_CHARS:,} characters; a quote is not closed there, or it "
-                "is not this table. Fetch it again."
-            )
-        if not line:
-            raise StopIteration
-        self._number += 1
-        if "\0" in line:
-            raise DataError(f"{self._path}:{self._number} holds a NUL byte, which no CSV has; fetch the file again.")
-        return line
 
 
 MAX_AGE = 120

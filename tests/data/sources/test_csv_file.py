@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core import table_rows
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.data import bounded_reading, source_tables
 from cxrlab.data.source_tables import find_file, find_optional, read_rows, record_source_file, record_source_files
@@ -47,7 +48,8 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("row", [b"x" * (3 << 20), b"x," * (1 << 20), b'"x\n",' * (1 << 20)])
 def test_a_row_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes) -> None:
     """One long cell, many cells, or quoted line breaks on and on."""
-    monkeypatch.setattr(source_tables, "MAX_ROW_CHARS", 1 << 20)
+    for module in (source_tables, table_rows):
+        monkeypatch.setattr(module, "MAX_ROW_CHARS", 1 << 20)
     for name, data in (("a.csv", row), ("b.csv", gzip.compress(row))):
         (tmp_path / name).write_bytes(b"id,text\n1,x\n" + data if name == "a.csv" else data)
         with pytest.raises(DataError, match=rf"{name} holds a row of more than 1,048,576 characters"):

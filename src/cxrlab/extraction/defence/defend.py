@@ -19,8 +19,8 @@ from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_uint8
-from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.json_values import nan_if_none, plain
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
