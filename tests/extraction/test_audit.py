@@ -238,7 +238,7 @@ class CountingGuard:
 
 
 @contextmanager
-def served(world: World, folder: Path, guard: Doorman | None = None) -> Iterator[str]:
+def served(world: World, folder: Path, guard: CountingGuard | None = None) -> Iterator[str]:
     """Address of the world's victim behind our own server on this machine."""
     settings = ServeConfig(world.base.victim, name="victim", port=0)
     with Server(open_service(settings, folder, guard=guard, journal=Journal(io.StringIO()))) as server:
