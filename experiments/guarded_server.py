@@ -197,7 +197,7 @@ def run_attack(given: argparse.Namespace, address: str, keys: dict[str, str], na
         "asked": found["spent"],
         "reports": found["answered"] - found["refused"],
         "refused": found["refused"],
-        "shut_out": found["blocked"],
+        "shut_out": found["stopped"],
     }
 
 

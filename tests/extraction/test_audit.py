@@ -222,13 +222,13 @@ def test_probes_are_queries_of_the_audit(world: World) -> None:
     assert len(studies) == 12  # what was answered is learnt from, whatever it was asked for
 
 
-class Doorman:
+class CountingGuard:
     """A guard that lets so many pictures of everybody pass, those on which the victim is measured not counted."""
 
     def __init__(self, passes: int) -> None:
         self.left, self.sent = passes, 0
 
-    def look(self, pixels: Any, account: str) -> Refusal | None:
+    def check(self, pixels: Any, account: str) -> Refusal | None:
         self.sent += 1
         self.left -= 1
         return None if self.left >= 0 else Refusal("account_blocked", "this account is blocked.")
@@ -238,7 +238,7 @@ class Doorman:
 
 
 @contextmanager
-def served(world: World, folder: Path, guard: Doorman | None = None) -> Iterator[str]:
+def served(world: World, folder: Path, guard: CountingGuard | None = None) -> Iterator[str]:
     """Address of the world's victim behind our own server on this machine."""
     settings = ServeConfig(world.base.victim, name="victim", port=0)
     with Server(open_service(settings, folder, guard=guard, journal=Journal(io.StringIO()))) as server:
@@ -268,7 +268,7 @@ def test_a_stopped_account_ends_the_audit_before_the_budget_does(
     """4 images of the measurement and 6 questions pass; 8 refusals in a row end it at question 14, always."""
     from cxrlab.extraction import audit
 
-    guard = Doorman(10)
+    guard = CountingGuard(10)
     with served(world, tmp_path / "server", guard) as address:
         changes = {"victim": address, "victim_run": None, "budget": 100, "stop_after_refusals": 8, "batch_size": 2}
         with monkeypatch.context() as patch:

@@ -172,7 +172,7 @@ def test_a_report_that_would_change_is_not_handed_out_nor_sent_to_a_log(store: P
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"defence": "gate"}, "plain, coarse, watermark"),
+        ({"defence": "gate"}, "coarse, plain, watermark"),
         ({"detectors": ("chestgate",)}, "Did you mean 'chest-gate'"),
         ({"image_bound": 0.0}, "image_bound"),
         ({"calibrate": ("train", "val", "test")}, "calibrate names every split"),

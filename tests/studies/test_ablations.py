@@ -123,7 +123,7 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"variants": {"full": {"changes": "x"}}}, "at least 2"),
-        ({"variants": variants(a={"stages": [1]})}, "no model that writes reports"),
+        ({"variants": variants(a={"stages": [1]})}, "no model that generates reports"),
         ({"variants": variants(a={"stages": [3, 2]})}, "in order"),
         ({"variants": variants(a={"stages": [2], "finetune": {"n": 3}})}, "does not run"),
         ({"variants": variants(a={"model": "hf:x"})}, "whole model"),
