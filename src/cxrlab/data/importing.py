@@ -46,7 +46,7 @@ NOT_IN_FOLDER = "image listed, but not in the folder"
 OUTSIDE_FOLDER = "the path of an image leaves the source folder"
 # Raised whenever the same source (see `made_from` on the card) gives another corpus than before; an interrupted import
 # of an older form is not continued.
-FORM = 2
+FORM = 3
 # Studies that a worker reads at once: most take less than a millisecond.
 BATCH = 16
 
@@ -90,7 +90,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     recipe: Recipe[object] = Recipe(
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
-        draw=partial(_import_study, plan.read, plan.label_style, plan.writes_images, config),
+        draw=partial(_import_study, plan.read, plan.label_style, plan.writes_images, plan.keeps_test, config),
         label=f"importing {name}",
         total=plan.total,
         links={} if plan.writes_images or config.copy else {IMAGES: config.root},
@@ -103,6 +103,7 @@ def _import_study(
     read: Callable[[Item], Imported | Dropped],
     label_style: str | None,
     writes: bool,
+    keeps_test: bool,
     config: ImportConfig,
     item: Item,
 ) -> list[NewStudy | Dropped]:
@@ -111,7 +112,7 @@ def _import_study(
     if isinstance(imported, Dropped):
         return [imported]
     study = imported.study
-    if config.split != "official":
+    if config.split != "official" and not (keeps_test and study.split == "test"):
         split = "train" if config.split == "train" else assign_split(study.patient, config.seed)
         study = dataclasses.replace(study, split=split)
     if label_style is not None:  # after the split: a test split holds no text made from labels
@@ -160,6 +161,8 @@ class ImportPlan(Generic[Item]):
         remarks: Oddities of the source that belong to no study (a box for an unknown image) → how often.
         label_style: How sentences are made from the labels (see `label_report`), where the source has no English report.
         writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
+        keeps_test: Whether studies of the official test split stay there whatever --split says: published models are
+            compared on them.
     """
 
     items: Iterable[Item]
@@ -172,6 +175,7 @@ class ImportPlan(Generic[Item]):
     used_settings: tuple[str, ...] = ()  # which of the settings `reports` and `projections` the importer uses
     label_style: str | None = None
     writes_images: bool = False
+    keeps_test: bool = False
 
 
 @dataclass(frozen=True)
