@@ -145,6 +145,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
             ("references", "predictions"),
         ),
+        "certify": Command(
+            "test whether predictions are what they claim; exit 1 when not",
+            "cxrlab.cli.evaluation:certify",
+            "cxrlab certify predictions.csv --references corpora/openi --training corpora/openi --out runs/certified",
+            ("predictions",),
+        ),
         "compare": Command(
             "compare scored runs study by study; exit 1 when a gate fails",
             "cxrlab.cli.evaluation:compare",

@@ -1,16 +1,24 @@
-"""`cxrlab generate`, `score`, `compare`, `metrics`, `explain` and `pointing`."""
+"""`cxrlab generate`, `score`, `certify`, `compare`, `metrics`, `explain` and `pointing`."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cxrlab.cli.output import Result, columns, measurement, number
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics
 from cxrlab.core.runs import state
-from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
+from cxrlab.evaluation.config import (
+    CertifyConfig,
+    ExplainConfig,
+    GenerateConfig,
+    PointingConfig,
+    ScoreConfig,
+    ValidateConfig,
+)
 
 
 def generate(config: GenerateConfig, out: Path) -> Result:
@@ -114,6 +122,39 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
     else:
         notes.append("Image dependence not tested: no predictions for control images.")
     return "\n".join([*lines, columns(rows), *notes])
+
+
+def certify(
+    config: CertifyConfig, out: Path | None = None, fail_on: Literal["caution", "severe"] = "severe"
+) -> Result:
+    """Test whether a prediction file is what it claims to be: the verdict in words first, then every check.
+
+    The checks: matched ids; different texts; normal reports; gains over reports dealt to other patients, one constant
+    report and retrieval; label prevalence; copies of references and training reports; image dependence; sample size. A
+    check that lacks its input is listed as not tested. Predictions and references are read as by 'cxrlab score'.
+
+    Args:
+        out: Run folder for certificate.json, evidence.jsonl, page.html and what score writes; without it nothing is kept.
+        fail_on: Severity from which the exit code is 1.
+    """
+    from cxrlab.evaluation.certify import run_certify
+
+    note = _finished_before(out)
+    found = run_certify(config, out)
+    indent = " " * 12
+    lines = [
+        textwrap.fill(f"{check.verdict:12}{check.name}: {check.sentence}", 110, subsequent_indent=indent)
+        for check in found.checks
+    ]
+    if out is not None:
+        from cxrlab.render.page import PAGE, write_page
+
+        page = out / PAGE
+        if not page.is_file():
+            write_page([out], title="Certificate of predictions")
+        lines.append(f"the page: {page}")
+    headline = textwrap.fill(f"{found.severity.upper()}: {found.headline}", 110)
+    return Result("\n".join([headline, "", *lines]) + note, found.to_json(), ok=not found.fails(fail_on))
 
 
 def compare(
