@@ -124,9 +124,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
     return "\n".join([*lines, columns(rows), *notes])
 
 
-def certify(
-    config: CertifyConfig, out: Path | None = None, fail_on: Literal["caution", "severe"] = "severe"
-) -> Result:
+def certify(config: CertifyConfig, out: Path | None = None, fail_on: Literal["caution", "severe"] = "severe") -> Result:
     """Test whether a prediction file is what it claims to be: the verdict in words first, then every check.
 
     The checks: matched ids; different texts; normal reports; gains over reports dealt to other patients, one constant

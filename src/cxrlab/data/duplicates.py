@@ -104,6 +104,23 @@ def closest(texts: Sequence[str], library: Iterable[str]) -> NDArray[np.float64]
     return np.array([shares[" ".join(words(text))] for text in texts])
 
 
+class Phrases:
+    """The words of a text and its three-word phrases."""
+
+    def __init__(self, text: str) -> None:
+        self.words = words(text)
+        self.phrases = frozenset(zip(*(self.words[k:] for k in range(PHRASE)), strict=False))
+
+    def resembles(self, other: Phrases) -> bool:
+        """Whether both have the same words, or most phrases of the shorter text are in the longer."""
+        if not self.words or not other.words:
+            return False
+        if self.words == other.words:
+            return True
+        least = min(len(self.phrases), len(other.phrases))
+        return least >= LEAST_PHRASES and len(self.phrases & other.phrases) >= NEAR_SHARE * least
+
+
 class _Grouper:
     """Groups names by digest: the first of each different thing, and those that repeat it."""
 
@@ -196,6 +213,8 @@ HASHES = 128
 PHRASE = 3
 # Texts that share at least this part of their phrases count as near-duplicates: one word changed in thirty.
 NEAR_SHARE = 0.8
+# Phrases of the shorter of two texts before one can be found inside the other.
+LEAST_PHRASES = 8
 
 _WORD = re.compile(r"[^\W_]+")
 # Odd constants of the golden ratio and of the square roots of 2 and 3: they spread equal words apart by their place.

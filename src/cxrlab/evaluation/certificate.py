@@ -135,7 +135,9 @@ def _references(f: Facts) -> str:
 
 
 def _no_finding(f: Facts) -> str:
-    texts = "one text, which reports no" if f.distinct == 1 else f"{f.distinct:,} different texts, none of which reports a"
+    texts = (
+        "one text, which reports no" if f.distinct == 1 else f"{f.distinct:,} different texts, none of which reports a"
+    )
     found = f"These {f.n:,} reports are {texts} finding; {f.abnormal_references:,} references do."
     if f.wording:
         found += f" Their lead over one normal report for all ({', '.join(f.wording)}) is due to wording."

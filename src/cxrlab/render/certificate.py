@@ -28,7 +28,10 @@ _SHARES = {
         "masks": "with masks (XXXX, ___)",
     },
     "copied references": {"other_reference": "word for word the reference of another study"},
-    "overlap with training reports": {"verbatim": "word for word a training report", "near": "nearly a training report"},
+    "overlap with training reports": {
+        "verbatim": "word for word a training report",
+        "near": "nearly a training report",
+    },
 }
 
 
@@ -113,5 +116,8 @@ def _sides(found: Mapping[str, Any]) -> list[Any]:
 
 
 def _labels(labels: Mapping[str, Any]) -> Table:
-    rows = [[name, *_sides(part(found)), part(found).get("count"), part(found).get("present")] for name, found in labels.items()]
+    rows = [
+        [name, *_sides(part(found)), part(found).get("count"), part(found).get("present")]
+        for name, found in labels.items()
+    ]
     return Table(["label", "reports", "references", "difference", "in reports", "in references"], rows, words=1)
