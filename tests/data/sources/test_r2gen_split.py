@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from chest_images import frontal_images, png
 
 import cxrlab
 from cxrlab.data.config import ImportConfig
