@@ -40,6 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
     "blind": {"image": "blind", "image_sentence": "It does not look.", "patients": 10},
     "few patients": {"patients": 29, "gain": around(0.1, 0.2)},
     "not shown": {"gain": around(0.1, 0.2), "repeated_gap": around(0.6)},
+    "seen in training": {**COPIES, "copied_references": around(0.95), "repeated_gap": around(0.6)},
     "mostly one text": {"repeated": around(0.9), "repeated_gap": around(0.6), **COPIES},
     "copied": {**COPIES, "errors_gap": around(0.3)},
     "more errors than a normal report": {"errors_gap": around(0.3)},

@@ -18,6 +18,7 @@ OWN_REFERENCE = 0.05  # by so much more often does a report equal its own refere
 MOSTLY = 0.5  # by so much more often does the most frequent report occur than the most frequent reference
 SAME_FINDINGS = 0.95  # share of reports that state the same findings
 COPIED = 0.5  # share of reports that are training reports word for word
+SEEN = 0.9  # share of references that are training reports; real reports repeat, but not that often
 MARGIN = 0.05  # a gain of the deciding metric below this counts as none
 DECIDING = "findings.f1"
 
@@ -217,6 +218,15 @@ RULES: tuple[Rule, ...] = (
         "caution",
         lambda f: not f.fits,
         lambda f: f"It is not shown that the reports fit their studies: {_gain(f)}.",
+    ),
+    Rule(
+        "seen in training",
+        "caution",
+        lambda f: f.copied_references is not None and f.copied_references.value >= SEEN,
+        lambda f: (
+            f"{f.copied_references.value:.0%} of the references are among the training reports, "  # type: ignore[union-attr]
+            "so that these studies test nothing that is new to the model."
+        ),
     ),
     Rule(
         "mostly one text",

@@ -137,16 +137,21 @@ def _load(
 ) -> Inputs:
     """Matched pairs; what does not match is listed, not refused."""
     both = (predictions, None) if references is None else (references, predictions)
-    return load_inputs(
-        *both,
-        section=section,
-        split=split,
-        unit=unit,
-        allow_missing=allow_missing,
-        columns=columns,
-        by_row=by_row,
-        matched_only=True,
-    )
+    try:
+        return load_inputs(
+            *both,
+            section=section,
+            split=split,
+            unit=unit,
+            allow_missing=allow_missing,
+            columns=columns,
+            by_row=by_row,
+            matched_only=True,
+        )
+    except DataError as error:
+        if references is None:
+            raise DataError(f"{error} References elsewhere are given with --references.") from None
+        raise
 
 
 def _generate_with_controls(config: CertifyConfig, inputs: Inputs, out: Path) -> Path:

@@ -16,7 +16,7 @@ from cxrlab.core.json_values import plain
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.data.duplicates import NEAR_SHARE, Phrases, closest, words
-from cxrlab.evaluation.certificate import OWN_REFERENCE, SAME_FINDINGS, Check, Verdict
+from cxrlab.evaluation.certificate import OWN_REFERENCE, SAME_FINDINGS, SEEN, Check, Verdict
 from cxrlab.metrics.base import Metric, mean_tally
 from cxrlab.metrics.report_pairs import Batch, wordless
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
@@ -231,8 +231,8 @@ def check_training_overlap(sample: Sample, training: Sequence[str]) -> tuple[Che
         f"{near['references'].value:.1%}."
     )
     verdict: Verdict = "warning" if max(verbatim["difference"].low, near["difference"].low) > 0.1 else "pass"
-    if verbatim["references"].value >= 0.9:
-        verdict, sentence = "warning", f"{sentence} Nearly all references are among them: these are no test studies."
+    if verbatim["references"].value >= SEEN:
+        verdict, sentence = "warning", f"{sentence} Nearly all references are among the training reports."
     return Check(
         title, verdict, sentence, {"training_reports": len(training), "verbatim": verbatim, "near": near}
     ), mine

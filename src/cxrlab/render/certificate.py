@@ -67,7 +67,7 @@ def certificates(run: RunFolder, found: Mapping[str, Any]) -> CertificateSection
         checks=Table(
             ["check", "", "finding"],
             [
-                [check.get("name"), Cell(check.get("verdict"), tone=_TONES.get(check.get("verdict"), "")),
+                [check.get("name"), Cell(check.get("verdict"), tone=_TONES.get(check.get("verdict"), ""), css="figure"),
                  check.get("sentence")]
                 for check in checks
             ],
