@@ -24,8 +24,7 @@ from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
-from cxrlab.core.registry import Registry
-from cxrlab.robustness.config import HARDENING_LOSSES, HardenConfig
+from cxrlab.robustness.config import HardenConfig
 from cxrlab.robustness.encoder_features import open_vision_encoder
 from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
 
@@ -112,19 +111,6 @@ def test_the_history_has_losses_that_add_up(done: Path) -> None:
     lines = [line for _, line in read_jsonl(done / "history.jsonl")]
     assert [line["step"] for line in lines] == [10, 20, 30, 40]
     assert all(line["loss"] == pytest.approx(line["attacked"] + line["clean"]) for line in lines)
-
-
-def test_a_new_row_is_a_new_loss_with_a_weight(
-    config: HardenConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its value is in the history beside the others, and its weight is a setting at once."""
-    rows = Registry("hardening loss", {**HARDENING_LOSSES.rows, "repeated": HARDENING_LOSSES.rows["clean"]})
-    for module in ("config", "harden"):
-        monkeypatch.setattr(f"cxrlab.robustness.{module}.HARDENING_LOSSES", rows)
-    harden(replace(config, steps=2, log_every=1, measure_n=0, loss_weights=("repeated=3",)), tmp_path / "run")
-    for _, line in read_jsonl(tmp_path / "run" / "history.jsonl"):
-        assert line["repeated"] == line["clean"]
-        assert line["loss"] == pytest.approx(line["attacked"] + 4 * line["clean"])
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
