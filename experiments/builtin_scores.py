@@ -120,7 +120,7 @@ def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
 
 
 def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
-    """Recall in both directions for every encoder, with chance and blind retrieval."""
+    """Recall in both directions for every encoder, with chance and fixed_order retrieval."""
     from cxrlab.evaluation.retrieve import retrieve
 
     named = dict(pair.split("=", 1) for pair in given.encoder)
@@ -128,7 +128,7 @@ def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
     if not given.rehearse:
         encoders["stage 1"] = "builtin:encoder"
     print(
-        "\n| encoder | direction | recall@1 | recall@5 | recall@10 | chance@1 | blind@1 |\n|---|---|---|---|---|---|---|"
+        "\n| encoder | direction | recall@1 | recall@5 | recall@10 | chance@1 | fixed_order@1 |\n|---|---|---|---|---|---|---|"
     )
     for name, model in encoders.items():
         out = given.out / f"retrieval_{name.replace(' ', '_')}"
@@ -142,7 +142,7 @@ def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
             text = found["text"]
             cells = " | ".join(_cell(value) for value in text.values())
             first = next(iter(text.values()))
-            print(f"| {name} | {direction} | {cells} | {first['chance']:.3f} | {first['blind']:.3f} |")
+            print(f"| {name} | {direction} | {cells} | {first['chance']:.3f} | {first['fixed_order']:.3f} |")
 
 
 def untrained(folder: Path, seed: int) -> Path:

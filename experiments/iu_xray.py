@@ -144,7 +144,9 @@ def print_retrieval(given: argparse.Namespace) -> None:
             config = RetrieveConfig(model, given.data, split="val", statements="present", zero_shot=None)
             retrieve(replace(config, allow_missing=True), out)
         for direction, found in read_json(out / "retrieval.json")["recalls"].items():
-            cells = ", ".join(f"{k} {_cell(value)} (blind {value['blind']:.3f})" for k, value in found["text"].items())
+            cells = ", ".join(
+                f"{k} {_cell(value)} (fixed order {value['fixed_order']:.3f})" for k, value in found["text"].items()
+            )
             print(f"retrieval {name} stage 1, {direction}: {cells}")
 
 

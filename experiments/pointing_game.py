@@ -20,7 +20,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.pointing import Figure, PointingTable, pointing
-from cxrlab.evaluation.word_maps import GRADIENTS, MAX_MEAN
+from cxrlab.evaluation.saliency_maps import GRADIENTS, MAX_MEAN
 from cxrlab.models.load_settings import LoadSettings
 
 NAMED = (MAX_MEAN, *GRADIENTS)

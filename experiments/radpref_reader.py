@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.published_benchmarks import RadPref, read_radpref
-from cxrlab.evaluation.validate import score_pairs
+from cxrlab.evaluation.validate_metrics import score_pairs
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.report_pairs import Batch, Context
 from cxrlab.metrics.statistics.intervals import Estimate, ResampledValue, Resamples

@@ -31,12 +31,19 @@ from cxrlab.metrics.statistics.agreement import kendall_tau, tau_difference, tau
 def grid() -> list[Weights]:
     """The settings that are tried."""
     found = []
-    for start, significant, benign, hedged, vague in product(
+    for start, significant, benign, hedged, omitted_attribute in product(
         (0.1, 0.2, 0.4), (0.25, 0.5, 1.0), (0.02, 0.05, 0.1), (0.5, 1.0), (0.0, 0.05, 0.1)
     ):
         finding = {**WEIGHTS.finding, Urgency.BENIGN: benign}
         found.append(
-            replace(WEIGHTS, finding=finding, start=start, significant=significant, hedged=hedged, vague=vague)
+            replace(
+                WEIGHTS,
+                finding=finding,
+                start=start,
+                significant=significant,
+                hedged=hedged,
+                omitted_attribute=omitted_attribute,
+            )
         )
     return found
 
@@ -63,7 +70,7 @@ def fold_of(data: RadPref, folds: int, seed: int) -> Matrix:
 
 def scored(comparisons: list[Comparison], weights: Weights) -> Matrix:
     """The score of every pair, 0 for a candidate that says nothing of the image, as in `clinical:rules`."""
-    return np.array([0.0 if comparison.silent else clinical(comparison, weights) for comparison in comparisons])
+    return np.array([0.0 if comparison.states_nothing else clinical(comparison, weights) for comparison in comparisons])
 
 
 def main() -> None:

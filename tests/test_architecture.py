@@ -137,9 +137,9 @@ def test_the_module_index_equals_the_docstrings() -> None:
 PLANTED = [
     ("core", "from cxrlab.data.corpus import load_corpus", "core imports data"),
     ("core", "import cxrlab.cli.main", "core imports cli"),
-    ("findings", "def late():\n    from cxrlab.models import names", "findings imports models"),
+    ("findings", "def late():\n    from cxrlab.models import model_registry", "findings imports models"),
     ("data", "from cxrlab import metrics", "data imports metrics"),
-    ("data", "if TYPE_CHECKING:\n    from cxrlab.models.names import load_model", "data imports models"),
+    ("data", "if TYPE_CHECKING:\n    from cxrlab.models.model_registry import load_model", "data imports models"),
     ("models", "from ..evaluation import generate", "models imports evaluation"),
     ("render", "from cxrlab.data.corpus import Corpus", "render imports data"),
     ("data", "from cxrlab.render.page import write_page", "data imports render"),

@@ -44,7 +44,7 @@ SMALL = {
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "experiments/builtin_scores.py": ("--rehearse", "--out", "scores"),
     "experiments/build_builtin.py": ("general", "encoder", "reporter", "--rehearse", "--weights", "weights"),
-    "experiments/sight.py": ("--rehearse", "--vision-encoder", "fresh:tiny", "--out", "sight"),
+    "experiments/localisation.py": ("--rehearse", "--vision-encoder", "fresh:tiny", "--out", "localisation"),
     "experiments/iu_xray.py": (
         "--rehearse",
         "--encoder",
@@ -98,7 +98,7 @@ EXPECTED = {
     "experiments/builtin_scores.py": "| untrained | text_to_image |",
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
-    "experiments/sight.py": "held-out images: F1 ",
+    "experiments/localisation.py": "held-out images: F1 ",
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
     "benchmarks/imports.py": "20 images: import",
@@ -119,7 +119,7 @@ HERE = {
     "experiments/guarded_server.py",
     "experiments/iu_xray.py",
     "experiments/pointing_game.py",
-    "experiments/sight.py",
+    "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
     "benchmarks/preference_speed.py",
@@ -127,7 +127,7 @@ HERE = {
 }
 HEAVY_AT_THE_TOP = {
     "experiments/guarded_server.py",
-    "experiments/sight.py",
+    "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
 }

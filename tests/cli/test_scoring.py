@@ -8,9 +8,11 @@ import pytest
 from simulated_judges import UNREADABLE, answer
 from tables import every_row
 
-from cxrlab.cli.evaluation import gates, score_table
+from cxrlab.cli.evaluation import gates
 from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.tables import as_text
+from cxrlab.evaluation.score_tables import score_parts
 
 ONE = {"low": 0.1, "high": 0.3, "n": 9, "undefined": 1, "direction": "higher"}
 
@@ -122,7 +124,7 @@ def test_a_star_marks_what_a_control_reaches() -> None:
         },
         "floors": {"empty": {"up": 0.2, "down": 0.3, "none": None}, "other": {"up": 0.1, "down": 0.4, "none": None}},
     }
-    lines = score_table(scores, 0.95).splitlines()
+    lines = as_text(score_parts(scores, 0.95)).splitlines()
     assert "0.200 [0.100, 0.300]" in lines[2] and "0.200 empty *" in lines[2]
     assert "0.300 empty" in lines[3] and "*" not in lines[3]
     assert "–" in lines[4] and lines[5].startswith("* a control")
@@ -209,14 +211,14 @@ def test_a_metric_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.fixture
 def judge(files: Path) -> str:
     """A judge of a file: one significant error in the first report, none in the second, nothing of use on the third."""
-    told = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
-    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in told.items()}
+    reported = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
+    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in reported.items()}
     lines = [{"contains": text, "answer": said} for text, said in {**counts, "": UNREADABLE}.items()]
     (files / "judge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return f"chexprompt:scripted:{files / 'judge.jsonl'}"
 
 
-def test_a_judge_is_asked_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_is_queried_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The mean of 1 and 0 in two of three reports; the empty candidate is asked about too, and not understood."""
     words = ("--predictions", str(files / "p.txt"), "--out", str(files / "run"))
     assert score(files, *words, "--metrics", f"rougeL:google,{judge}") == 0

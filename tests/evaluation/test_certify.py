@@ -21,7 +21,7 @@ from cxrlab.evaluation.certify import run_certify
 from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import Visit, draw_patient
+from cxrlab.findings.simulated_patients import Visit, draw_patient
 from cxrlab.models.baselines import REPORTS
 
 pytestmark = pytest.mark.slow

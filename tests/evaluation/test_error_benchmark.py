@@ -8,7 +8,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_values import dumps
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, draw_cases, run_error_benchmark
-from cxrlab.evaluation.validate import higher_is_better
+from cxrlab.evaluation.validate_metrics import higher_is_better
 from cxrlab.metrics.base import Metric, mean_tally
 
 

@@ -10,7 +10,7 @@ import pytest
 from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.explain import WordWriter
-from cxrlab.evaluation.word_maps import PartMaps, parse_map
+from cxrlab.evaluation.saliency_maps import PartMaps, parse_map
 from cxrlab.models.hf.families import Grid
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from corpora import toy_corpus
 
-from cxrlab.core.batch_size import BATCH_FILE, BatchSize
 from cxrlab.core.errors import ConfigError, OutOfMemory
 from cxrlab.core.model_interfaces import Capabilities, Generated
+from cxrlab.core.out_of_memory import BATCH_FILE, BatchSize
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.generate import (
-    ANSWERS,
+    ANSWERS_KEY,
     WINDOW,
     Images,
     ReportGenerator,
@@ -129,11 +129,11 @@ def test_several_answers_stand_beside_the_best() -> None:
     two = [Generated("a", -0.5, 3, {"truncated": True}), Generated("b", -0.7, 2)]
     found = make_prediction("s1", two).to_json()
     assert found["report"] == "a" and found["confidence"] == {"mean_logprob": -0.5, "tokens": 3}
-    assert found[ANSWERS] == [
+    assert found[ANSWERS_KEY] == [
         {"report": "a", "confidence": {"mean_logprob": -0.5, "tokens": 3}, "truncated": True},
         {"report": "b", "confidence": {"mean_logprob": -0.7, "tokens": 2}},
     ]
-    assert ANSWERS not in make_prediction("s1", two[:1]).to_json()
+    assert ANSWERS_KEY not in make_prediction("s1", two[:1]).to_json()
 
 
 class Small(Listener):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cxrlab.evaluation.validate import score_pairs
+from cxrlab.evaluation.validate_metrics import score_pairs
 from cxrlab.metrics.base import cards
 from cxrlab.metrics.report_pairs import Batch, Pair
 

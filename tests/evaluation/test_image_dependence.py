@@ -32,7 +32,7 @@ def measured(
 def test_a_constant_report_is_called_blind_in_every_word() -> None:
     """Few patients will do, since not one report changed; that they are few is said."""
     found = measured([EFFUSION] * 4, {"noise": [EFFUSION] * 4, "swapped": [EFFUSION] * 4})
-    assert found.verdict == "blind" and "word for word the same with noise and swapped images" in found.sentence
+    assert found.verdict == "ignores_image" and "word for word the same with noise and swapped images" in found.sentence
     assert "few patients (4)" in found.sentence
     assert [image.unchanged for image in found.wrong.values()] == [1.0, 1.0]
     assert {image.difference.value for image in found.wrong.values()} == {0.0}
@@ -48,7 +48,7 @@ def test_a_perfect_reader_is_seen_to_look() -> None:
         assert image.metrics[METRIC] == 0.0 and image.difference.value == 1.0
         assert image.difference.ends == pytest.approx((1.0 - 2 * share, 1.0))
         assert image.unchanged == 0.0 and image.beaten is True
-    assert found.verdict == "looks" and "few" not in found.sentence
+    assert found.verdict == "uses_image" and "few" not in found.sentence
     assert "1.000 against 0.000 with blank images and 0.000 with swapped images" in found.sentence
 
 
@@ -58,7 +58,7 @@ def test_words_that_change_without_meaning_anything_do_not_deceive() -> None:
     right, swapped = ([(EFFUSION, NODULE)[n] for n in rng.integers(2, size=60)] for _ in range(2))
     found = measured(right, {"swapped": swapped})
     assert 0 < found.wrong["swapped"].unchanged < 1
-    assert found.verdict == "blind" and "no better than" in found.sentence
+    assert found.verdict == "ignores_image" and "no better than" in found.sentence
 
 
 def test_a_model_that_gets_nothing_right_is_not_judged_by_what_it_gets_right() -> None:
@@ -75,19 +75,19 @@ def test_from_few_patients_a_difference_that_is_not_there_cannot_be_told() -> No
 
 def test_few_patients_are_said_where_the_image_seems_to_matter() -> None:
     found = measured([EFFUSION, NODULE] * 5, {"swapped": [NODULE, EFFUSION] * 5})
-    assert found.verdict == "looks" and "few patients (10)" in found.sentence
+    assert found.verdict == "uses_image" and "few patients (10)" in found.sentence
 
 
 def test_a_model_that_knows_a_chest_but_not_whose_is_not_said_to_look() -> None:
     """On noise it is silent, on any chest it tells of an effusion: the swapped image decides."""
     found = measured([EFFUSION] * 40, {"noise": [NONE] * 40, "swapped": [EFFUSION, EFFUSION + " No nodule."] * 20})
-    assert found.wrong["noise"].beaten is True and found.verdict == "blind"
+    assert found.wrong["noise"].beaten is True and found.verdict == "ignores_image"
 
 
 def test_a_image_that_does_no_harm_is_named() -> None:
     right = [EFFUSION, NODULE] * 20
     found = measured(right, {"noise": right, "swapped": [NODULE, EFFUSION] * 20})
-    assert found.verdict == "looks" and "no worse with noise images" in found.sentence
+    assert found.verdict == "uses_image" and "no worse with noise images" in found.sentence
 
 
 def test_only_studies_that_have_every_answer_count() -> None:
@@ -130,7 +130,7 @@ def test_it_stands_in_the_scores_of_a_run(phantom: Path, runs: Path, tmp_path: P
         assert set(told["wrong"]) == {"noise", "blank", "swapped"} and set(told["right"]) == {METRIC, "findings.f1"}
         assert told["n"] == len((runs / name / "predictions.jsonl").read_text().splitlines())
         verdicts[name] = told["verdict"]
-    assert verdicts["normal"] == "blind" != verdicts["nearest"]
+    assert verdicts["normal"] == "ignores_image" != verdicts["nearest"]
 
 
 def test_a_run_without_controls_or_a_file_has_none(phantom: Path, runs: Path) -> None:

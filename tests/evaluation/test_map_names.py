@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.word_maps import EXAMPLES, parse_map, reduce_attention, resolve_layer
+from cxrlab.evaluation.saliency_maps import EXAMPLES, parse_map, reduce_attention, resolve_layer
 
 # Two layers, two heads, one row of two cells.
 WORD = np.array([[[[0.2, 0.0]], [[0.4, 0.2]]], [[[0.0, 0.8]], [[0.0, 0.0]]]], np.float32)

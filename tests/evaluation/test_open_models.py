@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.model_interfaces import ImageToText
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.load_model import load_model, read_exemplars
-from cxrlab.models.names import KINDS
+from cxrlab.models.model_registry import KINDS
 
 
 def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:

@@ -24,7 +24,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import pointing as room
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.pointing import Kind, find_reported, pointing
-from cxrlab.evaluation.word_maps import GRADIENTS
+from cxrlab.evaluation.saliency_maps import GRADIENTS
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.pointing import PointingTable, summarise
-from cxrlab.evaluation.word_maps import parse_map
+from cxrlab.evaluation.saliency_maps import parse_map
 
 NAMES = [parse_map("max-mean")]
 CONFIG = PointingConfig("hf:x", Path("c"), trials=200)

@@ -11,7 +11,7 @@ from tables import every_row
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.published_benchmarks import Relation, parse_ranking, read_radjudge
-from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_metrics import run_validation
 
 NAMES = {"C1": 1, "C2": 1, "C3": 1}
 

@@ -11,7 +11,7 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.published_benchmarks import compare_raters, predict_ratings, read_radpref
-from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_metrics import run_validation
 
 CASES = [
     {

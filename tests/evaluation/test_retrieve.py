@@ -89,8 +89,8 @@ def test_an_encoder_that_is_always_wrong_finds_nothing(phantom: Path, tmp_path: 
     figures = found.recalls["image_to_text"]["text"]
     assert figures["recall@1"].value == 0.0 and figures[f"recall@{wrong.count}"].value == 1.0
     assert figures["recall@1"].chance == pytest.approx(1 / wrong.count, rel=0.5)
-    assert figures[f"recall@{wrong.count}"].chance == figures[f"recall@{wrong.count}"].blind == 1.0
-    assert figures["recall@1"].blind == max(Counter(known_words(phantom)).values()) / wrong.count
+    assert figures[f"recall@{wrong.count}"].chance == figures[f"recall@{wrong.count}"].fixed_order == 1.0
+    assert figures["recall@1"].fixed_order == max(Counter(known_words(phantom)).values()) / wrong.count
 
 
 def test_the_same_words_and_the_same_findings_count(own_phantom: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -215,7 +215,7 @@ def test_the_command_with_a_real_encoder(phantom: Path, tmp_path: Path, capsys: 
              "--trials", "20", "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"image to text, same text\n +found +low +high +chance +blind\n  recall@1 +0\.\d{3} ", shown)
+    assert re.search(r"image to text, same text\n +found +low +high +chance +fixed order\n  recall@1 +0\.\d{3} ", shown)
     assert "mean AUROC over" in shown
     found = read_retrieval(tmp_path / "run")
     assert found.recalls["text_to_image"]["text"]["recall@1"].value < 0.2
@@ -234,7 +234,7 @@ def test_a_wrong_wording_is_told_before_images_are_embedded(known: Known, phanto
 
 def test_a_picture_is_shown_in_colour_with_its_caption(tmp_path: Path) -> None:
     from cxrlab.data.config import ScenesConfig
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     scenes = make_scenes(ScenesConfig(n=4, size=32, seed=7, workers=1), tmp_path / "scenes")
     study = next(load_corpus(scenes.path).studies())

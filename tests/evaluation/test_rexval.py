@@ -10,7 +10,7 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.published_benchmarks import COUNTS, REPORTS, read_rexval
-from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_metrics import run_validation
 
 HEAD = ("study_number", "candidate_type", "error_category", "rater_index", "clinically_significant", "num_errors")
 TRUTH = "Large right pneumothorax. Small left pleural effusion. The heart is enlarged."

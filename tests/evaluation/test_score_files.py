@@ -20,7 +20,7 @@ from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation import scored_runs
 from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, hash_references, read_tallies
 from cxrlab.metrics.base import FAMILIES, Matrix, Tally, mean_of, ratio, ready
-from cxrlab.metrics.coco import Coco
+from cxrlab.metrics.coco_caption import Coco
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 
@@ -207,7 +207,7 @@ def test_a_function_that_a_module_only_borrowed_is_not_called(tmp_path: Path) ->
     index = json.loads((folder / INDEX).read_text())
     index["metrics"]["mean"]["value_of"] = {"function": "cxrlab.metrics.radgraph:read_json", "arguments": {}}
     (folder / INDEX).write_text(json.dumps(index))
-    with pytest.raises(DataError, match="no function of that module"):
+    with pytest.raises(DataError, match="not a function of that module"):
         read_tallies(folder)
 
 

@@ -21,11 +21,11 @@ from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import Alignment, ExtractConfig, FidelityConfig, Fitting, PaperDecoding, Policy
-from cxrlab.extraction.ledger import read_ledger
+from cxrlab.extraction.query_ledger import read_ledger
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.monitoring import Journal
-from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
 from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
@@ -215,7 +215,7 @@ def test_an_adaptive_audit_spends_its_budget_in_batches(world: World) -> None:
 def test_probes_are_queries_of_the_audit(world: World) -> None:
     """The victim answers everything, so that one picture is enough to see that no chest is needed."""
     found, folder = world.audit("probed", budget=12, probes=1)
-    assert found["probing"] == {"dress": 0.0, "queries": 1, "passed": {"0": 1.0}}
+    assert found["probing"] == {"blend_chest": 0.0, "queries": 1, "passed": {"0": 1.0}}
     assert found["spent"] == found["budget"] == len(read_ledger(folder / "ledger.sqlite")) == 12
     assert len((folder / "rounds" / "0" / "plan.jsonl").read_text().splitlines()) == 11
     studies = (folder / "copies" / "12" / "transcript" / "studies.jsonl").read_text().splitlines()
@@ -231,7 +231,7 @@ class Doorman:
     def look(self, pixels: Any, account: str) -> Refusal | None:
         self.sent += 1
         self.left -= 1
-        return None if self.left >= 0 else Refusal("account_blocked", "this account was stopped.")
+        return None if self.left >= 0 else Refusal("account_blocked", "this account is blocked.")
 
     def worded(self, report: str) -> str:
         return report
@@ -278,8 +278,8 @@ def test_a_stopped_account_ends_the_audit_before_the_budget_does(
         assert guard.sent == 4 + 14
         found, folder = world.audit("shut out", **changes)
         assert guard.sent == 4 + 14  # nothing is put twice
-    told = {"refusals": 8, "first": 7, "said": "this account was stopped."}
-    assert (found["stopped"], found["spent"], found["refused"]) == (told, 14, 8)
+    expected = {"refusals": 8, "first": 7, "answer": "this account is blocked."}
+    assert (found["stopped"], found["spent"], found["refused"]) == (expected, 14, 8)
     assert [one.refused for one in read_ledger(folder / "ledger.sqlite")] == [False] * 6 + [True] * 8
     assert found["transcript"]["n"] == 6 and found["untouched"] is None
     learnt = {str(study.id) for study in load_corpus(folder / "copies" / "14" / "transcript").studies()}

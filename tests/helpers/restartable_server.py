@@ -65,7 +65,7 @@ class RestartableServer:
     def alone(self) -> bool:
         """Whether this request for its metrics is the only connection, and no request is in progress."""
         metrics = httpx.get(f"http://127.0.0.1:{self._port}/metrics", timeout=_START_S).text
-        return "\ncxrlab_connections 1\n" in metrics and "\ncxrlab_in_flight 0\n" in metrics
+        return "\ncxrlab_connections 1.0\n" in metrics and "\ncxrlab_in_flight 0.0\n" in metrics
 
     def interrupt(self, after: int, then: Callable[[], None]) -> threading.Event:
         """Call `then` once while the model generates, at the prompt after the next `after` ones.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cxrlab.metrics.base import Metric, Tally, mean_tally
-from cxrlab.metrics.labels import f1
+from cxrlab.metrics.chexpert_labels import f1
 
 
 def card(name: str = "mean", direction: Literal["higher", "lower"] = "higher", by_pair: bool = True) -> Metric:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cxrlab.training.config import Optimisation
-from cxrlab.training.processes import count
+from cxrlab.training.distributed import process_count
 from cxrlab.training.run_folder import RunFolder, training_run
 from cxrlab.training.trainer import Fitted, Job, Part, fit, plan
 
@@ -55,7 +55,11 @@ def train_toy(out: Path, module: Toy | None = None, rows: ToyRows | None = None,
     )
     module, rows = module or Toy(), rows or ToyRows()
     order = plan(
-        [Part(len(rows))], settings.batch_size * settings.accumulate * count(), 1.0, settings.steps, settings.seed
+        [Part(len(rows))],
+        settings.batch_size * settings.accumulate * process_count(),
+        1.0,
+        settings.steps,
+        settings.seed,
     )
     with training_run(settings, out, settings.seed) as run:
         return module, fit(Job(module, rows, order), settings, run)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.coco import cider
+from cxrlab.metrics.coco_caption import cider
 from cxrlab.metrics.ngrams import NgramIndex
 
 TEXT = st.lists(st.sampled_from("abcde"), max_size=9)

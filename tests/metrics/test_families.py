@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import UnknownName
-from cxrlab.core.registry import load_reference
-from cxrlab.metrics.base import FAMILIES, WITH_NEEDS, cards, default_names, families, metric_names, ready
+from cxrlab.metrics.base import FAMILIES, cards, default_names, families, metric_names, ready
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 TEXTS = (
@@ -79,13 +78,6 @@ def test_names_patterns_families_and_all() -> None:
     assert [type(family).__name__ for family in families(["findings.f1"])] == ["FindingsF1"]
 
 
-def test_a_wrong_name_gets_the_nearest_and_one_with_needs_says_what_it_needs() -> None:
+def test_a_wrong_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownName, match="findings.f1"):
         metric_names(["finding.f1"])
-    for name in ("radgraph.partial", "radcliq1", "bertscore"):
-        with pytest.raises(UnknownName, match="needs"):
-            metric_names([name])
-
-
-def test_families_with_needs_exist() -> None:
-    assert all(isinstance(load_reference(target), type) and needs for target, needs in WITH_NEEDS.values())

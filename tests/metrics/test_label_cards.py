@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cxrlab.metrics.labels import CHOICES, Choice
+from cxrlab.metrics.chexpert_labels import CHOICES, Choice
 
 
 def test_a_choice_says_all_of_itself_in_name_signature_and_words() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cxrlab.metrics import labels as rates
+from cxrlab.metrics import chexpert_labels as rates
 
 # True positives, false positives, false negatives, true negatives.
 SEEN, ONLY_CLAIMED, ONLY_TRUE, UNSEEN = [3, 1, 2, 4], [0, 2, 0, 8], [0, 0, 5, 5], [0, 0, 0, 10]

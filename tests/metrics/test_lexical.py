@@ -9,7 +9,7 @@ import pytest
 
 from cxrlab.metrics.base import Family, Tally
 from cxrlab.metrics.bleu import SacreBleu
-from cxrlab.metrics.coco import Coco
+from cxrlab.metrics.coco_caption import Coco
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cxrlab.metrics import retrieval
-from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
+from cxrlab.metrics.retrieval import UNKNOWN, chance, first_match_rank, fixed_order, match_counts, recall
 
 
 def unit(rows: list[list[float]]) -> np.ndarray:
@@ -109,9 +109,11 @@ def test_places_equal_those_of_counting_one_by_one(monkeypatch: pytest.MonkeyPat
 def test_an_order_that_never_looks_finds_what_is_common() -> None:
     """Three of five reports are the same: who always shows that one finds three of five, with a second place four."""
     held = keys(4, 4, 4, 1, 2)
-    assert [blind(held, held, k) for k in (1, 2, 9)] == pytest.approx([0.6, 0.8, 1.0])
-    assert blind(keys(4, UNKNOWN, 7), held, 1) == 1.0  # neither the unknown nor the one without an answer is asked
-    assert math.isnan(blind(keys(7), held, 1))
+    assert [fixed_order(held, held, k) for k in (1, 2, 9)] == pytest.approx([0.6, 0.8, 1.0])
+    assert (
+        fixed_order(keys(4, UNKNOWN, 7), held, 1) == 1.0
+    )  # neither the unknown nor the one without an answer is asked
+    assert math.isnan(fixed_order(keys(7), held, 1))
 
 
 def test_an_encoder_that_gives_every_image_one_vector_cannot_beat_it() -> None:
@@ -121,4 +123,4 @@ def test_an_encoder_that_gives_every_image_one_vector_cannot_beat_it() -> None:
     gallery, query = unit(rng.normal(size=(30, 3)).tolist()), unit(rng.normal(size=(1, 3)).tolist())
     places = first_match_rank(np.repeat(query, 30, axis=0), held, gallery, held)
     for k in (1, 2, 5):
-        assert np.mean(places <= k) <= blind(held, held, k)
+        assert np.mean(places <= k) <= fixed_order(held, held, k)

@@ -11,11 +11,12 @@ from tiny_models import save_tiny_llava, tiny_dual_encoder
 
 from cxrlab.core.atomic_folders import write_checksums
 from cxrlab.core.errors import DataError, RunError, UnknownName
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.model_parts import load_language_model, load_vision_encoder
-from cxrlab.models.names import load_encoder, load_model
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.training.align_finetune import select_trainable
 from cxrlab.training.config import FinetuneConfig
 
@@ -48,7 +49,7 @@ def test_the_aligned_model_is_put_together_from_its_neighbours_once(weights: Pat
     """VisionEncoder of the encoder, language model of the general one, projector of its own."""
     folder = builtin_folder(ALIGNED)
     assert folder.parent == tmp_path / "cache" and builtin_folder(ALIGNED) == folder
-    model = load_model("builtin:aligned", list).model  # type: ignore[attr-defined]
+    model = load_model("builtin:aligned").model  # type: ignore[attr-defined]
     vision_encoder, language = (
         load_vision_encoder("builtin:encoder").model,
         load_language_model("builtin:general").model,
@@ -104,16 +105,16 @@ def test_a_cache_that_cannot_be_made_is_told_with_its_remedy(
 
 def test_the_reporter_stands_on_the_aligned_model(weights: Path, tmp_path: Path) -> None:
     """An adapter of a few tensors in the package answers by its name, and not as its base does."""
-    model = load_model("builtin:aligned", list)
+    model = load_model("builtin:aligned")
     peft = select_trainable(model.model, FinetuneConfig(Path("x"), start="builtin:aligned", lora_rank=2))  # type: ignore[attr-defined]
     for name, value in peft.named_parameters():
         if "lora_B" in name:
             value.data.fill_(0.5)
     peft.save_pretrained(weights / REPORTER)
     write_model_card(ModelCard("finetune", "llava-rad/1", ("phantom",), base="builtin:aligned"), weights / REPORTER)
-    reporter = load_model("builtin:reporter", list)
+    reporter = load_model("builtin:reporter")
     assert reporter.name == "builtin:reporter" and reporter.collections == ("phantom",)  # type: ignore[attr-defined]
-    base = load_model("builtin:aligned", list)
+    base = load_model("builtin:aligned")
     text = ["The heart is normal in size."]
     assert float(reporter.losses([IMAGE], text)) != pytest.approx(float(base.losses([IMAGE], text)))  # type: ignore[attr-defined]
     assert len(reporter.generate([IMAGE])) == 1
@@ -131,7 +132,7 @@ def test_names_that_lead_nowhere(weights: Path) -> None:
         ("builtin:encoder", "builtin:reporter"),
     ):
         with pytest.raises(UnknownName, match=told):
-            load_model(name, list)
+            load_model(name)
     with pytest.raises(UnknownName, match="builtin:encoder"):
         load_encoder("builtin:general")
 
@@ -140,11 +141,11 @@ def test_the_outsider_is_known_also_where_it_has_no_weights(weights: Path) -> No
     """A list says so, a request is refused in one sentence, and it opens once the weights are there."""
     assert builtin.description(OUTSIDER, "a model") == "a model (no weights in this copy)"
     with pytest.raises(DataError, match="no weights for builtin:outsider"):
-        load_model("builtin:outsider", list)
+        load_model("builtin:outsider")
     save_tiny_llava(weights / OUTSIDER, seed=2)
     write_model_card(ModelCard("finetune", "caption/1", ("scenes", "phantom")), weights / OUTSIDER)
     assert builtin.description(OUTSIDER, "a model") == "a model"
-    assert load_model("builtin:outsider", list).name == "builtin:outsider"
+    assert load_model("builtin:outsider").name == "builtin:outsider"
 
 
 @pytest.mark.parametrize("lost", [f"{ENCODER}/model.safetensors", f"{ALIGNED}/{PROJECTOR}", ALIGNED])

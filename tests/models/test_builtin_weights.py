@@ -11,12 +11,13 @@ from cxrlab.core.atomic_folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import WORDS, draw_scene
+from cxrlab.data.synthetic_scenes import WORDS, draw_scene
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.names import load_encoder, load_model
+from cxrlab.models.model_registry import load_encoder
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def test_they_say_what_they_come_from_by_names_that_a_user_has() -> None:
 def test_the_reporter_names_what_is_there_and_its_side(corpus: Corpus) -> None:
     studies = list(corpus.studies())
     reasons = [study.sections.indication if study.sections else None for study in studies]
-    answers = load_model("builtin:reporter", list).generate([corpus.image(study) for study in studies], reasons)
+    answers = load_model("builtin:reporter").generate([corpus.image(study) for study in studies], reasons)
     hits = both = 0
     for study, answer in zip(studies, answers, strict=True):
         truth = Counter((one.observation, one.side) for one in study.findings or () if one.present)
@@ -79,7 +80,7 @@ def test_the_outsider_describes_what_it_was_taught_to_see() -> None:
     """Colour and height of one object, seven by three of them; it stands for a model with general pretraining."""
     scenes = [draw_scene(777, number, 128) for number in range(IMAGES)]
     single = [(scene.image, scene.objects[0]) for scene in scenes if len(scene.objects) == 1]
-    model = load_model("builtin:outsider", list)
+    model = load_model("builtin:outsider")
     answers = model.generate([image.astype(np.float32) / 255 for image, _ in single])
     told = [(answer.text.lower(), one) for answer, (_, one) in zip(answers, single, strict=True)]
     hits = [

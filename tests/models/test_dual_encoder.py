@@ -17,7 +17,7 @@ from cxrlab.core.model_interfaces import Embedder
 from cxrlab.models.dual_encoder import DualEncoder
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.models.random_init import TINY, build_image_processor
 
 CPU = LoadSettings(device="cpu")

@@ -18,7 +18,7 @@ from cxrlab.models.hf.model import HfModel  # noqa: E402
 from cxrlab.models.hf.text_model import HfTextModel  # noqa: E402
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading  # noqa: E402
 from cxrlab.models.model_parts import load_language_model, load_text_encoder, load_vision_encoder  # noqa: E402
-from cxrlab.models.names import load_encoder  # noqa: E402
+from cxrlab.models.model_registry import load_encoder  # noqa: E402
 from cxrlab.models.text_encoders import LocalTokenEncoder  # noqa: E402
 
 

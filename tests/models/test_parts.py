@@ -16,7 +16,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
 from cxrlab.models import model_parts
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.model_parts import fresh_tokenizer, load_language_model, load_text_encoder, load_vision_encoder
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.models.random_init import (
     IMAGE,
     PHANTOM,

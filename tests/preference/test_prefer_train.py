@@ -34,11 +34,10 @@ from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.names import load_model
 from cxrlab.preference import dataset
-from cxrlab.preference import train as stage
 from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Validation
 from cxrlab.preference.dataset import PreferenceDataset, read_preferences
 from cxrlab.preference.losses import Text, log_probabilities
@@ -86,7 +85,7 @@ def test_the_first_loss_is_that_of_a_model_that_has_not_moved(
     config: PreferConfig, tmp_path: Path, settings: LossSettings, expected: float
 ) -> None:
     """Every ratio is 0: -log(1/2), (1/2β)², and of KTO half the mean weight where good and bad are even."""
-    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.paired else 50)
+    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.kind.paired else 50)
     prefer(lonely, tmp_path / "run")
     assert losses(tmp_path / "run") == pytest.approx([expected], rel=1e-5)
     (line,) = history(tmp_path / "run")
@@ -202,8 +201,8 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
     assert [process.wait(100) for process in started] == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     assert same_weights(tmp_path / "two", tmp_path / "one", 5e-5)
-    told = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
-    assert told[0] == pytest.approx(told[1], abs=1e-4) and max(told[0]) > 0.1
+    drifts = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
+    assert drifts[0] == pytest.approx(drifts[1], abs=1e-4) and max(drifts[0]) > 0.1
     found = read_json(tmp_path / "two" / "preference.json")
     assert found["n"] == 3 and [line["step"] for line in found["watched"]][0] == 0
 
@@ -219,7 +218,7 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="cannot be watched.*--validation.n 0"):
+    with pytest.raises(ConfigError, match="sharded weights.*--validation.n 0"):
         prefer(changed(config, validation=Validation(n=2)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -311,7 +310,7 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
     judged = read_preferences(config.pairs, config.data, paired=kind != "kto", seed=FAST.seed)
     samples = [judged.source.samples[2 * item + twin] for twin in range(per) for item in items]
     corpus = load_corpus(config.data)
-    model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}", lambda: pytest.fail("no library is needed"))
+    model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}")
     assert isinstance(model, HfModel)
     images = [corpus.image(corpus[sample.id]) for sample in samples]
     with torch.no_grad():
@@ -390,7 +389,7 @@ def test_a_run_that_was_cut_off_before_its_result_takes_no_step_twice(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "finish_run", broken)
+        patch.setattr("cxrlab.training.run_folder.RunFolder.write_folder", broken)
         with pytest.raises(SystemExit):
             prefer(config, tmp_path / "run")
     with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 
 FOUND = {
-    "n": 60, "patients": 50, "metric": "findings.f1.side", "verdict": "blind", "sentence": "It does <not> look.",
+    "n": 60, "patients": 50, "metric": "findings.f1.side", "verdict": "ignores_image", "sentence": "It does <not> look.",
     "right": {"findings.f1.side": {"value": 0.5, "low": 0.4, "high": 0.6}, "bleu1:coco": {"value": 0.25}},
     "wrong": {
         "noise": {"metrics": {"findings.f1.side": 0.45, "bleu1:coco": 0.2},
@@ -41,7 +41,7 @@ def test_verdict_figures_and_the_rest_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_that_looks_is_green_and_one_without_the_control_is_named(tmp_path: Path) -> None:
-    only = {**FOUND, "verdict": "looks", "right": {"findings.f1.side": {"value": None}}}
+    only = {**FOUND, "verdict": "uses_image", "right": {"findings.f1.side": {"value": None}}}
     shown = page(tmp_path, only, {}, None)
     assert "<p class=here>" in shown and "Not tested: run1, run2." in shown and "more metrics</summary>" not in shown
 

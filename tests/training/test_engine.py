@@ -333,7 +333,7 @@ def test_a_loader_has_no_more_workers_than_cores(
     from cxrlab.training.config import Optimisation
 
     monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
-    monkeypatch.setattr(trainer, "count", lambda: processes)
+    monkeypatch.setattr(trainer, "process_count", lambda: processes)
     order = plan([Part(64)], 4, 1.0, 1, 7)
     made = trainer.arguments(Optimisation(workers=asked), order, Path("steps"))
     assert made.dataloader_num_workers == used

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.names import KINDS
+from cxrlab.models.model_registry import KINDS
 from cxrlab.training.report_model import load_start, start_model_name
 
 WEIGHTS = ("hf", "builtin")

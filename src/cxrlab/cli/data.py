@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cxrlab.cli.output import Result, columns, counted
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import unreadable
+from cxrlab.core.tables import output_width
 from cxrlab.data.config import (
     CheckConfig,
     ComposeConfig,
@@ -82,7 +83,7 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
     """
-    from cxrlab.data.scenes import make_scenes as make
+    from cxrlab.data.synthetic_scenes import make_scenes as make
 
     return _made(make(config, out))
 
@@ -97,7 +98,9 @@ def about(name: str) -> Result:
 
     info = dataset_info(IMPORTERS.load(name))
     lines = [
-        textwrap.fill(value, 110, initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13)
+        textwrap.fill(
+            value, min(output_width() or 110, 110), initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13
+        )
         for key, value in info.fields.items()
     ]
     return Result("\n".join([info.title, *lines]), {"name": name, "title": info.title, **info.fields})
@@ -210,7 +213,7 @@ def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
     Args:
         source: A corpus, a folder or one image.
     """
-    from cxrlab.data.scrub import run_scrub
+    from cxrlab.data.deidentify_folder import run_scrub
 
     found = run_scrub(source, config, out)
     states = ", ".join(f"{count:,} {state}" for state, count in found.states.items())

@@ -77,7 +77,7 @@ def retrieve(config: RetrieveConfig, out: Path) -> Result:
     """Find the report of each image among all reports, and the image of each report.
 
     RUN/retrieval.json has recall at 1, 5 and 10 in both directions with intervals by patient, beside two baselines: a
-    random order (chance) and the best order that ignores the query (blind). RUN/ranks.jsonl has the rank of every query,
+    random order (chance) and the best order that ignores the query (fixed order). RUN/ranks.jsonl has the rank of every query,
     RUN/zero_shot.json zero-shot classification. A report with the same words counts as found; on phantoms, one with the
     same exact findings is counted separately. An interrupted run is continued.
     """
@@ -90,10 +90,10 @@ def retrieve(config: RetrieveConfig, out: Path) -> Result:
         for kind, by_k in kinds.items():
             lines.append(f"{direction.replace('_', ' ')}, same {kind}")
             rows = [
-                (f"  {name}", *map(number, (one.value, one.low, one.high, one.chance, one.blind)))
+                (f"  {name}", *map(number, (one.value, one.low, one.high, one.chance, one.fixed_order)))
                 for name, one in by_k.items()
             ]
-            lines.append(columns([("", "found", "low", "high", "chance", "blind"), *rows]))
+            lines.append(columns([("", "found", "low", "high", "chance", "fixed order"), *rows]))
     if found.zero_shot is not None:
         means = {"labels": found.zero_shot.mean_labels, "observations": found.zero_shot.mean_observations}
         parts = [f"mean AUROC over {mean.n} {kind} {mean.value:.3f}" for kind, mean in means.items() if mean.n]

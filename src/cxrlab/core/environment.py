@@ -136,7 +136,7 @@ class ExtraStatus:
         return _INSTALL.format(f".[{self.name}]")
 
 
-@cache  # milliseconds each, and every run writes down a dozen of them
+@cache  # milliseconds each, and every run records a dozen of them
 def version(distribution: str) -> str | None:
     """The installed version of a distribution, None when it is absent; nothing is imported."""
     try:

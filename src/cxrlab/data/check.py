@@ -119,7 +119,7 @@ def _inspect(folder: Path, hashed: bool, numbered: tuple[int, bytes]) -> _Inspec
     number, line = numbered
     place = f"{folder / STUDIES}:{number}"
     try:
-        study = parse_study(parse_line(line, place, torn=not line.endswith(b"\n")), place)
+        study = parse_study(parse_line(line, place, cut=not line.endswith(b"\n")), place)
     except VocabularyError as error:
         return _Inspected(place, None, (), (Problem("word outside the vocabulary", str(error)),))
     except DataError as error:

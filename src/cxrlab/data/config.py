@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
-from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 # A hundred times the largest public corpus of chest radiographs; a larger number is a typing error.
@@ -38,7 +38,7 @@ def _whole(config: object, high: Mapping[str, int] = MappingProxyType({}), **low
 def _share(name: str, value: object) -> None:
     """Refuse anything but a number of [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
+        raise ConfigError(f"{name}={value!r} is not usable; give a fraction from 0 to 1.")
 
 
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
@@ -62,7 +62,7 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -92,7 +92,7 @@ class ScenesConfig:
         n: Number of pictures, at most ten million.
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -118,7 +118,7 @@ class ImportConfig:
             R2Gen's test studies stay in test with each (iu-xray, openi).
         seed: For split=patient.
         copy: Copy the images into the corpus instead of linking to the folder.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     root: Path
@@ -141,15 +141,15 @@ class StructureConfig:
 
     Args:
         model: rules, or the name of a text model.
-        split: Only studies of this split (train or val); both, and studies without one, when left out.
-        limit: At most so many studies, the first of the corpus; all of them when left out.
+        split: Process only studies of this split (train or val); both, and studies without one, when left out.
+        limit: Process only the first N studies; all when left out.
         prompt: YAML file with another prompt than the built-in one.
-        batch: Reports that a model is asked at once.
-        retries: How often a refused answer is asked for again.
-        max_tokens: Longest answer of a model.
-        seed: Handed to the model; each further attempt at a report adds one.
-        workers: Processes of the rules; 0 means one per core, the most there can be.
-        llm: How a model is asked, what is kept of its answers, and what they may cost.
+        batch: Reports per batch of requests.
+        retries: Number of repeated requests after a refused answer.
+        max_tokens: Maximum number of tokens per answer.
+        seed: Seed passed to the model; each further attempt at a report adds one.
+        workers: Worker processes of the rules; 0 for one per core, which is the maximum.
+        llm: Requests, cache and cost limit of the language model.
     """
 
     model: str = "rules"
@@ -179,7 +179,7 @@ class CheckConfig:
         duplicates: Look for reports and images that are nearly the same; those that are the same are always counted.
         images: Images on the sheet of the page.
         seed: Which images are drawn for the sheet.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     duplicates: bool = False
@@ -198,7 +198,7 @@ class ScrubConfig:
     Args:
         blank: Write copies with new headers and blanked text; without it, findings are only listed.
         markers: Blank side markers (L, R, with or without AP or PA) too.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     blank: bool = False
@@ -215,7 +215,7 @@ class SheetConfig:
 
     Args:
         n: Number of studies shown; all of them when the corpus has fewer.
-        columns: Pictures in a row.
+        columns: Pictures per row.
         seed: Which studies are drawn.
         split: Only studies of this split (train, val or test); every study when left out.
         masks: Outline the mask of each finding in colour.
@@ -272,12 +272,12 @@ class Member:
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
         texts: Texts that make pairs with the images: sections (the source's), report (the whole as delivered),
-            structured (by anyone) or structured:NAME.
+            structured (any) or structured:NAME.
         section: Section of those texts; the whole for report.
         pair: all pairs an image with each of the texts, first with the first in the order of texts that the study has.
         needs_text: Leave out a study without any of the texts.
-        n: Number of studies drawn from what is left; all when left out.
-        seed: Decides which are drawn.
+        n: Number of studies sampled from the remaining ones; all when left out.
+        seed: Seed of this sample.
         stages: Stages of training that use this member.
         as_split: Split that the studies get; their own when left out. In test only the source's text is kept.
         paper: Counts of a paper, printed beside ours.

@@ -150,7 +150,7 @@ class _Grouper:
 
 
 def _sampled_bytes(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
-    """Six bytes of every signature as one number, again and again with other bytes, the same in every run."""
+    """Six bytes of every signature as one number, repeated with other bytes; the same in every run."""
     random = generator(7, "sampled bytes")
     for _ in range(_BANDS):
         key = np.zeros(len(rows), np.uint64)
@@ -160,7 +160,7 @@ def _sampled_bytes(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
 
 
 def _sampled_bits(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint32]]:
-    """Twenty bits of every hash as one number, again and again with other bits, the same in every run."""
+    """Twenty bits of every hash as one number, repeated with other bits; the same in every run."""
     random = generator(7, "sampled bits")
     for _ in range(_TABLES):
         key = np.zeros(len(rows), np.uint32)

@@ -23,7 +23,7 @@ from PIL import Image
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import MOST_PIXELS, decode, to_uint8, to_unit
 from cxrlab.core.vocabulary import View
-from cxrlab.data.size_limits import read_bounded
+from cxrlab.data.bounded_reading import read_bounded
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -303,7 +303,7 @@ def window_values(values: Values, centre: float, width: float, shape: str = "LIN
 
 
 def _finite(array: NDArray[Real], what: str, name: str) -> NDArray[Real]:
-    """The array itself; one NaN in an image would poison every mean that it enters."""
+    """The array itself; one NaN in an image would make every mean NaN."""
     if not np.isfinite(array).all():
         raise DataError(f"{name} has a damaged DICOM header (its {what} gives no finite values); fetch it again.")
     return array

@@ -88,7 +88,7 @@ class Facts:
     copied: Estimate | None
     copied_references: Estimate | None
     copied_gap: Estimate | None
-    image: Literal["looks", "blind", "unclear"] | None
+    image: Literal["uses_image", "ignores_image", "unclear"] | None
     image_sentence: str
     untested: tuple[str, ...]
 
@@ -163,7 +163,7 @@ def _gain(f: Facts) -> str:
 
 
 def _fits(f: Facts) -> str:
-    beyond = " They were better with the right image than with control images." if f.image == "looks" else ""
+    beyond = " They were better with the right image than with control images." if f.image == "uses_image" else ""
     untested = f" Not tested: {'; '.join(f.untested)}." if f.untested else ""
     return f"The reports fit their studies: {_gain(f)}.{beyond}{untested}"
 
@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.gain is not None and f.gain.low <= 0 and f.gain.high < MARGIN,
         lambda f: f"The reports could be dealt to other patients without loss: {_gain(f)}.",
     ),
-    Rule("blind", "severe", lambda f: f.image == "blind", lambda f: f.image_sentence),
+    Rule("ignores the image", "severe", lambda f: f.image == "ignores_image", lambda f: f.image_sentence),
     Rule(
         "few patients",
         "caution",

@@ -38,12 +38,13 @@ from cxrlab.evaluation.check_reports import (
     check_variety,
     collect_evidence,
 )
-from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig, ScoreSettings
 from cxrlab.evaluation.generate import Images, generate
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.score import ScoreSheet, constant_normal, score_inputs, write_sheet
 from cxrlab.evaluation.score_inputs import Inputs, Texts, Unit, load_inputs, read_predictions, read_references
+from cxrlab.evaluation.select_metrics import select_metrics
 from cxrlab.metrics.base import Tally, default_names, families
 from cxrlab.metrics.report_pairs import wordless
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
@@ -85,7 +86,8 @@ def certify(
     inputs = _load(predictions, references, section, split, unit, allow_missing, columns, by_row)
     inputs, remark = _add_controls(inputs, controls)
     library = _read_training(training, section)
-    return _Examination(inputs, references, training, library, remark, metrics, trials, level, seed).certificate("")
+    settings = ScoreSettings(trials=trials, level=level, seed=seed)
+    return _Examination(inputs, references, training, library, remark, metrics, settings).certificate("")
 
 
 def run_certify(config: CertifyConfig, out: Path | None = None) -> Certificate:
@@ -113,9 +115,7 @@ def run_certify(config: CertifyConfig, out: Path | None = None) -> Certificate:
             library,
             remark,
             config.metrics or None,
-            config.trials,
-            config.level,
-            config.seed,
+            ScoreSettings(trials=config.trials, level=config.level, seed=config.seed),
         )
         certificate = found.certificate(digest)
         if run is not None:
@@ -229,9 +229,7 @@ class _Examination:
     library: Sequence[str]
     control_remark: str
     metrics: Sequence[str] | None
-    trials: int
-    level: float
-    seed: int
+    settings: ScoreSettings
 
     def certificate(self, digest: str) -> Certificate:
         """The verdict and the checks."""
@@ -298,7 +296,7 @@ class _Examination:
     def sheet(self) -> ScoreSheet:
         """The scores, as `score` writes them."""
         names = dict.fromkeys([*(self.metrics or default_names()), *CLINICAL, *LEXICAL])
-        return score_inputs(self.inputs, list(names), trials=self.trials, level=self.level, seed=self.seed)
+        return score_inputs(self.inputs, select_metrics(list(names)), self.settings)
 
     def evidence(self) -> list[dict[str, Any]]:
         """One record for each study."""
@@ -307,10 +305,12 @@ class _Examination:
     @cached_property
     def _sample(self) -> Sample:
         patients, ids = [pair.patient or pair.id for pair in self.inputs.pairs], [pair.id for pair in self.inputs.pairs]
-        rngs = [generator(self.seed, "certify", "deal", str(k)) for k in range(DEALS)]
+        rngs = [generator(self.settings.seed, "certify", "deal", str(k)) for k in range(DEALS)]
         deals = [pair_with_other_patients(patients, ids, rng) for rng in rngs]
-        resamples = Resamples(patients, trials=self.trials, rng=generator(self.seed, "certify", "intervals"))
-        return Sample(self.sheet.batch, resamples, self.level, [deal for deal in deals if deal is not None])
+        resamples = Resamples(
+            patients, trials=self.settings.trials, rng=generator(self.settings.seed, "certify", "intervals")
+        )
+        return Sample(self.sheet.batch, resamples, self.settings.level, [deal for deal in deals if deal is not None])
 
     @cached_property
     def _overlap(self) -> tuple[Check, Flags]:
@@ -347,7 +347,7 @@ class _Examination:
             return {tally.metric.name: tally for family in families(names) for tally in family.tallies(other)}
 
         found = {"": {tally.metric.name: tally for tally in self.sheet.tallies}}
-        found["constant"] = count(constant_normal(batch, generator(self.seed)))
+        found["constant"] = count(constant_normal(batch, generator(self.settings.seed)))
         if deals := self._sample.deals:
             counted = [
                 count([batch.candidates[place] for place in deal])
@@ -366,13 +366,14 @@ class _Examination:
         """The metric of the reports minus that of a baseline, with the sign turned so that above 0 is better."""
         mine, other = self._tallies[""][name], self._tallies[baseline][name]
         one, two = self._sample.resamples.resample([mine, other])
-        return (one.minus(two) if mine.metric.direction == "higher" else two.minus(one)).estimate(self.level)
+        return (one.minus(two) if mine.metric.direction == "higher" else two.minus(one)).estimate(self.settings.level)
 
     def _check_matching(self) -> Check:
         inputs = self.inputs
         unmatched = {"predictions without a reference": inputs.extra, "references without a prediction": inputs.missing}
-        matched, by = len(inputs.pairs), inputs.matching.get("by")
-        sentence = f"{matched:,} of {matched + len(inputs.extra):,} predictions matched by {by}; no id repeats."
+        matched, by = len(inputs.pairs), str(inputs.matching.get("by"))
+        how = {"file": "within one file", "row": "row by row"}.get(by, "by id")
+        sentence = f"{matched:,} of {matched + len(inputs.extra):,} predictions matched {how}; no id repeats."
         for what, keys in unmatched.items():
             if keys:
                 sentence += f" {len(keys):,} {what}, such as {', '.join(keys[:EXAMPLES])}."
@@ -422,7 +423,7 @@ class _Examination:
             return Check(
                 "image dependence", "warning" if self.control_remark else "not tested", f"Not tested: {why}.", {}
             )
-        verdicts: Mapping[str, Verdict] = {"looks": "pass", "blind": "fail", "unclear": "warning"}
+        verdicts: Mapping[str, Verdict] = {"uses_image": "pass", "ignores_image": "fail", "unclear": "warning"}
         return Check("image dependence", verdicts[found.verdict], found.sentence, found.to_json())
 
     def _check_size(self) -> Check:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
-from cxrlab.evaluation.word_maps import SHEET, parse_map
+from cxrlab.evaluation.saliency_maps import SHEET, parse_map
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.statistics.intervals import check_share
 from cxrlab.models.decoding import Decoding
@@ -109,6 +109,17 @@ class MetricResources:
 
 
 @dataclass(frozen=True)
+class ScoreSettings:
+    """How matched pairs are scored: with which controls and slices, and how intervals are computed; see `ScoreConfig`."""
+
+    floors: bool = True
+    slices: bool = True
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class ScoreConfig:
     """Predictions against references.
 
@@ -120,9 +131,11 @@ class ScoreConfig:
         by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
-        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
+        preset: The columns that papers (paper), LLaVA-Rad (llava-rad) or the leaderboard ReXrank (rexrank) print, each by
+            their convention. What cannot be computed is listed with what it needs; --metrics adds to it.
         all: Every metric that needs nothing extra.
         allow_missing: Score a missing prediction as an empty report.
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
@@ -148,6 +161,7 @@ class ScoreConfig:
     split: str | None = None
     unit: Literal["auto", "study", "image"] = "auto"
     metrics: tuple[str, ...] = ()
+    preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     all: bool = False
     allow_missing: bool = False
     floors: bool = True
@@ -168,6 +182,11 @@ class ScoreConfig:
         """Files and models of the user."""
         return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
 
+    @property
+    def settings(self) -> ScoreSettings:
+        """How matched pairs are scored."""
+        return ScoreSettings(self.floors, self.slices, self.trials, self.level, self.seed)
+
     def __post_init__(self) -> None:
         self.extras  # noqa: B018 - checks them
         parse_columns(self.columns)
@@ -175,8 +194,9 @@ class ScoreConfig:
             raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
         _check_least(self, trials=1, seed=0)
         check_share("level", self.level)
-        if self.all and self.metrics:
-            raise ConfigError("--all and --metrics contradict each other; give one of them.")
+        if self.all and (self.metrics or self.preset):
+            flag = "--metrics" if self.metrics else "--preset"
+            raise ConfigError(f"--all and {flag} contradict each other; give one of them.")
 
 
 @dataclass(frozen=True)

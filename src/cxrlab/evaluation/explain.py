@@ -35,7 +35,7 @@ from cxrlab.data.images import load_image
 from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.load_model import open_model
-from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
+from cxrlab.evaluation.saliency_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
 
 OPERATIONAL = connection_operational_fields("loading.connection")  # settings that may change when a run is continued
 

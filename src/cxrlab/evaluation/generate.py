@@ -15,20 +15,20 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
 from cxrlab.core.runs import Run, finished, state
@@ -42,13 +42,13 @@ from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.model_card import SYNTHETIC
-from cxrlab.models.names import parse_name
+from cxrlab.models.model_registry import parse_name
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
-ANSWERS = "answers"  # key of a prediction that holds every answer where several were generated
+ANSWERS_KEY = "answers"  # key of a prediction that holds every answer where several were generated
 WINDOW = 8  # batches
 LIBRARY_KIND = "retrieval"  # models that return the report of the most similar image of a corpus
 THUMB_SIZE = 224
@@ -77,7 +77,7 @@ class Generation:
         distinct_reports: Different texts among the predictions.
         mean_words: Words per report; not-a-number without a report.
         controls: Kind of control image → studies that have a report for it too.
-        allow_missing: Whether the run was allowed to finish without the missing studies; `score` honours that.
+        allow_missing: Whether the run was allowed to finish without the missing studies; `score` then accepts them as missing.
         cautions: What a reader of the reports must know.
     """
 
@@ -257,47 +257,68 @@ def generate_predictions(
     again with batches of half the size. A model whose answers may cost money never gets the same request twice: its
     windows are single batches, of which only the missing studies are sent.
     """
-    missing: dict[str, MissingReport] = {}
     costly = writer.model.capabilities.black_box
+    missing: dict[str, MissingReport] = {}
 
-    def answer(size: int) -> None:
+    def generate_rest(size: int) -> None:
         done = run.done(file) | missing.keys()
-        ready: dict[str, Prediction] = {}
-        plan: list[tuple[Sequence[str], Sequence[str]]] = []  # batches; the last one of a window with its window
-        step = size * (1 if costly else WINDOW)
-        for start in range(0, len(ids), step):
-            window = ids[start : start + step]
-            order = window if len(window) <= size else sorted(window, key=lambda key: len(images.indication(key) or ""))
-            for first in range(0, len(order), size):
-                plan.append((order[first : first + size], window if first + size >= len(order) else ()))
-        for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
+        answered: dict[str, Prediction] = {}  # of the current window, not written yet
+        batches = plan_batches(images, ids, size, window=size * (1 if costly else WINDOW))
+        for batch, finished_window in track(batches, label, total=len(ids), size=lambda planned: len(planned[0])):
             # A batch that was begun is generated whole again: another grouping may change the last bit of a number.
             wanted = [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
-            keys, batch_images = [], []
-            for key in wanted:
-                try:
-                    batch_images.append(images.image(key))
-                    keys.append(key)
-                except DataError as error:
-                    missing[key] = MissingReport(key, str(error))
-            indications = [images.indication(key) for key in keys]
-            for key, answers in zip(keys, writer.generate(batch_images, indications), strict=True):
-                reports = [answer for answer in answers if not answer.refused]
+            for key, outcome in generate_batch(writer, images, wanted):
                 if key in done:
                     continue
-                if reports:
-                    ready[key] = make_prediction(key, reports)
+                if isinstance(outcome, Prediction):
+                    answered[key] = outcome
                 else:
-                    missing[key] = MissingReport(key, describe_refusal(key, answers), refused=True)
-            for key in window:
-                if key in ready:
-                    run.append(file, ready.pop(key))
+                    missing[key] = outcome
+            for key in finished_window:
+                if key in answered:
+                    run.append(file, answered.pop(key))
 
     if costly:
-        answer(batch_size.current)  # a second try would send again what may have cost money
+        generate_rest(batch_size.current)  # a second try would send again what may have cost money
     else:
-        batch_size.retry(answer, len(ids))
+        batch_size.retry(generate_rest, len(ids))
     return tuple(missing[key] for key in ids if key in missing)
+
+
+def plan_batches(
+    images: Images, ids: Sequence[str], size: int, window: int
+) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Batches of ids by windows, each window sorted by the length of its prompts.
+
+    Beside the last batch of a window stand the ids of the window in their order; beside the others nothing.
+    """
+    planned: list[tuple[Sequence[str], Sequence[str]]] = []
+    for start in range(0, len(ids), window):
+        inside = ids[start : start + window]
+        order = inside if len(inside) <= size else sorted(inside, key=lambda key: len(images.indication(key) or ""))
+        batches = [order[first : first + size] for first in range(0, len(order), size)]
+        planned += [*((batch, ()) for batch in batches[:-1]), (batches[-1], inside)]
+    return planned
+
+
+def generate_batch(
+    writer: ReportGenerator, images: Images, keys: Sequence[str]
+) -> Iterator[tuple[str, Prediction | MissingReport]]:
+    """The prediction of each study, or why it has none; first the studies without a readable image."""
+    readable, batch_images = [], []
+    for key in keys:
+        try:
+            batch_images.append(images.image(key))
+            readable.append(key)
+        except DataError as error:
+            yield key, MissingReport(key, str(error))
+    answers = writer.generate(batch_images, [images.indication(key) for key in readable])
+    for key, found in zip(readable, answers, strict=True):
+        reports = [answer for answer in found if not answer.refused]
+        if reports:
+            yield key, make_prediction(key, reports)
+        else:
+            yield key, MissingReport(key, describe_refusal(key, found), refused=True)
 
 
 def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
@@ -310,7 +331,7 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
     best = answers[0]
     extra = dict(best.extra)
     if len(answers) > 1:
-        extra[ANSWERS] = [{"report": one.text, "confidence": confidence(one), **one.extra} for one in answers]
+        extra[ANSWERS_KEY] = [{"report": one.text, "confidence": confidence(one), **one.extra} for one in answers]
     return Prediction(key, best.text, confidence=confidence(best), extra=extra)
 
 
@@ -382,7 +403,7 @@ def missing_reports_error(missing: Sequence[MissingReport], studies: int, summar
     if refused:
         parts.append(f"the model refused to write on {refused} of {studies} studies")
     return DataError(
-        f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Mend them and run again, or "
+        f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Repair the images and run again, or "
         "give --allow-missing."
     )
 
@@ -400,7 +421,7 @@ def explain_how_to_finish(run: Path) -> str:
     """How to finish a run: running the same command again helps only where every study can be answered."""
     if state(run) == "interrupted" and (missing := read_missing_studies(run)):
         return (
-            f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
+            f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): repair the images and run its "
             "command again, or run it with --allow-missing"
         )
     return "run its command again to finish it"
@@ -463,7 +484,7 @@ def check_external_model(model: ImageToText, corpus: Corpus) -> None:
     """Raise `DataError` when the model was trained on a collection of the corpus, `ConfigError` when that is unknown."""
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see check_external_library
-    # Not isinstance alone: from Python 3.12 on it looks at the class, whose property may raise AttributeError.
+    # Not isinstance alone: from Python 3.12 on it inspects the class, whose property may raise AttributeError.
     if not (isinstance(model, HasTrainingCollections) and hasattr(model, "collections")):
         raise ConfigError(
             f"'{model.name}' does not list the collections it was trained on, so {corpus.path} may not be external to "

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cxrlab.core.metric_names import HEADLINES
+from cxrlab.core.headline_metrics import HEADLINES
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
@@ -36,10 +36,10 @@ def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: n
 
 
 METRIC = "findings.f1.side"
-SWAPPED = "swapped"  # the hardest control: it alone shows a chest
+SWAPPED = "swapped"  # the hardest control: the only control image that shows a chest
 MINIMUM_PATIENTS = 30  # patients; from fewer an interval is rough
 
-Verdict = Literal["looks", "blind", "unclear"]
+Verdict = Literal["uses_image", "ignores_image", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ImageDependence:
         patients: Of these studies.
         right: Metric → (value, low, high) with the right image.
         wrong: Control image → its result.
-        verdict: looks, blind or unclear.
+        verdict: uses_image, ignores_image or unclear.
         sentence: The verdict in words.
     """
 
@@ -154,20 +154,20 @@ def _decide(found: ImageDependence) -> tuple[Verdict, str]:
     where = f"{found.n:,} {'study' if found.n == 1 else 'studies'} of "
     where += f"{found.patients:,} {'patient' if found.patients == 1 else 'patients'}"
     few = f" There are few patients ({found.patients})." if found.patients < MINIMUM_PATIENTS else ""
-    # With one patient an unchanged report may be a normal one, which a model that looks generates for noise too.
+    # With one patient an unchanged report may be a normal one, which a model that uses the image generates for noise too.
     if found.patients > 1 and all(image.unchanged == 1 for image in found.wrong.values()):
-        return "blind", (
-            f"This model does not look at the image: on {where} every report stays word for word the same with "
+        return "ignores_image", (
+            f"This model does not use the image: on {where} every report stays word for word the same with "
             f"{kinds} images.{few}"
         )
     deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
     known = [image.beaten for image in deciding if image.beaten is not None]
     if not known or (found.patients < MINIMUM_PATIENTS and not all(known)):
-        return "unclear", f"Whether this model looks at the image cannot be told from {where}."
+        return "unclear", f"Whether this model uses the image is unclear: the test has only {where}."
     if found.right[METRIC][0] == 0:
         same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
         return "unclear", (
-            f"Whether this model looks at the image cannot be told, since it gets nothing right: on {where} "
+            f"Whether this model uses the image is unclear, since it gets nothing right: on {where} "
             f"{METRIC} is 0 with the right images too. Reports that stay the same: {same}."
         )
     right = f"{METRIC} {found.right[METRIC][0]:.3f}"
@@ -175,9 +175,9 @@ def _decide(found: ImageDependence) -> tuple[Verdict, str]:
     if any(known):
         as_good = [kind for kind, image in found.wrong.items() if not image.beaten]
         but = f" It is no worse with {_listed(as_good)} images." if as_good else ""
-        return "looks", f"This model looks at the image: on {where} {right} against {wrong}.{but}{few}"
-    return "blind", (
-        f"This model does not look at the image, as far as {where} can tell: {right}, no better than {wrong}."
+        return "uses_image", f"This model uses the image: on {where} {right} against {wrong}.{but}{few}"
+    return "ignores_image", (
+        f"This model does not use the image, as far as {where} can tell: {right}, no better than {wrong}."
     )
 
 

@@ -19,10 +19,11 @@ from cxrlab.core.egress import (
     check_egress,
     check_encrypted,
     check_key_recipients,
+    is_address,
     is_valid_permission,
 )
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.language_models import Budget, LLMConfig
+from cxrlab.core.llm_requests import Budget, LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.corpus import load_corpus
@@ -30,8 +31,7 @@ from cxrlab.data.views import FRONTAL, frontal_index
 from cxrlab.models.baselines import Exemplar
 from cxrlab.models.llm_cache import CachedTextModel, new_budget
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.names import load_model as load_named
-from cxrlab.models.names import load_text_model
+from cxrlab.models.model_registry import load_text_model, model_class, parse_name
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import ImageToText
@@ -58,7 +58,7 @@ def load_model(
                 f"permission={permission!r} does not say who and why; write at least {MIN_PERMISSION_WORDS} words."
             )
         merged = merged.but(connection=replace(merged.connection, egress_permission=permission))
-    return load_named(name, read_exemplars, merged)
+    return _load_by_name(name, merged, synthetic=False)
 
 
 def open_model(
@@ -71,7 +71,14 @@ def open_model(
     loading, data = loading or LoadSettings(), tuple(data)
     check_egress(name, data, loading.connection.egress_permission, flag)
     check_encrypted(name, loading.connection, flag)
-    return load_named(name, read_exemplars, loading, synthetic=all_synthetic(data))
+    return _load_by_name(name, loading, synthetic=all_synthetic(data))
+
+
+def _load_by_name(name: str, loading: LoadSettings, *, synthetic: bool) -> ImageToText:
+    """With `synthetic`, all data sent is known to be synthetic, so that a remote model needs no permission."""
+    more = {"synthetic": synthetic} if is_address(name) else {}
+    model: ImageToText = model_class(name).load(parse_name(name).argument, read_exemplars, loading, **more)
+    return model
 
 
 def read_exemplars(corpus: str) -> Iterator[Exemplar]:
@@ -81,7 +88,7 @@ def read_exemplars(corpus: str) -> Iterator[Exemplar]:
     error. An unreadable image, an empty split, or a patient who is also in another split, where an image could find
     itself at another visit, raises `DataError`.
     """
-    source, passed = load_corpus(Path(corpus)), Counter[str]()
+    source, skipped = load_corpus(Path(corpus)), Counter[str]()
     train, other, count = set(), {}, 0
     for study in source.studies():
         if study.split == "train":
@@ -99,16 +106,16 @@ def read_exemplars(corpus: str) -> Iterator[Exemplar]:
     for study in track(source.studies("train"), "indexing images", total=count):
         text = study.sections.findings if study.sections else None
         if not (text and text.strip()):
-            passed["no findings text"] += 1
+            skipped["no findings text"] += 1
         elif not any(image.view in FRONTAL for image in study.images):
-            passed["no image known to be frontal"] += 1
+            skipped["no image known to be frontal"] += 1
         else:
             image = source.image(study, frontal_index(study))
             yield Exemplar(study.id, study.patient, image, text.strip())
-    if passed:
-        why = ", ".join(f"{reason}: {number:,}" for reason, number in passed.items())
+    if skipped:
+        why = ", ".join(f"{reason}: {number:,}" for reason, number in skipped.items())
         NoticeStream(sys.stderr).write(
-            f"{corpus}: {passed.total():,} of {count:,} train studies are left out ({why})\n"
+            f"{corpus}: {skipped.total():,} of {count:,} train studies are left out ({why})\n"
         )
 
 

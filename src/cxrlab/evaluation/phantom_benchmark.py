@@ -20,10 +20,10 @@ from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import OpenJudge
-from cxrlab.evaluation.validate import compute_tallies, higher_is_better
-from cxrlab.findings.patients import CaseConfig, draw_patient
+from cxrlab.evaluation.validate_metrics import compute_tallies, higher_is_better
 from cxrlab.findings.planted_errors import mistaken
 from cxrlab.findings.report_edits import EDITS, Edited, NarratedVisit, paraphrase
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
 from cxrlab.metrics.base import Family, Matrix, Tally, families, metric_names
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
@@ -320,7 +320,7 @@ class PhantomBenchmark:
         self.batch = Batch([case.pair for case in self._cases])
 
     def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json`; see `validate.Benchmark`."""
+        """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         seed, trials = self._config.seed, self._config.trials
         chosen, wanted = families(names), metric_names(names)
         everyone = [*chosen, *(judge.family for judge in judges)]

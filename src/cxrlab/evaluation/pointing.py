@@ -33,7 +33,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal_index
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.load_model import open_model
-from cxrlab.evaluation.word_maps import (
+from cxrlab.evaluation.saliency_maps import (
     GRADIENTS,
     MAX_MEAN,
     RELATIVE,

@@ -16,7 +16,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.report_files import Row, parse_age, parse_report, read_rows
 from cxrlab.evaluation.select_metrics import OpenJudge
-from cxrlab.evaluation.validate import compare_with_raters, score_pairs
+from cxrlab.evaluation.validate_metrics import compare_with_raters, score_pairs
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_per_rater, tau_with_interval
@@ -107,7 +107,7 @@ class RadPrefBenchmark:
         self.batch = Batch(self._data.pairs)
 
     def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json`; see `validate.Benchmark`."""
+        """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         data = self._data
         values = score_pairs(self.batch, names, judges)
         found = {name: self._agreement(name, values) for name in values}
@@ -274,7 +274,7 @@ class RexValBenchmark:
         self.batch = Batch(self._data.pairs)
 
     def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json`; see `validate.Benchmark`."""
+        """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         data = self._data
         values = score_pairs(self.batch, names, judges)
         several = len(data.raters) > 1
@@ -411,7 +411,7 @@ class RadJudgeBenchmark:
         self.batch = Batch([case.pairs[key] for case, key in self._places])
 
     def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json`; see `validate.Benchmark`."""
+        """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         metrics = {}
         for name, column in score_pairs(self.batch, names, judges).items():
             scored: dict[str, dict[str, float]] = {}
@@ -443,7 +443,7 @@ def parse_ranking(ranking: Any, candidates: Mapping[str, Any], place: str) -> tu
             known = ", ".join(candidates)
             raise DataError(f"{place}: the ranking '{line.strip()}' names '{unknown[0]}'; candidates are {known}.")
         if not signs or {">", "<"} <= set(signs):
-            raise DataError(f"{place}: '{line.strip()}' is no ranking; write it as 'C1 > C2 = C3'.")
+            raise DataError(f"{place}: '{line.strip()}' is not a ranking; write it as 'C1 > C2 = C3'.")
         if "<" in signs:
             names, signs = names[::-1], [sign.replace("<", ">") for sign in signs[::-1]]
         for first in range(len(names)):

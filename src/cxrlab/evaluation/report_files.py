@@ -1,4 +1,4 @@
-"""Read reports from JSONL, JSON, CSV or TSV, or plain text with one report per line.
+"""Read files of reports (JSONL, JSON, CSV, TSV or lines of text), and find their columns of reports and ids.
 
 Nothing is dropped or guessed: a line that cannot be read raises an error with its number, and rows without an id column
 are numbered from 1.
@@ -20,6 +20,7 @@ from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
 from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import SECTIONS
 from cxrlab.core.vocabulary import View
 
 ID = "id"
@@ -32,7 +33,8 @@ ID_NAMES = (
 # Columns that name a patient, likewise.
 PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
 # Columns of reports by what they hold, as `normalise_name` spells them without "report" or "text" at their end.
-CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
+MODEL_PREDICTION = "modelprediction"  # of ReXrank's files
+CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated", MODEL_PREDICTION)
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
 ROLES = ("candidate", "reference", "id")  # what --columns names
@@ -149,6 +151,8 @@ def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 def classify_column(column: str) -> str:
     """Kind of report in a column by its name: `generated` for "Generated_Report", `gt` for "gt text"."""
     plain = normalise_name(column)
+    if (section := plain.removeprefix("section")) in SECTIONS:  # `section_findings` of ReXrank's files
+        return section
     return plain.removesuffix("report").removesuffix("text") or plain
 
 
@@ -189,6 +193,260 @@ def read_id(row: Row, column: str) -> str | None:
 def normalise_name(name: str) -> str:
     """A column's name without case and signs: `studyid` for "Study ID" and "study_id"."""
     return re.sub(r"[\W_]+", "", name.casefold())
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """Rows of a file whose columns are not chosen yet; its name is what the user named: the file, or its run folder."""
+
+    name: str
+    path: Path
+    rows: tuple[Row, ...]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the user named a run folder."""
+        return self.name != str(self.path)
+
+
+DEFAULT_SECTIONS = ("findings",)
+_REPORT_NAMES = (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report")
+
+
+def choose_reference_columns(
+    table: ReportTable, sections: tuple[str, ...], named: Mapping[str, str], candidate: str | None
+) -> tuple[str, ...]:
+    """Where the references stand: one column, or those of several sections; none where each row has `sections`.
+
+    Args:
+        table: The file.
+        sections: Wanted sections of the reports.
+        named: Role → column, as --columns gives them.
+        candidate: Column of the generated reports in the same file.
+    """
+    if "reference" in named:
+        return (_named_column(table, named, "reference"),)
+    texts = {name: classify_column(name) for name in find_text_columns(table.rows) if name != candidate}
+    options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
+    parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
+    if parts and len(parts) == len(sections):
+        # Asked for by name, or of a file that keeps its sections beside the whole report, as ReXrank's do.
+        if sections != DEFAULT_SECTIONS or all(normalise_name(name).startswith("section") for name in parts):
+            return parts
+        options.append(parts)
+    if len(options) > 1:
+        raise _ambiguous(table, [", ".join(option) for option in options], "reference")
+    if not options and not all(isinstance(row.values.get("sections"), Mapping) for row in table.rows):
+        raise DataError(
+            f"{table.path}: Columns found: {_list_names(table)}. No column of reference reports: name one `reference` "
+            "or pass --columns reference=NAME."
+        )
+    return options[0] if options else ()
+
+
+def choose_candidate_column(table: ReportTable, named: Mapping[str, str], *, inline: bool = False) -> str:
+    """Where the generated reports stand, in a file of their own or, inline, beside the references."""
+    if "candidate" in named:
+        return _named_column(table, named, "candidate")
+    texts = {name: classify_column(name) for name in find_text_columns(table.rows)}
+    if inline:
+        found = list_inline_candidates(table)
+    else:
+        report = [name for name, kind in texts.items() if kind == "report"]
+        if MODEL_PREDICTION in texts.values():
+            report = []  # in ReXrank's files `report` is the reference
+        candidates = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
+        found = report if table.is_run and report else [*candidates, *report]
+    if len(found) > 1:
+        raise _ambiguous(table, found, "candidate")
+    if not found:
+        if inline and table.path.suffix.lower() not in TABLES:
+            raise DataError(
+                f"{table.path} holds one report per line and no generated reports beside; give --predictions."
+            )
+        remedy = "name one `candidate` or pass --columns candidate=NAME" + (", or give --predictions" if inline else "")
+        raise DataError(f"{table.path}: Columns found: {_list_names(table)}. No column of generated reports: {remedy}.")
+    return found[0]
+
+
+def list_inline_candidates(table: ReportTable) -> list[str]:
+    """Columns of generated reports beside those of references; none in a file of one kind, scored against itself."""
+    texts = {name: classify_column(name) for name in find_text_columns(table.rows)}
+    if found := [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]:
+        return found
+    # `report` is the generated one only where something else is clearly the reference.
+    sections = [name for name, kind in texts.items() if kind in SECTIONS]
+    known = len(sections) == 1 or any(kind in REFERENCE_NAMES for kind in texts.values())
+    return [name for name, kind in texts.items() if kind == "report" and known]
+
+
+def _named_column(table: ReportTable, named: Mapping[str, str], role: str) -> str:
+    """The column that --columns names for a role."""
+    if (column := find_column(list_columns(table.rows), named[role])) is None:
+        raise DataError(
+            f"{table.path}: Columns found: {_list_names(table)}. No column '{named[role]}': correct --columns "
+            f"{role}=NAME."
+        )
+    return column
+
+
+def _ambiguous(table: ReportTable, options: Sequence[str], role: str) -> DataError:
+    several = " and ".join(f"'{option}'" for option in options)
+    return DataError(
+        f"{table.path}: Columns found: {_list_names(table)}. {several} may each hold the {role} reports: choose one "
+        f"with --columns {role}=NAME."
+    )
+
+
+def _list_names(table: ReportTable) -> str:
+    return ", ".join(name or "(without a name)" for name in list_columns(table.rows))
+
+
+def check_id_column(tables: Sequence[ReportTable], named: Mapping[str, str]) -> None:
+    """Refuse a column of --columns id=NAME that no file has."""
+    if "id" in named and not any(find_named_id_column(table, named) for table in tables):
+        columns = "; ".join(", ".join(list_columns(table.rows)) for table in tables) or "none"
+        raise DataError(f"Columns found: {columns}. No column '{named['id']}' to match by: correct --columns id=NAME.")
+
+
+def find_named_id_column(table: ReportTable, named: Mapping[str, str]) -> str | None:
+    """The column of --columns id=NAME; None where it is not given or not in this file."""
+    return find_column(list_columns(table.rows), named["id"]) if "id" in named else None
+
+
+@dataclass(frozen=True)
+class IdColumns:
+    """The columns of one side that may identify its studies.
+
+    Args:
+        name: The side in messages.
+        ids: Column → the id of each row, None where it is empty; the preferred column first.
+        rows: Of a file; none for a corpus and for texts in memory.
+    """
+
+    name: str
+    ids: Mapping[str, tuple[str | None, ...]]
+    rows: tuple[Row, ...] = ()
+
+
+def match_id_columns(left: IdColumns, right: IdColumns, *, given: bool = False) -> tuple[str | None, str | None]:
+    """The columns by which references (left) and predictions (right) are matched; None and None: by their order.
+
+    Args:
+        left: Of the references.
+        right: Of the predictions.
+        given: Whether the user named the column.
+    """
+    same = _list_same_columns(left, right)
+    pairs = [*same, *((one, two) for one in left.ids for two in right.ids if (one, two) not in same)]
+    matching = (pair for pair in pairs if _all_distinct(left, right, pair) and _count_shared(left, right, pair))
+    if (chosen := next(matching, None)) is not None:
+        if not given and _number_rows(left, right, chosen):
+            # The rows' numbers match in any two files: other columns that recur must agree. What differs from row to
+            # row by chance, such as seconds, does not recur as a whole.
+            left, right = _with_distinct_columns(left), _with_distinct_columns(right)
+            same += [
+                pair
+                for pair in _list_same_columns(left, right)
+                if _count_shared(left, right, pair) == len(right.ids[pair[1]])
+            ]
+        _check_agreement(left, right, chosen, same)
+        return chosen
+    if not left.ids and not right.ids and left.rows and right.rows:
+        return _match_other_columns(_with_distinct_columns(left), _with_distinct_columns(right))
+    # With repeats, of other studies, or on one side alone: an error where they are read and matched.
+    return pairs[0] if pairs else (next(iter(left.ids), None), next(iter(right.ids), None))
+
+
+def _match_other_columns(left: IdColumns, right: IdColumns) -> tuple[str | None, str | None]:
+    """The column of both files whose values differ from row to row and recur in the other; None without one.
+
+    A column that numbers the rows of both files adds nothing to their order. Without a column to match by, files
+    whose rows are visibly in another order are refused.
+    """
+    pairs = [pair for pair in _list_same_columns(left, right) if not _number_rows(left, right, pair)]
+    shared = {pair: _count_shared(left, right, pair) for pair in pairs}
+    best = max(shared, key=lambda pair: shared[pair], default=None)
+    if best is not None and shared[best]:
+        _check_agreement(left, right, best, [pair for pair in shared if shared[pair] == shared[best]])
+        return best
+    names = {normalise_name(name): name for name in list_columns(left.rows)}
+    for two in list_columns(right.rows):
+        one = names.get(normalise_name(two))
+        if one is None or classify_column(two) in (*_REPORT_NAMES, *DEFAULT_SECTIONS):
+            continue
+        values = [[str(row.values.get(name)) for row in side.rows] for side, name in ((left, one), (right, two))]
+        if values[0] != values[1] and sorted(values[0]) == sorted(values[1]):
+            raise DataError(
+                f"{left.name} and {right.name} have no column of ids, and their rows are not in the same order: "
+                f"'{one}' has the same values in another order; name the column that identifies the studies with "
+                "--columns id=NAME, or match row by row nevertheless with --by-row."
+            )
+    return None, None
+
+
+def _check_agreement(
+    left: IdColumns, right: IdColumns, chosen: tuple[str, str], others: Iterable[tuple[str, str]]
+) -> None:
+    """Refuse two columns of ids by which different rows belong together: one of them is only the rows' number."""
+    rows = {key: place for place, key in enumerate(left.ids[chosen[0]])}
+    for one, two in others:
+        if (one, two) == chosen or not _count_shared(left, right, (one, two)):
+            continue
+        for place, key in enumerate(right.ids[chosen[1]]):
+            row = rows.get(key, rows.get(split_image_id(key or "")[0]))
+            other = right.ids[two][place]
+            if row is not None and left.ids[one][row] not in (other, split_image_id(other or "")[0]):
+                raise DataError(
+                    f"{left.name} and {right.name} match differently by '{chosen[0]}' and by '{one}' (for example "
+                    f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
+                )
+
+
+_NO_IDS = (*_REPORT_NAMES, *SECTIONS, "age", "sex", "view", "split", "score", "confidence")
+_FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def _with_distinct_columns(side: IdColumns) -> IdColumns:
+    """With the columns that have another word or whole number in each row, neither a report nor about the patient."""
+    found = dict(side.ids)
+    for name in list_columns(side.rows):
+        values = tuple(read_id(row, name) for row in side.rows)
+        if classify_column(name) not in _NO_IDS and None not in values and len(set(values)) == len(values):
+            if not any(" " in (key or "") or _FRACTION.fullmatch(key or "") for key in values):
+                found[name] = values
+    return replace(side, ids=found)
+
+
+def _list_same_columns(left: IdColumns, right: IdColumns) -> list[tuple[str, str]]:
+    """Columns of the same name on both sides."""
+    return [(one, two) for one in left.ids for two in right.ids if normalise_name(one) == normalise_name(two)]
+
+
+def _all_distinct(left: IdColumns, right: IdColumns, pair: tuple[str, str]) -> bool:
+    """Whether both columns have an id of its own in each row."""
+    both = (left.ids[pair[0]], right.ids[pair[1]])
+    return all(None not in ids and len(set(ids)) == len(ids) for ids in both)
+
+
+def _number_rows(left: IdColumns, right: IdColumns, pair: tuple[str, str]) -> bool:
+    """Whether both columns are 0, 1, 2 … or 1, 2, 3 …, as data frames and spreadsheets number their rows."""
+    both = (left.ids[pair[0]], right.ids[pair[1]])
+    return all(any(all(key == str(n) for n, key in enumerate(ids, first)) for first in (0, 1)) for ids in both)
+
+
+def _count_shared(left: IdColumns, right: IdColumns, pair: tuple[str, str]) -> int:
+    """How many predictions have an id of the references; `s1#2` counts where `s1` is one."""
+    known = set(left.ids[pair[0]])
+    return sum(key is not None and (key in known or split_image_id(key)[0] in known) for key in right.ids[pair[1]])
+
+
+def split_image_id(key: str) -> tuple[str, int | None]:
+    """`s1#2` is image 2 of s1; anything else is a study."""
+    study, mark, number = key.rpartition("#")
+    # `s1#00` is no second name of `s1#0`: the same image would count twice.
+    single = mark and number.isascii() and number.isdigit() and str(int(number)) == number
+    return (study, int(number)) if single else (key, None)
 
 
 def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:

@@ -29,9 +29,9 @@ from cxrlab.data.views import load_selected_image
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.metrics.classification import Auroc, auroc_interval
-from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
+from cxrlab.metrics.retrieval import UNKNOWN, chance, first_match_rank, fixed_order, match_counts, recall
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Embedder, Image
@@ -48,7 +48,7 @@ class Recall:
 
     Args:
         chance: Recall of a random order.
-        blind: Recall of the best order that is the same for every query, whatever the image.
+        fixed_order: Recall of the best order that is the same for every query, whatever the image.
     """
 
     value: float
@@ -56,7 +56,7 @@ class Recall:
     high: float
     n: int
     chance: float
-    blind: float
+    fixed_order: float
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], images: 
             tallies = [recall(way, found, k) for k in config.ks]
             right = match_counts(keys[kind], keys[kind])
             for k, tally, end in zip(config.ks, tallies, resamples.estimates(tallies, config.level), strict=True):
-                by_chance, fixed = chance(right, len(found), k), blind(keys[kind], keys[kind], k)
+                by_chance, fixed = chance(right, len(found), k), fixed_order(keys[kind], keys[kind], k)
                 recalls[way][kind][f"recall@{k}"] = Recall(tally.value, end.low, end.high, tally.n, by_chance, fixed)
     return Retrieved(
         model=config.model,

@@ -4,7 +4,7 @@
     per_study.jsonl   each study: both texts, status, values, errors, and the answers of judges
     tallies.json/.npz sufficient statistics, from which runs are compared without scoring again
 
-With judges by language models also answers.sqlite and requests.jsonl, see `models.asked_once`.
+With judges by language models also answers.sqlite and requests.jsonl, see `models.llm_cache`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.headline_metrics import best_floor
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.tables import as_html, as_text, output_width
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import Group, observation
-from cxrlab.evaluation.config import ScoreConfig
+from cxrlab.evaluation.config import ScoreConfig, ScoreSettings
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import ImageDependence, measure_image_dependence, pair_with_other_patients
+from cxrlab.evaluation.metric_presets import preset_metrics
 from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
+from cxrlab.evaluation.score_tables import score_table, short_form
 from cxrlab.evaluation.scored_runs import write_tallies
 from cxrlab.evaluation.select_metrics import (
     MetricSelection,
@@ -42,7 +46,6 @@ from cxrlab.evaluation.select_metrics import (
     collect_evidence,
     count_answers,
     evidence_for_pair,
-    list_default_cards,
     list_gated_families,
     open_judges,
     select_metrics,
@@ -86,7 +89,7 @@ def score(
         metrics: Names or groups of metrics, and judges by language models; the default metrics when None.
         section: Of the reference report, where it has sections; several joined with `+`.
         split: Of a corpus; left out, every split that holds a predicted study.
-        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
+        unit: `study`, or `image` for predictions with ids `study#k`; `auto` decides by the ids.
         allow_missing: Score a missing prediction as an empty report instead of refusing.
         floors: Score the controls too.
         slices: Score by view, sex, age band and device too, where they are known.
@@ -111,36 +114,22 @@ def score(
     )
     names, judges = separate_judges(metrics)
     with open_judges(judges, llm or LLMConfig(), inputs.egress_data, judging=judging) as opened:
-        return score_inputs(
-            inputs,
-            names,
-            floors=floors,
-            slices=slices,
-            trials=trials,
-            level=level,
-            seed=seed,
-            extra=extra,
-            judges=opened,
-        )
+        chosen = select_metrics(names, extra, beside_judges=bool(opened))
+        return score_inputs(inputs, chosen, ScoreSettings(floors, slices, trials, level, seed), extra, opened)
 
 
 def score_inputs(
     inputs: Inputs,
-    metrics: Sequence[str] | None = None,
-    *,
-    floors: bool = True,
-    slices: bool = True,
-    trials: int = 1000,
-    level: float = 0.95,
-    seed: int = 7,
+    chosen: MetricSelection,
+    settings: ScoreSettings,
     extra: Sequence[Family] = (),
     judges: Sequence[OpenJudge] = (),
 ) -> ScoreSheet:
-    """Score matched pairs; see `score`. Judges are given apart from the metrics, and open."""
-    chosen = _select(metrics, extra, judges)
+    """Score matched pairs by the chosen metrics, those of `extra` families included, and by open judges."""
+    seed, trials, level = settings.seed, settings.trials, settings.level
     batch = Batch(inputs.pairs)
     batches, notes = {"": batch}, []
-    for name, control in FLOORS.items() if floors else ():
+    for name, control in FLOORS.items() if settings.floors else ():
         if (candidates := control(batch, generator(seed, "control", name))) is None:
             notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
         else:
@@ -170,7 +159,7 @@ def score_inputs(
         errors = () if comparison is None else tuple(comparison.errors)
         studies.append(StudyScore(pair, values, errors, evidence_for_pair(evidence, index)))
     by_slice: Mapping[str, Mapping[str, SliceScore]] = {}
-    if slices:
+    if settings.slices:
         known = [
             replace(item, device=None if pair.reference is None else mentions_device(findings))
             for item, pair, findings in zip(inputs.attributes, batch.pairs, batch.reference_findings, strict=True)
@@ -198,6 +187,7 @@ def score_inputs(
         judges=count_answers(evidence),
         matching=inputs.matching,
         cautions=inputs.cautions,
+        level=level,
     )
 
 
@@ -230,32 +220,21 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         return stored
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
-    names, judges = separate_judges(("all",) if config.all else config.metrics or None)
+    wanted = ("all",) if config.all else config.metrics or None
+    if config.preset is not None:
+        wanted = preset_metrics(config.preset, vars(config), config.metrics)
+    names, judges = separate_judges(wanted)
     # Before the folder is made: a wrong name, or a model that may not receive these texts, leaves nothing behind.
     if judges:  # and before weights are loaded
         select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
     with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
         extra = build_extra_families(config.extras)
-        _select(names, extra, opened)
-
-        def score_now() -> ScoreSheet:
-            return score_inputs(
-                inputs,
-                names,
-                floors=config.floors,
-                slices=config.slices,
-                trials=config.trials,
-                level=config.level,
-                seed=config.seed,
-                extra=extra,
-                judges=opened,
-            )
-
+        chosen = select_metrics(names, extra, beside_judges=bool(opened))
         if out is None:
-            sheet = score_now()
+            sheet = score_inputs(inputs, chosen, config.settings, extra, opened)
         else:
             with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
-                sheet = score_now()
+                sheet = score_inputs(inputs, chosen, config.settings, extra, opened)
                 write_sheet(run, sheet)
     scores: Mapping[str, Any] = plain(sheet.to_json())
     return scores
@@ -266,16 +245,6 @@ def write_sheet(run: Run, sheet: ScoreSheet) -> None:
     run.write(PER_STUDY, "".join(dumps(study) + "\n" for study in sheet.studies))
     write_tallies(run, sheet.batch, sheet.tallies)
     run.write(SCORES, sheet.to_json())
-
-
-def _select(names: Sequence[str] | None, extra: Sequence[Family], judges: Sequence[OpenJudge] = ()) -> MetricSelection:
-    """The metrics beside the judges; those of extra families that are on by default where none of theirs is named."""
-    found = select_metrics(names, extra)
-    if not found.extra:
-        found = replace(found, extra=tuple(card.name for family in extra for card in list_default_cards(family)))
-    if not (found.ready or found.extra or judges):
-        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
-    return found
 
 
 @dataclass(frozen=True)
@@ -322,9 +291,9 @@ class StudyScore:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScoreSheet(Mapping[str, MetricScore]):
-    """The result of scoring; as a mapping it gives each metric's score by name.
+    """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table.
 
     Args:
         floors: Control → metric → value of that control against the same references.
@@ -336,6 +305,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
         cautions: Of the run that generated the predictions.
+        level: Confidence level of the intervals.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -343,19 +313,33 @@ class ScoreSheet(Mapping[str, MetricScore]):
     statuses: Mapping[str, int]
     studies: tuple[StudyScore, ...]
     slices: Mapping[str, Mapping[str, SliceScore]]
-    tallies: tuple[Tally, ...] = field(repr=False)
-    batch: Batch = field(repr=False)
+    tallies: tuple[Tally, ...]
+    batch: Batch
     digest: str = ""
     notes: tuple[str, ...] = ()
     image_dependence: ImageDependence | None = None
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matching: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()
+    level: float = 0.95
 
     @property
     def n(self) -> int:
         """Number of pairs."""
         return len(self.studies)
+
+    def __repr__(self) -> str:
+        return f"ScoreSheet({self.n:,} {'pair' if self.n == 1 else 'pairs'}, {len(self.metrics)} metrics)"
+
+    def __str__(self) -> str:
+        return as_text(short_form(plain(self.to_json()), self.level), output_width())
+
+    def _repr_html_(self) -> str:
+        return as_html(short_form(plain(self.to_json()), self.level))
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per metric: value, interval, best floor, n, undefined."""
+        return score_table(plain(self.to_json()), self.metrics, self.level).to_frame()
 
     def __getitem__(self, name: str) -> MetricScore:
         return self.metrics[name]
@@ -368,10 +352,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
 
     def best_floor(self, name: str) -> tuple[str, float] | None:
         """The best control under a metric, and its value; None when there is none."""
-        sign = 1 if self.metrics[name].metric.direction == "higher" else -1
-        found = [(control, values.get(name, math.nan)) for control, values in self.floors.items()]
-        known = [(control, value) for control, value in found if not math.isnan(value)]
-        return max(known, key=lambda item: sign * item[1], default=None)
+        return best_floor(name, self.metrics[name].metric.direction, self.floors)
 
     def to_json(self) -> dict[str, Any]:
         """The content of `scores.json`."""

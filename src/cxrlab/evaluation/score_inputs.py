@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -22,20 +21,22 @@ from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, control_file, explain_how_to_finish, read_missing_studies
 from cxrlab.evaluation.report_files import (
-    CANDIDATE_NAMES,
     ID,
+    MODEL_PREDICTION,
     PATIENT_NAMES,
-    REFERENCE_NAMES,
-    TABLES,
+    IdColumns,
     ReportFile,
+    ReportTable,
     Row,
     assign_ids,
-    classify_column,
-    find_column,
+    check_id_column,
+    choose_candidate_column,
+    choose_reference_columns,
     find_id_columns,
-    find_text_columns,
+    find_named_id_column,
     is_missing,
-    list_columns,
+    list_inline_candidates,
+    match_id_columns,
     normalise_name,
     parse_age,
     parse_columns,
@@ -45,13 +46,14 @@ from cxrlab.evaluation.report_files import (
     parse_view,
     read_id,
     read_rows,
+    split_image_id,
 )
+from cxrlab.evaluation.rexrank import select_sections
 from cxrlab.metrics.report_pairs import Context, Pair
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
 Unit = Literal["auto", "study", "image"]
 JOIN = "+"  # --section findings+impression
-DEFAULT_SECTIONS = ("findings",)
 _LONGEST_NAME = 255  # characters of a file name
 
 
@@ -371,43 +373,40 @@ def read_sources(
     by_row: bool = False,
 ) -> tuple[Source, Source]:
     """Both sides, with ids by which they can be matched; see `load_inputs`."""
-    sections, called = parse_sections(section), parse_columns(columns)
+    sections, named = parse_sections(section), parse_columns(columns)
     left = _open_source(references, "references", sections)
-    same = isinstance(left, _File) and str(predictions) == left.name
-    if predictions is None or (same and isinstance(left, _File) and ("candidate" in called or _beside(left))):
+    if predictions is None or _is_file_of_both(left, predictions, named):
         if isinstance(left, Source):
             raise DataError(f"{left.name} holds references and no generated reports; give --predictions.")
-        _check_id_column([left], called)
-        column = find_column(list_columns(left.rows), called["id"]) if "id" in called else None
-        file = assign_ids(left.path, left.rows, column, by_row=by_row)
-        candidate = _candidate_column(left, called, inline=True)
-        items = {row.id: row.text(candidate) for row in file.rows}
-        inline = Source(left.name, items, file.numbered, column=file.column, reports=(candidate,))
-        return _references(left, file, sections, called, candidate), inline
+        check_id_column([left], named)
+        file = assign_ids(left.path, left.rows, find_named_id_column(left, named), by_row=by_row)
+        candidate = choose_candidate_column(left, named, inline=True)
+        items, reports = _candidates(file.rows, candidate, () if "reference" in named else sections)
+        inline = Source(left.name, items, file.numbered, column=file.column, reports=reports)
+        return _references(left, file, sections, named, candidate), inline
     right = _open_source(predictions, "predictions")
-    one, two = _match_id_columns(left, right, called, by_row)
-    if isinstance(left, _File):
-        left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, called)
-    if isinstance(right, _File):
-        right = _predictions(right, assign_ids(right.path, right.rows, two, by_row=two is None), called)
+    one, two = None, None  # the rows of both are numbered
+    if by_row:
+        _check_no_ids(left, right)
+    else:
+        check_id_column([side for side in (left, right) if isinstance(side, ReportTable)], named)
+        one, two = match_id_columns(_id_columns(left, named), _id_columns(right, named), given="id" in named)
+    if isinstance(left, ReportTable):
+        left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, named)
+    if isinstance(right, ReportTable):
+        file = assign_ids(right.path, right.rows, two, by_row=two is None)
+        right = _predictions(right, file, named, () if "reference" in named else sections)
     return left, right
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file of reports whose id column is not chosen yet; its name is what the user named: it, or its run folder."""
-
-    name: str
-    path: Path
-    rows: tuple[Row, ...]
-
-    @property
-    def is_run(self) -> bool:
-        """Whether the user named a run folder."""
-        return self.name != str(self.path)
+def _is_file_of_both(left: ReportTable | Source, predictions: Texts, named: Mapping[str, str]) -> bool:
+    """Whether the file of references was named for the predictions too, and holds generated reports beside them."""
+    if isinstance(left, Source) or str(predictions) != left.name:
+        return False
+    return "candidate" in named or bool(list_inline_candidates(left))
 
 
-def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> _File | Source:
+def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> ReportTable | Source:
     """A file with its rows; a corpus (for references alone) and texts in memory as the source that they are."""
     if not isinstance(source, (str, os.PathLike)):
         return _in_memory(source, role)
@@ -417,11 +416,11 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> _F
     )
     if is_text and not (source and os.path.exists(source)):
         raise DataError(
-            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+            f"{short_repr(source)} is not a file or folder; put single reports into a list, or check the path."
         )
     path = Path(source)
     if not path.is_dir():
-        return _File(str(path), path, tuple(row for _, row in read_rows(path)))
+        return ReportTable(str(path), path, tuple(row for _, row in read_rows(path)))
     if role == "references" and (path / STUDIES).is_file():
         corpus = load_corpus(path)
         references = {}
@@ -452,7 +451,7 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> _F
             f"{path} is a run that has not finished, so its predictions are not complete; "
             f"{explain_how_to_finish(path)}, or name {file} itself."
         )
-    return _File(str(path), file, tuple(row for _, row in read_rows(file)))
+    return ReportTable(str(path), file, tuple(row for _, row in read_rows(file)))
 
 
 def _in_memory(source: Any, role: str) -> Source:
@@ -474,170 +473,50 @@ def _in_memory(source: Any, role: str) -> Source:
     return Source(f"the {role}", {key: Reference(key, text, key) for key, text in texts.items()}, numbered)
 
 
-_Ids = dict[str, tuple[str | None, ...]]  # column → the id of each row
+def _check_no_ids(*sides: ReportTable | Source) -> None:
+    """Refuse --by-row for runs, corpora and mappings, whose reports have ids."""
+    for side in sides:
+        if side.is_run if isinstance(side, ReportTable) else not side.numbered:
+            raise ConfigError(f"--by-row matches two files row by row, and {side.name} has ids; leave --by-row out.")
 
 
-def _match_id_columns(
-    left: _File | Source, right: _File | Source, called: Mapping[str, str], by_row: bool
-) -> tuple[str | None, str | None]:
-    """The id columns of both sides; None and None where rows are matched by their order."""
-    if by_row:
-        for side in (left, right):
-            if side.is_run if isinstance(side, _File) else not side.numbered:
-                raise ConfigError(
-                    f"--by-row matches two files row by row, and {side.name} has ids; leave --by-row out."
-                )
-        return None, None
-    _check_id_column([side for side in (left, right) if isinstance(side, _File)], called)
-    ids: list[_Ids] = []
-    for side in (left, right):
-        if isinstance(side, Source):
-            ids.append({} if side.numbered else {ID: tuple(side.items)})
-        elif "id" in called and (name := find_column(list_columns(side.rows), called["id"])) is not None:
-            ids.append({name: tuple(read_id(row, name) for row in side.rows)})
-        else:
-            ids.append(find_id_columns(side.rows))
-    ones, twos = ids
-    same = _same_columns(ones, twos)
-    pairs = [*same, *((one, two) for one in ones for two in twos if (one, two) not in same)]
-    for one, two in pairs:
-        if _distinct(ones[one]) and _distinct(twos[two]) and _count_shared(ones[one], twos[two]):
-            if "id" not in called and _numbers_rows(ones[one]) and _numbers_rows(twos[two]):
-                _add_distinct_columns(left, ones)
-                _add_distinct_columns(right, twos)
-                # What differs from row to row by chance, such as seconds, does not recur as a whole.
-                same += [
-                    (a, b) for a, b in _same_columns(ones, twos) if _count_shared(ones[a], twos[b]) == len(twos[b])
-                ]
-            _check_agreement(left, right, (ones, twos), (one, two), same)
-            return one, two
-    if not ones and not twos and isinstance(left, _File) and isinstance(right, _File):
-        return _match_other_columns(left, right)
-    # With repeats, of other studies, or on one side alone: an error where they are read and matched.
-    return pairs[0] if pairs else (next(iter(ones), None), next(iter(twos), None))
-
-
-def _check_agreement(
-    left: _File | Source,
-    right: _File | Source,
-    ids: tuple[_Ids, _Ids],
-    chosen: tuple[str, str],
-    same: Iterable[tuple[str, str]],
-) -> None:
-    """Refuse two columns of ids by which different rows belong together: one of them is only the rows' number."""
-    ones, twos = ids
-    rows = {key: place for place, key in enumerate(ones[chosen[0]])}
-    for one, two in same:
-        if (one, two) == chosen or not _count_shared(ones[one], twos[two]):
-            continue
-        for place, key in enumerate(twos[chosen[1]]):
-            row = rows.get(key, rows.get(split_image_id(key or "")[0]))
-            other = twos[two][place]
-            if row is not None and ones[one][row] not in (other, split_image_id(other or "")[0]):
-                raise DataError(
-                    f"{left.name} and {right.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
-                    f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
-                )
-
-
-def _match_other_columns(left: _File, right: _File) -> tuple[str | None, str | None]:
-    """The column of both files whose values differ from row to row and recur in the other; None without one.
-
-    A column that numbers the rows of both files adds nothing to their order. Without a column to match by, files
-    whose rows are visibly in another order are refused.
-    """
-    ones: _Ids = {}
-    twos: _Ids = {}
-    _add_distinct_columns(left, ones)
-    _add_distinct_columns(right, twos)
-    shared = {
-        (one, two): _count_shared(ones[one], twos[two])
-        for one, two in _same_columns(ones, twos)
-        if not (_numbers_rows(ones[one]) and _numbers_rows(twos[two]))
-    }
-    best = max(shared, key=lambda pair: shared[pair], default=None)
-    if best is not None and shared[best]:
-        equal = [pair for pair in shared if shared[pair] == shared[best]]
-        _check_agreement(left, right, (ones, twos), best, equal)
-        return best
-    names = {normalise_name(name): name for name in list_columns(left.rows)}
-    for two in list_columns(right.rows):
-        one = names.get(normalise_name(two))
-        if one is None or classify_column(two) in (*_REPORT_NAMES, *DEFAULT_SECTIONS):
-            continue
-        values = [[str(row.values.get(name)) for row in side.rows] for side, name in ((left, one), (right, two))]
-        if values[0] != values[1] and sorted(values[0]) == sorted(values[1]):
-            raise DataError(
-                f"{left.name} and {right.name} have no column of ids, and their rows are not in the same order: "
-                f"'{one}' has the same values in another order; name the column that identifies the studies with "
-                "--columns id=NAME, or match row by row nevertheless with --by-row."
-            )
-    return None, None
-
-
-_REPORT_NAMES = (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report")
-_NO_IDS = (*_REPORT_NAMES, *SECTIONS, "age", "sex", "view", "split", "score", "confidence")
-_FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
-
-
-def _add_distinct_columns(side: _File | Source, ids: _Ids) -> None:
-    """Add columns with a word or whole number of its own in each row, neither a report nor about the patient."""
-    rows = side.rows if isinstance(side, _File) else ()
-    for name in list_columns(rows):
-        values = tuple(read_id(row, name) for row in rows)
-        if classify_column(name) not in _NO_IDS and _distinct(values):
-            if not any(" " in (key or "") or _FRACTION.fullmatch(key or "") for key in values):
-                ids[name] = values
-
-
-def _same_columns(ones: _Ids, twos: _Ids) -> list[tuple[str, str]]:
-    """Columns of the same name on both sides."""
-    return [(one, two) for one in ones for two in twos if normalise_name(one) == normalise_name(two)]
-
-
-def _numbers_rows(ids: Sequence[str | None]) -> bool:
-    """Whether these are 0, 1, 2 … or 1, 2, 3 …, as data frames and spreadsheets number their rows."""
-    return any(all(key == str(number) for number, key in enumerate(ids, first)) for first in (0, 1))
-
-
-def _distinct(ids: Sequence[str | None]) -> bool:
-    return None not in ids and len(set(ids)) == len(ids)
-
-
-def _count_shared(references: Iterable[str | None], predictions: Iterable[str | None]) -> int:
-    """How many predictions have an id of the references; `s1#2` counts where `s1` is one."""
-    known = set(references)
-    return sum(key is not None and (key in known or split_image_id(key)[0] in known) for key in predictions)
-
-
-def split_image_id(key: str) -> tuple[str, int | None]:
-    """`s1#2` is image 2 of s1; anything else is a study."""
-    study, mark, number = key.rpartition("#")
-    # `s1#00` is no second name of `s1#0`: the same image would count twice.
-    single = mark and number.isascii() and number.isdigit() and str(int(number)) == number
-    return (study, int(number)) if single else (key, None)
-
-
-def _check_id_column(sides: Sequence[_File], called: Mapping[str, str]) -> None:
-    """Refuse a column of --columns id=NAME that no file has."""
-    if "id" in called and not any(find_column(list_columns(side.rows), called["id"]) for side in sides):
-        columns = "; ".join(", ".join(list_columns(side.rows)) for side in sides) or "none"
-        raise DataError(f"Columns found: {columns}. No column '{called['id']}' to match by: correct --columns id=NAME.")
+def _id_columns(side: ReportTable | Source, named: Mapping[str, str]) -> IdColumns:
+    """The columns of a side that may hold its ids."""
+    if isinstance(side, Source):
+        return IdColumns(side.name, {} if side.numbered else {ID: tuple(side.items)})
+    if (column := find_named_id_column(side, named)) is not None:
+        return IdColumns(side.name, {column: tuple(read_id(row, column) for row in side.rows)}, side.rows)
+    return IdColumns(side.name, find_id_columns(side.rows), side.rows)
 
 
 def _references(
-    side: _File, file: ReportFile, sections: tuple[str, ...], called: Mapping[str, str], candidate: str | None = None
+    side: ReportTable,
+    file: ReportFile,
+    sections: tuple[str, ...],
+    named: Mapping[str, str],
+    candidate: str | None = None,
 ) -> Source:
-    columns = _reference_columns(side, sections, called, candidate)
+    columns = choose_reference_columns(side, sections, named, candidate)
     items = {row.id: _reference_of_row(row, sections, columns) for row in file.rows}
     return Source(side.name, items, file.numbered, column=file.column, reports=columns)
 
 
-def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> Source:
-    column = _candidate_column(side, called)
-    items = {row.id: row.text(column) for row in file.rows}
+def _candidates(
+    rows: Iterable[Row], column: str, sections: Sequence[str]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Id → generated report, and what was read; of ReXrank's predictions the sections that are scored."""
+    texts = {row.id: row.text(column) for row in rows}
+    if normalise_name(column) != MODEL_PREDICTION:
+        return texts, (column,)
+    chosen = {key: select_sections(text, sections) for key, text in texts.items()}
+    return chosen, (column if chosen == texts else f"{JOIN.join(sections)} of {column}",)
+
+
+def _predictions(side: ReportTable, file: ReportFile, named: Mapping[str, str], sections: Sequence[str] = ()) -> Source:
+    column = choose_candidate_column(side, named)
+    items, reports = _candidates(file.rows, column, sections)
     if not side.is_run:
-        return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
+        return Source(side.name, items, file.numbered, column=file.column, reports=reports)
     run = side.path.parent
     controls = {control: run / control_file(control) for control in CONTROL_IMAGES}
     missing = read_missing_studies(run) if state(run) == "finished" else None
@@ -658,85 +537,6 @@ def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> So
         missing=missing or frozenset(),
         cautions=tuple(map(str, cautions)) if isinstance(cautions, list) else (),
     )
-
-
-def _reference_columns(
-    side: _File, sections: tuple[str, ...], called: Mapping[str, str], candidate: str | None
-) -> tuple[str, ...]:
-    """Where the references stand: one column, or those of several sections; none where each row has `sections`."""
-    if "reference" in called:
-        return (_called_column(side, called, "reference"),)
-    texts = {name: classify_column(name) for name in find_text_columns(side.rows) if name != candidate}
-    options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
-    parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
-    if parts and len(parts) == len(sections):
-        if sections != DEFAULT_SECTIONS:
-            return parts  # asked for by name
-        options.append(parts)
-    if len(options) > 1:
-        raise _ambiguous(side, [", ".join(option) for option in options], "reference")
-    if not options and not all(isinstance(row.values.get("sections"), Mapping) for row in side.rows):
-        raise DataError(
-            f"{side.path}: Columns found: {_list_names(side)}. No column of reference reports: name one `reference` "
-            "or pass --columns reference=NAME."
-        )
-    return options[0] if options else ()
-
-
-def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = False) -> str:
-    """Where the generated reports stand, in a file of their own or, inline, beside the references."""
-    if "candidate" in called:
-        return _called_column(side, called, "candidate")
-    texts = {name: classify_column(name) for name in find_text_columns(side.rows)}
-    if inline:
-        found = _beside(side)
-    else:
-        report = [name for name, kind in texts.items() if kind == "report"]
-        named = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
-        found = report if side.is_run and report else [*named, *report]
-    if len(found) > 1:
-        raise _ambiguous(side, found, "candidate")
-    if not found:
-        if inline and side.path.suffix.lower() not in TABLES:
-            raise DataError(
-                f"{side.path} holds one report per line and no generated reports beside; give --predictions."
-            )
-        remedy = "name one `candidate` or pass --columns candidate=NAME" + (", or give --predictions" if inline else "")
-        raise DataError(f"{side.path}: Columns found: {_list_names(side)}. No column of generated reports: {remedy}.")
-    return found[0]
-
-
-def _beside(side: _File) -> list[str]:
-    """Columns of generated reports beside those of references; none in a file of one kind, scored against itself."""
-    texts = {name: classify_column(name) for name in find_text_columns(side.rows)}
-    if found := [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]:
-        return found
-    # `report` is the generated one only where something else is clearly the reference.
-    sections = [name for name, kind in texts.items() if kind in SECTIONS]
-    known = len(sections) == 1 or any(kind in REFERENCE_NAMES for kind in texts.values())
-    return [name for name, kind in texts.items() if kind == "report" and known]
-
-
-def _called_column(side: _File, called: Mapping[str, str], role: str) -> str:
-    """The column that --columns names for a role."""
-    if (column := find_column(list_columns(side.rows), called[role])) is None:
-        raise DataError(
-            f"{side.path}: Columns found: {_list_names(side)}. No column '{called[role]}': correct --columns "
-            f"{role}=NAME."
-        )
-    return column
-
-
-def _ambiguous(side: _File, options: Sequence[str], role: str) -> DataError:
-    several = " and ".join(f"'{option}'" for option in options)
-    return DataError(
-        f"{side.path}: Columns found: {_list_names(side)}. {several} may each hold the {role} reports: choose one with "
-        f"--columns {role}=NAME."
-    )
-
-
-def _list_names(side: _File) -> str:
-    return ", ".join(name or "(without a name)" for name in list_columns(side.rows))
 
 
 def parse_sections(section: str) -> tuple[str, ...]:

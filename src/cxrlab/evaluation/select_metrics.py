@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.language_models import LLMConfig
-from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.headline_metrics import is_error_count
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.evaluation.load_model import TextModels
@@ -25,7 +25,7 @@ from cxrlab.metrics.base import Family, Metric, Tally, cards, default_names, met
 from cxrlab.metrics.judging import JUDGES, PAIRWISE, JudgeSettings, judge_cards, judge_family, split_judge
 from cxrlab.metrics.judging.answer_text import Reading
 from cxrlab.metrics.report_pairs import Batch
-from cxrlab.models.names import TEXT_KINDS, how_to_name
+from cxrlab.models.model_registry import TEXT_KINDS, how_to_name
 
 if TYPE_CHECKING:
     from cxrlab.metrics.judging.judges import Judge
@@ -60,7 +60,7 @@ _NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold no
 
 @dataclass(frozen=True)
 class MetricSelection:
-    """Names of metrics: those that need only two texts, and those of extra families that were named."""
+    """Names of metrics: those that need only two texts, and those of extra families."""
 
     ready: tuple[str, ...]
     extra: tuple[str, ...]
@@ -69,14 +69,27 @@ class MetricSelection:
 def select_metrics(
     wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
 ) -> MetricSelection:
-    """The metrics of these names.
+    """The metrics to score.
 
     Args:
         wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. A name that
             matches nothing raises `UnknownName` with the nearest, or the missing flag.
-        extra: Families that need something more.
-        beside_judges: Whether judges by language models were named too, so that an unknown name may be part of theirs.
+        extra: Families that need something more; their default metrics are scored where none of theirs is named.
+        beside_judges: Whether judges by language models were named too: they may be all that is scored, and an unknown
+            name may be part of theirs.
     """
+    found = match_names(wanted, extra, beside_judges=beside_judges)
+    if not found.extra:
+        found = replace(found, extra=tuple(card.name for family in extra for card in list_default_cards(family)))
+    if not (found.ready or found.extra or beside_judges):
+        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
+    return found
+
+
+def match_names(
+    wanted: Sequence[str] | None, extra: Sequence[Family], *, beside_judges: bool = False
+) -> MetricSelection:
+    """The metrics of these names, for arguments see `select_metrics`; of the extra families only those that are named."""
     if isinstance(wanted, str):
         wanted = (wanted,)
     if wanted is None:
@@ -107,7 +120,7 @@ def list_default_cards(family: Family) -> list[Metric]:
 def list_gated_families() -> list[tuple[Family, str]]:
     """Every family that needs something, and the flags that give it; only its cards can be used."""
     from cxrlab.metrics.bertscore import BertScore
-    from cxrlab.metrics.labels import ChexpertLabels
+    from cxrlab.metrics.chexpert_labels import ChexpertLabels
     from cxrlab.metrics.radcliq import RadCliq
     from cxrlab.metrics.radgraph import RadGraphF1
 
@@ -211,7 +224,7 @@ def build_extra_families(extras: MetricResources) -> list[Family]:
         bert = BertScore(encoder, baseline=DISTILROBERTA_5)
         found.append(BertScore(encoder))
     if extras.chexbert is not None and extras.bert is not None:
-        from cxrlab.metrics.labels import ChexpertLabels
+        from cxrlab.metrics.chexpert_labels import ChexpertLabels
         from cxrlab.models.text_encoders import CheXbert
 
         chexbert = CheXbert(extras.chexbert, extras.bert)
@@ -250,7 +263,7 @@ def describe_metrics(names: Sequence[str] | None = None) -> list[dict[str, Any]]
         ready = tuple(known)
         more = {card.name for family, _ in needy for card in list_default_cards(family)}
     else:
-        chosen = select_metrics(names, [family for family, _ in needy])
+        chosen = match_names(names, [family for family, _ in needy])
         ready, more = chosen.ready, set(chosen.extra)
     rows = [_row(known[name], name in on, "") for name in ready]
     rows += [_row(card, False, needs) for family, needs in needy for card in family.metrics if card.name in more]
@@ -305,7 +318,7 @@ def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | Non
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if compares := next((name for name in names if name.partition(":")[0] == PAIRWISE), None):
         raise UnknownName(
-            f"'{compares}' compares two reports and gives no value to one; it is asked by "
+            f"'{compares}' compares two reports and gives no score per report; use "
             f"'cxrlab prefer judge --judge {PAIRWISE}:MODEL'. Judges that give one: {', '.join(JUDGES)}."
         )
     judges = tuple(name for name in names if split_judge_name(name) is not None)

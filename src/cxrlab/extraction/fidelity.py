@@ -323,7 +323,7 @@ def _ranks(batch: Batch) -> list[tuple[bool, int, float] | None]:
     """The sort key of each report, smaller is better; None without a reference."""
     f1 = next(tally for tally in FindingsF1().tallies(batch) if tally.metric.name == "findings.f1").by_pair
     return [
-        None if one is None else (one.silent, sum(error.significant for error in one.errors), -float(f1[place]))
+        None if one is None else (one.states_nothing, sum(error.significant for error in one.errors), -float(f1[place]))
         for place, one in enumerate(batch.comparisons)
     ]
 

@@ -20,9 +20,9 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.extraction.anatomical_categories import report_content
 from cxrlab.extraction.config import Fitting
 from cxrlab.extraction.records import PICTURES, Query
+from cxrlab.extraction.report_content import report_content
 
 if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel

@@ -1,1 +1,1 @@
-"""References and candidates in, values with direction, range and signature out."""
+"""Metrics of generated reports against references, with direction, range and signature."""

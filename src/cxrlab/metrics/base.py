@@ -138,27 +138,21 @@ class Family(Protocol):
         ...
 
 
-# Families that are ready after a plain install; listing their names imports nothing.
+# Families that need two texts only; listing their names imports nothing. `evaluation/select_metrics.py` has the others.
 FAMILIES = Registry(
     "metric family",
     {
-        "coco": "cxrlab.metrics.coco:Coco",
+        "coco": "cxrlab.metrics.coco_caption:Coco",
         "sacre": "cxrlab.metrics.bleu:SacreBleu",
         "rouge-n": "cxrlab.metrics.rouge:GoogleRuns",
         "rouge-l": "cxrlab.metrics.rouge:GoogleLongest",
-        "chexpert": "cxrlab.metrics.labels:ChexpertLabels",
+        "chexpert": "cxrlab.metrics.chexpert_labels:ChexpertLabels",
         "findings": "cxrlab.metrics.finding_scores:FindingsF1",
         "errors": "cxrlab.metrics.finding_scores:ErrorCounts",
         "rules": "cxrlab.metrics.finding_scores:RuleScores",
         "length": "cxrlab.metrics.finding_scores:LengthControlled",
     },
 )
-# Families that need something of the user: name → where it is defined, and what it needs.
-WITH_NEEDS: Mapping[str, tuple[str, str]] = {
-    "radgraph": ("cxrlab.metrics.radgraph:RadGraphF1", "graphs of both reports: a JSON file, or the radgraph package"),
-    "bertscore": ("cxrlab.metrics.bertscore:BertScore", "a local encoder folder"),
-    "radcliq": ("cxrlab.metrics.radcliq:RadCliq", "RadGraph, BERTScore and CheXbert components of each pair"),
-}
 
 
 @cache
@@ -199,10 +193,6 @@ def metric_names(wanted: Sequence[str] | None = None) -> tuple[str, ...]:
         elif matching := [name for name in known if fnmatchcase(name, item)]:
             found.update(matching)
         else:
-            for family in (item.split(".")[0], item.rstrip("01")):
-                if family in WITH_NEEDS:
-                    needs = WITH_NEEDS[family][1]
-                    raise UnknownName(f"the metric '{item}' needs {needs}; it is not counted from two texts alone.")
             raise UnknownName(
                 f"there is no metric '{item}'.{did_you_mean(item, [*known, *FAMILIES])} "
                 f"`cxrlab metrics ls` lists the {len(known)} metrics; patterns such as 'bleu*' and 'all' work too."

@@ -99,7 +99,7 @@ def equal_mass_bins(probability: ArrayLike, bins: int = BINS) -> Matrix:
     if not len(ranked):
         return np.zeros(0)
     cuts = np.unique(ranked[np.arange(1, bins) * len(ranked) // bins])
-    # Below the smallest answer there is nothing to hold.
+    # No answer lies below an edge at the smallest one.
     edges: Matrix = cuts[cuts > ranked[0]]
     return edges
 
@@ -112,7 +112,7 @@ def bin_of(probability: ArrayLike, edges: Matrix) -> NDArray[np.intp]:
 def expected_calibration_error(
     probability: ArrayLike, truth: ArrayLike, bins: int = BINS, edges: Matrix | None = None
 ) -> Tally:
-    """Distance of the mean probability from the share that is true, averaged over bins by what they hold.
+    """Distance of the mean probability from the share that is true, averaged over bins, weighted by their number of answers.
 
     Edges are fixed from all answers once, and resamples keep them. The rows hold, for each bin, the sum of
     `probability - truth` and the number of answers; `bin_counts` gives the latter.

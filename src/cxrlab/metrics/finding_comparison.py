@@ -34,18 +34,18 @@ class Match:
     Args:
         credit: Their relatedness, in (0, 1].
         urgency: Of the reference finding.
-        called: Urgency of the candidate's name for it.
-        slips: Errors in the attributes.
-        vague: How many attributes the reference gives and the candidate omits.
+        candidate_urgency: Of the candidate's name for it.
+        mismatches: Errors in the attributes.
+        omitted_attributes: How many attributes the reference gives and the candidate omits.
     """
 
     reference: Finding
     candidate: Finding
     credit: float
     urgency: Urgency
-    called: Urgency
-    slips: tuple[ReportError, ...] = ()
-    vague: int = 0
+    candidate_urgency: Urgency
+    mismatches: tuple[ReportError, ...] = ()
+    omitted_attributes: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class UnmatchedFinding:
 
     Args:
         contradicted: The finding of the other report that denies it; None where the other does not mention it.
-        nearest: Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on (echoes
-            only) the finding that it restates.
+        nearest: Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on
+            (repetitions only) the finding that it restates.
     """
 
     finding: Finding
@@ -70,39 +70,40 @@ class Comparison:
 
     Args:
         matches: Each reference finding that the candidate names, with its counterpart.
-        echoes: Further findings of either report that restate one of the other in another word ("opacity … may be
-            atelectasis or pneumonia"): neither omitted nor false.
+        repetitions: Further findings of either report that restate one of the other in another word ("opacity … may
+            be atelectasis or pneumonia"): neither omitted nor false.
         missing: Reference findings without a counterpart.
         invented: Candidate findings without a counterpart.
-        unspoken: Wrong comparisons with the prior without a present finding ("has resolved").
-        silent: True when the candidate states neither a finding nor that anything is normal, although the reference
+        wrong_resolutions: Wrong comparisons with the prior without a present finding ("has resolved").
+        states_nothing: True when the candidate states neither a finding nor that anything is normal, although the reference
             does: it makes no error, but is no report.
     """
 
     matches: tuple[Match, ...] = ()
-    echoes: tuple[UnmatchedFinding, ...] = ()
+    repetitions: tuple[UnmatchedFinding, ...] = ()
     missing: tuple[UnmatchedFinding, ...] = ()
     invented: tuple[UnmatchedFinding, ...] = ()
-    unspoken: tuple[ReportError, ...] = ()
-    silent: bool = False
+    wrong_resolutions: tuple[ReportError, ...] = ()
+    states_nothing: bool = False
 
     @cached_property
     def errors(self) -> tuple[ReportError, ...]:
         """Every error, each of one kind, with its place in both texts."""
         errors = []
-        for lone in self.invented:
-            finding, denied = lone.finding, lone.contradicted
+        for unmatched in self.invented:
+            finding, denied = unmatched.finding, unmatched.contradicted
             detail = "denied by the reference" if denied else "not in the reference"
             spans = denied.span if denied else None, finding.span
-            matters = lone.urgency.matters
+            matters = unmatched.urgency.matters
             errors.append(ReportError(ErrorKind.FALSE_FINDING, matters, finding.observation, *spans, detail))
-        for lone in self.missing:
-            finding, denied = lone.finding, lone.contradicted
+        for unmatched in self.missing:
+            finding, denied = unmatched.finding, unmatched.contradicted
             detail = "denied by the candidate" if denied else "not in the candidate"
             spans = finding.span, denied.span if denied else None
-            matters = lone.urgency.matters
+            matters = unmatched.urgency.matters
             errors.append(ReportError(ErrorKind.OMITTED_FINDING, matters, finding.observation, *spans, detail))
-        return (*errors, *(slip for match in self.matches for slip in match.slips), *self.unspoken)
+        mismatches = (mismatch for match in self.matches for mismatch in match.mismatches)
+        return (*errors, *mismatches, *self.wrong_resolutions)
 
 
 def compare_pair(batch: Batch, index: int) -> Comparison | None:
@@ -110,70 +111,80 @@ def compare_pair(batch: Batch, index: int) -> Comparison | None:
     pair = batch.pairs[index]
     if not pair.answerable:
         return None
-    compared = compare_things(*batch.things[index], pair.context)
+    compared = compare_merged_findings(*batch.merged_findings[index], pair.context)
     stated = pair.findings is not None or batch.read(batch.references[index]).has_statements
-    return replace(compared, silent=stated and not batch.read(batch.candidates[index]).has_statements)
+    return replace(compared, states_nothing=stated and not batch.read(batch.candidates[index]).has_statements)
 
 
 def compare_findings(
     reference: Sequence[Finding], candidate: Sequence[Finding], context: Context | None = None
 ) -> Comparison:
     """Compare two lists of present and absent findings; age and indication can change urgency and relatedness."""
-    return compare_things(*side_by_side(reference, candidate), context or Context())
+    return compare_merged_findings(*side_by_side(reference, candidate), context or Context())
 
 
-def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Comparison:
+def compare_merged_findings(reference: Sequence[Finding], candidate: Sequence[Finding], context: Context) -> Comparison:
     """Compare the findings of two reports after repeats were merged (`findings.merge_statements.side_by_side`)."""
-    meant = [finding for finding in meant if finding.observation not in NOT_COMPARED]
-    said = [finding for finding in said if finding.observation not in NOT_COMPARED]
-    there, named = [f for f in meant if f.present], [f for f in said if f.present]
-    matches = _match(there, named, context)
-    left = [f for f in there if not any(f is match.reference for match in matches)]
-    over = [f for f in named if not any(f is match.candidate for match in matches)]
-    echoes = [*_find_echoes(left, named, context), *_find_echoes(over, there, context)]
-    known = {id(echo.finding) for echo in echoes}
+    reference = [finding for finding in reference if finding.observation not in NOT_COMPARED]
+    candidate = [finding for finding in candidate if finding.observation not in NOT_COMPARED]
+    true, claimed = [f for f in reference if f.present], [f for f in candidate if f.present]
+    matches = _match(true, claimed, context)
+    omitted = [f for f in true if not any(f is match.reference for match in matches)]
+    extra = [f for f in claimed if not any(f is match.candidate for match in matches)]
+    repetitions = [*_find_repetitions(omitted, claimed, context), *_find_repetitions(extra, true, context)]
+    repeated = {id(repetition.finding) for repetition in repetitions}
+    missing = (_unmatched(f, candidate, claimed, context) for f in omitted if id(f) not in repeated)
+    # The indication makes an omission weigh more, but not a false finding.
+    invented = (_unmatched(f, reference, true, Context(context.age)) for f in extra if id(f) not in repeated)
     return Comparison(
         matches=tuple(matches),
-        echoes=tuple(echoes),
-        missing=tuple(_unmatched(f, said, named, context) for f in left if id(f) not in known),
-        # The indication makes an omission weigh more, but not a false finding.
-        invented=tuple(_unmatched(f, meant, there, Context(context.age)) for f in over if id(f) not in known),
-        unspoken=tuple(_resolutions(meant, said, context)),
+        repetitions=tuple(repetitions),
+        missing=tuple(missing),
+        invented=tuple(invented),
+        wrong_resolutions=tuple(_wrong_resolutions(reference, candidate, context)),
     )
 
 
-def _match(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:
-    """One to one, the best counterparts first: by name, then side, location and severity, in this order of weight."""
+# What makes a candidate's finding the best counterpart of a reference finding: its name, then the attributes.
+NAME_WEIGHT, WRONG_SIDE_WEIGHT, WRONG_LOCATION_WEIGHT, EQUAL_LOCATION_WEIGHT, SEVERITY_WEIGHT = 10.0, 4.0, 2.0, 0.5, 0.3
+
+
+def _match(references: Sequence[Finding], candidates: Sequence[Finding], context: Context) -> list[Match]:
+    """One to one, the best counterparts first."""
     ranked = []
-    for row, meant in enumerate(there):
-        for column, said in enumerate(named):
-            if (credit := _credit(meant, said, context)) < SAME_THING:
+    for row, reference in enumerate(references):
+        for column, candidate in enumerate(candidates):
+            if (credit := _credit(reference, candidate, context)) < SAME_THING:
                 continue
-            value = 10.0 * credit
-            value -= 4.0 * wrong_side(meant, said) + 2.0 * (not same_place(meant.location, said.location))
-            value += 0.5 * (meant.location == said.location)
-            if meant.severity and said.severity:
-                value -= 0.3 * abs(meant.severity.rank - said.severity.rank)
-            if meant.size_mm and said.size_mm:
-                value -= abs(meant.size_mm - said.size_mm) / max(meant.size_mm, said.size_mm)
+            value = NAME_WEIGHT * credit
+            same_location = same_place(reference.location, candidate.location)
+            value -= WRONG_SIDE_WEIGHT * wrong_side(reference, candidate) + WRONG_LOCATION_WEIGHT * (not same_location)
+            value += EQUAL_LOCATION_WEIGHT * (reference.location == candidate.location)
+            if reference.severity and candidate.severity:
+                value -= SEVERITY_WEIGHT * abs(reference.severity.rank - candidate.severity.rank)
+            if reference.size_mm and candidate.size_mm:
+                larger = max(reference.size_mm, candidate.size_mm)
+                value -= abs(reference.size_mm - candidate.size_mm) / larger
             ranked.append((-value, row, column, credit))
     rows, columns, matches = set(), set(), []
     for _, row, column, credit in sorted(ranked):
         if row not in rows and column not in columns:
             rows.add(row)
             columns.add(column)
-            meant, said = there[row], named[column]
-            urgency = urgency_of(meant, context.age, context.indication)
-            off = tuple(slips(meant, said, urgency))
-            called = urgency_of(said, context.age)
-            matches.append((row, Match(meant, said, credit, urgency, called, off, omitted_attributes(meant, said))))
-    return [match for _, match in sorted(matches, key=lambda item: item[0])]
+            reference, candidate = references[row], candidates[column]
+            urgency = urgency_of(reference, context.age, context.indication)
+            candidate_urgency = urgency_of(candidate, context.age)
+            mismatches = tuple(find_mismatches(reference, candidate, urgency))
+            omitted = count_omitted_attributes(reference, candidate)
+            match = Match(reference, candidate, credit, urgency, candidate_urgency, mismatches, omitted)
+            matches.append((row, match))
+    return [found for _, found in sorted(matches, key=lambda item: item[0])]
 
 
-def _credit(meant: Finding, said: Finding, context: Context) -> float:
+def _credit(reference: Finding, candidate: Finding, context: Context) -> float:
     """Relatedness; 0 for another observation on the other side or at another location."""
-    credit = relatedness(meant.observation, said.observation, context.indication)
-    if meant.observation != said.observation and not _overlap(meant, said):
+    credit = relatedness(reference.observation, candidate.observation, context.indication)
+    if reference.observation != candidate.observation and not _overlap(reference, candidate):
         return 0.0
     return credit
 
@@ -184,9 +195,11 @@ def _overlap(one: Finding, other: Finding) -> bool:
     return (not opposite or bilateral) and same_place(one.location, other.location)
 
 
-def _find_echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[UnmatchedFinding]:
+def _find_repetitions(
+    findings: Sequence[Finding], others: Sequence[Finding], context: Context
+) -> list[UnmatchedFinding]:
     """Findings that restate one of the other report: in a related word (1 where it is implied), or one side of both."""
-    echoes = []
+    repetitions = []
     for finding in findings:
         nearest = 0.0
         for other in others:
@@ -200,8 +213,8 @@ def _find_echoes(findings: Sequence[Finding], others: Sequence[Finding], context
             nearest = max(nearest, near)
         if nearest >= SAME_THING:
             urgency = urgency_of(finding, context.age, context.indication)
-            echoes.append(UnmatchedFinding(finding, urgency, nearest=nearest))
-    return echoes
+            repetitions.append(UnmatchedFinding(finding, urgency, nearest=nearest))
+    return repetitions
 
 
 def _unmatched(
@@ -214,11 +227,13 @@ def _unmatched(
     return UnmatchedFinding(finding, urgency_of(finding, context.age, context.indication), denial, nearest)
 
 
-def _resolutions(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Iterator[ReportError]:
+def _wrong_resolutions(
+    reference: Sequence[Finding], candidate: Sequence[Finding], context: Context
+) -> Iterator[ReportError]:
     """Resolutions that only one of the reports states; a finding that is still present is compared as such instead."""
-    right = {f.observation: f for f in meant if not f.present and f.change is Change.RESOLVED}
-    claimed = {f.observation: f for f in said if not f.present and f.change is Change.RESOLVED}
-    still = {f.observation for f in (*meant, *said) if f.present}
+    right = {f.observation: f for f in reference if not f.present and f.change is Change.RESOLVED}
+    claimed = {f.observation: f for f in candidate if not f.present and f.change is Change.RESOLVED}
+    still = {f.observation for f in (*reference, *candidate) if f.present}
     for name, finding in right.items():
         if name not in claimed and name not in still:
             matters = urgency_of(finding, context.age, context.indication).matters
@@ -245,22 +260,22 @@ WORSE = (Change.NEW, Change.INCREASED)
 BETTER = (Change.DECREASED, Change.RESOLVED)
 
 
-def slips(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
+def find_mismatches(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
     """The errors in the attributes of a candidate's finding, given the urgency of its counterpart in the reference."""
     yield from _location_error(reference, candidate, urgency)
     yield from _severity_error(reference, candidate, urgency)
-    meant, said = reference.change, candidate.change
-    alike = meant is said or (meant in WORSE and said in WORSE) or (meant in BETTER and said in BETTER)
-    if not alike:
-        kind = ErrorKind.OMITTED_COMPARISON if said is None else ErrorKind.FALSE_COMPARISON
-        steady = meant in STEADY and said in STEADY
-        yield _error(kind, not steady and urgency.matters, reference, candidate, said or "none", meant or "none")
+    true, stated = reference.change, candidate.change
+    if true is stated or (true in WORSE and stated in WORSE) or (true in BETTER and stated in BETTER):
+        return
+    kind = ErrorKind.OMITTED_COMPARISON if stated is None else ErrorKind.FALSE_COMPARISON
+    steady = true in STEADY and stated in STEADY
+    yield _error(kind, not steady and urgency.matters, reference, candidate, stated or "none", true or "none")
 
 
 def _error(
-    kind: ErrorKind, significant: bool, reference: Finding, candidate: Finding, said: object, meant: object
+    kind: ErrorKind, significant: bool, reference: Finding, candidate: Finding, stated: object, true: object
 ) -> ReportError:
-    detail = f"{said} instead of {meant}"
+    detail = f"{stated} instead of {true}"
     return ReportError(kind, significant, reference.observation, reference.span, candidate.span, detail)
 
 
@@ -280,8 +295,8 @@ def _location_error(reference: Finding, candidate: Finding, urgency: Urgency) ->
     elif not same_place(reference.location, candidate.location):
         yield _error(kind, False, reference, candidate, candidate.location, reference.location)
     elif (significant := _compare_tips(reference, candidate)) is not None:
-        said, meant = candidate.tip or "no place", reference.tip or "no place"
-        yield _error(kind, significant, reference, candidate, said, meant)
+        stated, true = candidate.tip or "no place", reference.tip or "no place"
+        yield _error(kind, significant, reference, candidate, stated, true)
     elif reference.tip_mm is not None and candidate.tip_mm is not None:
         heights = candidate.tip_mm, reference.tip_mm
         if abs(heights[1] - heights[0]) > TIP_MM:
@@ -313,15 +328,15 @@ def _severity_error(reference: Finding, candidate: Finding, urgency: Urgency) ->
             sizes = f"{candidate.size_mm:g} mm", f"{reference.size_mm:g} mm"
             yield _error(kind, significant, reference, candidate, *sizes)
     elif reference.severity and candidate.severity and observation(reference.observation).graded:
-        # Trace and mild are one step: "tiny" and "small" are said of the same image.
-        meant, said = (max(one.severity.rank, Severity.MILD.rank) for one in (reference, candidate) if one.severity)
-        if steps := abs(meant - said):
+        # Trace and mild are one step: "tiny" and "small" are used for the same image.
+        mild = Severity.MILD.rank
+        if steps := abs(max(reference.severity.rank, mild) - max(candidate.severity.rank, mild)):
             yield _error(
                 kind, above_benign and steps >= 2, reference, candidate, candidate.severity, reference.severity
             )
 
 
-def omitted_attributes(reference: Finding, candidate: Finding) -> int:
+def count_omitted_attributes(reference: Finding, candidate: Finding) -> int:
     """How many of side, location, severity and size the reference gives and the candidate omits; not an error."""
     row = observation(reference.observation)
     given = (
@@ -330,4 +345,4 @@ def omitted_attributes(reference: Finding, candidate: Finding) -> int:
         (row.graded, reference.severity, candidate.severity),
         (row.measured, reference.size_mm, candidate.size_mm),
     )
-    return sum(expected and meant is not None and said is None for expected, meant, said in given)
+    return sum(expected and true is not None and stated is None for expected, true, stated in given)

@@ -77,7 +77,7 @@ class FindingsF1:
         defined = np.array([pair.answerable for pair in batch.pairs])
         found = []
         for metric, (_, _, key) in zip(self.metrics, _LEVELS, strict=True):
-            pairs = zip(batch.things, defined, strict=True)
+            pairs = zip(batch.merged_findings, defined, strict=True)
             rows = np.array([counted(*things, key) if ok else (0, 0, 0) for things, ok in pairs])
             found.append(Tally(metric, rows.astype(np.float64), defined, f1_of))
         return found
@@ -102,23 +102,23 @@ class ErrorCounts:
     """Errors per report: all, by significance and by kind."""
 
     metrics: Sequence[Metric] = (
-        _count("errors.total", "errors a report"),
-        _count("errors.significant", "errors a report that are likely to change what is done"),
+        _count("errors.total", "errors per report"),
+        _count("errors.significant", "errors per report that are likely to change what is done"),
         _share("error-free", "share of reports without an error"),
         _share("error-free.significant", "share of reports without a significant error"),
         *(
-            _count(f"errors.{kind.value}.{weight}", f"{kind.value.replace('_', ' ')}, {weight}, a report")
+            _count(f"errors.{kind.value}.{weight}", f"{kind.value.replace('_', ' ')}, {weight}, per report")
             for kind, weight in _CELLS
         ),
     )
     default = tuple(metric.name for metric in metrics)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally per metric; a silent report is not free of errors."""
+        """One tally per metric; a report that states nothing is not free of errors."""
         rows = np.full((len(batch), len(self.metrics)), np.nan)
         for row, comparison in enumerate(batch.comparisons):
             if comparison is not None:
-                errors, speaks = comparison.errors, not comparison.silent
+                errors, speaks = comparison.errors, not comparison.states_nothing
                 total, significant = len(errors), sum(error.significant for error in errors)
                 cells = [
                     sum(error.kind is kind and error.significant == (weight == "significant") for error in errors)
@@ -146,7 +146,7 @@ CRIMSON_WEIGHT = {
     Urgency.NOT_ACTIONABLE: 0.25,
     Urgency.BENIGN: 0.0,
 }
-CRIMSON_SLIP = {True: 0.5, False: 0.0}
+CRIMSON_MISMATCH = {True: 0.5, False: 0.0}
 
 
 def crimson(comparison: Comparison) -> float:
@@ -157,12 +157,12 @@ def crimson(comparison: Comparison) -> float:
     weight = CRIMSON_WEIGHT
     correct = 0.0
     for match in comparison.matches:
-        worth, off = weight[match.urgency], sum(CRIMSON_SLIP[slip.significant] for slip in match.slips)
-        off += CRIMSON_SLIP[True] * (1.0 - match.credit)
+        worth, off = weight[match.urgency], sum(CRIMSON_MISMATCH[mismatch.significant] for mismatch in match.mismatches)
+        off += CRIMSON_MISMATCH[True] * (1.0 - match.credit)
         correct += worth * worth / (worth + off) if worth else 0.0
     named = sum(weight[match.urgency] for match in comparison.matches)
-    missed = sum(weight[lone.urgency] for lone in comparison.missing)
-    false = sum(weight[lone.urgency] for lone in comparison.invented)
+    missed = sum(weight[unmatched.urgency] for unmatched in comparison.missing)
+    false = sum(weight[unmatched.urgency] for unmatched in comparison.invented)
     total = named + missed
     if not total:
         return 1.0 if not false else -false / (1.0 + false)
@@ -181,12 +181,12 @@ class Weights:
         start: Credit that every report begins with, so that one error in a normal report does not score 0.
         significant: Weight of a significant error in an attribute of a matched finding.
         minor: Weight of another error in an attribute.
-        vague: Weight of an attribute that the reference gives and the candidate omits: less than a wrong one.
-        doubt: Weight of a hedge that only one of the two reports has.
+        omitted_attribute: Weight of an attribute that the candidate alone omits: less than a wrong one.
+        hedge_mismatch: Weight of a hedge that only one of the two reports has.
         hedged: Factor on a finding that is only possible.
-        known: Factor on an unchanged finding, which has been acted on before.
-        untold: Factor on an omitted comparison; a wrong one misleads more.
-        echo: Factor on a further word for a matched finding.
+        unchanged: Factor on an unchanged finding, which has been acted on before.
+        omitted_comparison: Factor on an omitted comparison; a wrong one misleads more.
+        repetition: Factor on a further word for a matched finding.
     """
 
     finding: Mapping[Urgency, float] = field(
@@ -200,12 +200,12 @@ class Weights:
     start: float = 0.2
     significant: float = 0.5
     minor: float = 0.1
-    vague: float = 0.05
-    doubt: float = 0.05
+    omitted_attribute: float = 0.05
+    hedge_mismatch: float = 0.05
     hedged: float = 0.5
-    known: float = 0.75
-    untold: float = 0.5
-    echo: float = 0.5
+    unchanged: float = 0.75
+    omitted_comparison: float = 0.5
+    repetition: float = 0.5
 
 
 WEIGHTS = Weights()
@@ -215,39 +215,41 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
     """(right + start) ÷ (right + start + wrong) in clinical weights, in (0, 1]; 1 for a report without an error."""
     right = wrong = 0.0
     for match in comparison.matches:
-        meant, said = match.reference.certainty, match.candidate.certainty
+        true, stated = match.reference.certainty, match.candidate.certainty
         # A hedge of one report alone does not make the finding smaller; it is an error of its own.
-        worth = _weight(match.reference, match.urgency, weights, Certainty.POSSIBLE is meant is said)
-        off = _slip_weight(match.slips, weights) + weights.vague * match.vague + weights.doubt * (meant is not said)
+        worth = _weight(match.reference, match.urgency, weights, Certainty.POSSIBLE is true is stated)
+        off = _mismatch_weight(match.mismatches, weights)
+        off += weights.omitted_attribute * match.omitted_attributes
+        off += weights.hedge_mismatch * (true is not stated)
         gained = worth * match.credit * worth / (worth + off)
         right += gained
-        # A graver name, such as aneurysm for a long aorta, claims more in proportion to the missing credit.
-        claimed = max(0.0, weights.finding[match.called] - weights.finding[match.urgency])
+        # A name of higher urgency, such as aneurysm for a long aorta, costs more in proportion to the missing credit.
+        claimed = max(0.0, weights.finding[match.candidate_urgency] - weights.finding[match.urgency])
         wrong += worth - gained + claimed * (1.0 - match.credit)
-    for lone in (*comparison.missing, *comparison.invented):
+    for unmatched in (*comparison.missing, *comparison.invented):
         # A related finding softens omission and invention alike; squared, so that naming it beats omitting it.
-        wrong += _cost(lone, weights) * (1.0 - lone.nearest) ** 2
-    for echo in comparison.echoes:
-        wrong += _cost(echo, weights) * (1.0 - echo.nearest) * weights.echo
-    wrong += _slip_weight(comparison.unspoken, weights)
+        wrong += _cost(unmatched, weights) * (1.0 - unmatched.nearest) ** 2
+    for repetition in comparison.repetitions:
+        wrong += _cost(repetition, weights) * (1.0 - repetition.nearest) * weights.repetition
+    wrong += _mismatch_weight(comparison.wrong_resolutions, weights)
     return (right + weights.start) / (right + weights.start + wrong)
 
 
 def _weight(finding: Finding, urgency: Urgency, weights: Weights, hedged: bool) -> float:
-    known = weights.known if finding.change is Change.UNCHANGED else 1.0
-    return weights.finding[urgency] * known * (weights.hedged if hedged else 1.0)
+    unchanged = weights.unchanged if finding.change is Change.UNCHANGED else 1.0
+    return weights.finding[urgency] * unchanged * (weights.hedged if hedged else 1.0)
 
 
-def _cost(lone: UnmatchedFinding, weights: Weights) -> float:
-    return _weight(lone.finding, lone.urgency, weights, lone.finding.certainty is Certainty.POSSIBLE)
+def _cost(unmatched: UnmatchedFinding, weights: Weights) -> float:
+    return _weight(unmatched.finding, unmatched.urgency, weights, unmatched.finding.certainty is Certainty.POSSIBLE)
 
 
-def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
-    def weight(slip: ReportError) -> float:
-        untold = weights.untold if slip.kind is ErrorKind.OMITTED_COMPARISON else 1.0
-        return untold * (weights.significant if slip.significant else weights.minor)
+def _mismatch_weight(mismatches: Sequence[ReportError], weights: Weights) -> float:
+    def weight(mismatch: ReportError) -> float:
+        factor = weights.omitted_comparison if mismatch.kind is ErrorKind.OMITTED_COMPARISON else 1.0
+        return factor * (weights.significant if mismatch.significant else weights.minor)
 
-    return sum(weight(slip) for slip in slips)
+    return sum(weight(mismatch) for mismatch in mismatches)
 
 
 _RULES = {"reader": "rules", "weights": "table"}
@@ -283,7 +285,7 @@ _SCORES = (
 
 
 class RuleScores:
-    """The three scores, each the mean over reports; a silent candidate scores 0 at most, since it is not normal."""
+    """The three scores, each the mean over reports; a candidate that states nothing is not normal and scores 0 at most."""
 
     metrics: Sequence[Metric] = tuple(metric for _, metric in _SCORES)
 
@@ -292,8 +294,10 @@ class RuleScores:
         found = []
         for formula, metric in _SCORES:
             values = [math.nan if c is None else formula(c) for c in batch.comparisons]
-            silent = [c is not None and c.silent for c in batch.comparisons]
-            values = [min(0.0, value) if quiet else value for value, quiet in zip(values, silent, strict=True)]
+            states_nothing = [c is not None and c.states_nothing for c in batch.comparisons]
+            values = [
+                min(0.0, value) if nothing else value for value, nothing in zip(values, states_nothing, strict=True)
+            ]
             found.append(mean_tally(metric, values))
         return found
 

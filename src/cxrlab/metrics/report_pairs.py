@@ -138,12 +138,12 @@ class Batch:
         return tuple(self.read(text).findings for text in self.candidates)
 
     @cached_property
-    def things(self) -> tuple[tuple[tuple[Finding, ...], tuple[Finding, ...]], ...]:
+    def merged_findings(self) -> tuple[tuple[tuple[Finding, ...], tuple[Finding, ...]], ...]:
         """Merged findings of reference and candidate of each pair, with both sides of a chest stated alike."""
         from cxrlab.findings.merge_statements import side_by_side
 
         both = zip(self.reference_findings, self.candidate_findings, strict=True)
-        return tuple(side_by_side(meant, said) for meant, said in both)
+        return tuple(side_by_side(reference, candidate) for reference, candidate in both)
 
     @cached_property
     def comparisons(self) -> tuple[Comparison | None, ...]:

@@ -94,7 +94,7 @@ def chance(right: NDArray[np.int64], gallery: int, k: int) -> float:
     return float(1.0 - missed.prod(axis=1).mean())
 
 
-def blind(wanted: Keys, keys: Keys, k: int) -> float:
+def fixed_order(wanted: Keys, keys: Keys, k: int) -> float:
     """The best recall of the same order for every query: the share of queries with one of the k commonest keys.
 
     Where reports repeat it lies far above a random order. Not-a-number when no query has a right candidate.

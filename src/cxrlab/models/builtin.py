@@ -1,6 +1,6 @@
 """The models that ship with the package: small weights trained on phantoms, scenes and narrated text.
 
-    general    a LLaVA that describes scenes and knows the words of reports, but has seen no chest
+    general    a LLaVA trained on scenes and on text of reports, without any image of a chest
     encoder    a contrastive encoder of phantoms (stage 1)
     aligned    the vision encoder of `encoder`, the language model of `general`, and a projector (stage 2)
     reporter   an adapter on `aligned`: a report model of phantoms (stage 3)
@@ -99,7 +99,7 @@ class BuiltinEncoder:
 
         require("models")
         if argument != ENCODER:
-            raise UnknownName(f"builtin:{argument} is no encoder; use builtin:encoder.")
+            raise UnknownName(f"builtin:{argument} is not an encoder; use builtin:encoder.")
         return DualEncoder(f"builtin:{argument}", open_encoder(builtin_folder(argument), loading))
 
 

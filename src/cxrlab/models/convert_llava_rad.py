@@ -261,7 +261,7 @@ def chat_template(tokenizer: Any) -> str:
                 template = template.replace(mark, words)
             return template
     raise DataError(
-        "the base's tokenizer splits the text around an image otherwise than LLaVA 1.x did; it is not Vicuna's."
+        "the base's tokenizer splits the text around an image differently from LLaVA 1.x; it is not Vicuna's."
     )
 
 

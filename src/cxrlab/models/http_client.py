@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from cxrlab.core.egress import Connection, check_encrypted, check_sending, is_loopback, parse_address
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.language_models import PROMPT_TOKENS, replace_lone_surrogates
+from cxrlab.core.llm_requests import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.model_interfaces import CAUTIONS, Generated
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.models.decoding import TRUNCATED
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FINISH_REASON = "finish_reason"  # why the server ended an empty answer
 REFUSAL = "refusal"  # text of a refusal, which some servers send apart from the answer
-UNUSED_SETTINGS = "unheeded"  # settings that the server does not know, so that answers may not be reproducible
+UNUSED_SETTINGS = "unused_settings"  # settings that the server does not know, so that answers may not be reproducible
 FILTERED = "content_filter"  # error code and finish reason of a provider's content filter
 OBJECTIONS = (FILTERED, "invalid_prompt")  # error codes of a prompt refused for its content; the second is OpenAI's
 _MOST_TOKENS = 10**9  # larger token counts of a server are ignored
@@ -82,14 +82,14 @@ class Chat:
         if error.status not in (400, 422):
             return False
         for own, name in known.items():
-            blamed = name is not None and (error.param == name or names(error.said, name))
-            if name is None or not blamed or not _UNSUPPORTED.search(f"{error.code} {error.said}"):
+            blamed = name is not None and (error.param == name or names(error.server_message, name))
+            if name is None or not blamed or not _UNSUPPORTED.search(f"{error.code} {error.server_message}"):
                 continue
             longer = _LONGER_NAME.get(own)
             if longer is None:
                 self._known[own] = None
                 return True
-            if name != longer and names(error.said, longer):
+            if name != longer and names(error.server_message, longer):
                 self._known[own] = longer
                 return True
         return False
@@ -248,7 +248,7 @@ class ChatClient:
             if not isinstance(choice["message"], dict):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):
-            return Failure("its answer is no completion", status=status)
+            return Failure("its answer is not a completion", status=status)
         for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
             if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
                 holder[name] = cleaned(holder[name], self._keys, sent["messages"])
@@ -428,14 +428,14 @@ class EndpointError(RunError):
         status: HTTP status; None if there was none.
         code: The server's error code, or empty.
         param: The request parameter that the server blames, or empty.
-        said: The server's message, cleaned by `cleaned`.
+        server_message: The server's message, cleaned by `cleaned`.
     """
 
     def __init__(
-        self, sentence: str, *, status: int | None = None, code: str = "", param: str = "", said: str = ""
+        self, sentence: str, *, status: int | None = None, code: str = "", param: str = "", server_message: str = ""
     ) -> None:
         super().__init__(sentence)
-        self.status, self.code, self.param, self.said = status, code, param, said
+        self.status, self.code, self.param, self.server_message = status, code, param, server_message
 
 
 class EndpointUnreachable(EndpointError, ConnectionRefusedError):
@@ -451,7 +451,7 @@ class Failure:
         again: Whether another try may help.
         wait_s: The server's Retry-After in seconds.
         refused: Whether nothing listened at the address.
-        said: The server's message, cleaned.
+        server_message: The server's message, cleaned.
     """
 
     what: str
@@ -461,7 +461,7 @@ class Failure:
     status: int | None = None
     code: str = ""
     param: str = ""
-    said: str = ""
+    server_message: str = ""
 
 
 def failure_of(status: int, data: bytes, wait_s: float | None, secrets: Iterable[str], asked: Any) -> Failure:
@@ -477,7 +477,7 @@ def failure_of(status: int, data: bytes, wait_s: float | None, secrets: Iterable
     again = (status in RETRIED or status >= 500) and fields[0] not in SPENT
     code, param, said = (cleaned(text, secrets, asked) for text in fields)
     what = f"it answered {status}" + (f" ({said.rstrip('.')})" if said else "")
-    return Failure(what, again, wait_s, status=status, code=code, param=param, said=said)
+    return Failure(what, again, wait_s, status=status, code=code, param=param, server_message=said)
 
 
 def error_of(name: str, failures: list[Failure], key_variable: str, *, with_key: bool) -> EndpointError:
@@ -485,7 +485,12 @@ def error_of(name: str, failures: list[Failure], key_variable: str, *, with_key:
     if not failures:
         return EndpointUnreachable(f"{name} received no request: the work was stopped before.")
     last = failures[-1]
-    fields: dict[str, Any] = {"status": last.status, "code": last.code, "param": last.param, "said": last.said}
+    fields: dict[str, Any] = {
+        "status": last.status,
+        "code": last.code,
+        "param": last.param,
+        "server_message": last.server_message,
+    }
     if last.again:
         kind = EndpointUnreachable if all(one.refused for one in failures) else EndpointError
         tries = "1 try" if len(failures) == 1 else f"{len(failures)} tries"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError
-from cxrlab.core.language_models import replace_lone_surrogates
+from cxrlab.core.llm_requests import replace_lone_surrogates
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http_client import (
@@ -143,7 +143,7 @@ class HttpReportModel:
         except EndpointError as error:
             if (error.status, error.code) not in REFUSALS:
                 raise
-            return Generated(error.said, extra={REFUSED: True})
+            return Generated(error.server_message, extra={REFUSED: True})
         if REFUSAL in answer.extra and not answer.text:
             return Generated(answer.extra[REFUSAL], tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
         if answer.extra.get(FINISH_REASON) == FILTERED:
@@ -239,7 +239,7 @@ class HttpTextModel:
                 # A refusal of this prompt, for its content or its length, does not end the run.
                 if error.code in OBJECTIONS:
                     return Generated("", extra={FINISH_REASON: FILTERED})
-                if error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.said}"):
+                if error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.server_message}"):
                     return Generated("", extra={FINISH_REASON: TOO_LONG})
                 raise
 

@@ -140,7 +140,7 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
 def fresh_tokenizer(size: Size) -> Any:
     """A tokenizer trained on narrated reports, prompts and answered questions; the same at every call.
 
-    It has seen no patient's words. Yes and no are single tokens, so that one forward pass gives their probabilities.
+    It contains no text of patients. Yes and no are single tokens, so that one forward pass gives their probabilities.
     """
     return deepcopy(trained_tokenizer(size.vocabulary))  # callers may add tokens
 
@@ -151,7 +151,7 @@ def trained_tokenizer(vocabulary: int | None) -> Any:
     from cxrlab.findings.closed_questions import NO, YES, question_about
     from cxrlab.findings.lexicon import LEXICONS
     from cxrlab.findings.narrator import narrate
-    from cxrlab.findings.patients import draw_patient
+    from cxrlab.findings.simulated_patients import draw_patient
 
     every = [load_prompts(name) for name in prompt_names()]
     texts = [text for prompts in every for text in (prompts.findings, prompts.findings_without_indication)]
@@ -226,7 +226,7 @@ def parse_part(name: str, what: str) -> tuple[str, str]:
         raise ConfigError(f"'{name}' does not name {what}; write KIND:ARGUMENT, for example fresh:phantom.")
     if kind not in _KINDS:
         raise UnknownName(
-            f"'{kind}' (in '{name}') is no kind of {what[2:]}.{did_you_mean(kind, _KINDS)} There are: hf:FOLDER, "
+            f"'{kind}' (in '{name}') is not a kind of {what[2:]}.{did_you_mean(kind, _KINDS)} There are: hf:FOLDER, "
             f"builtin:NAME, {', '.join(f'fresh:{one}' for one in FRESH)}."
         )
     return kind, argument
@@ -327,7 +327,7 @@ def open_part(folder: Path, take: Callable[[Path, str], Any], what: str) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         raise DataError(f"cannot extract {what} from {folder} ('{kind}'): {first_line(error)}.") from error
     if found is None:
-        raise DataError(f"{folder} holds a model of the type '{kind}', which has not {what} that can be extracted.")
+        raise DataError(f"{folder} holds a model of the type '{kind}', from which {what} cannot be extracted.")
     return found.eval()
 
 

@@ -16,7 +16,7 @@ from cxrlab.core.jsonl import parse_line, read_line, scan_jsonl
 from cxrlab.core.model_interfaces import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
-from cxrlab.evaluation.generate import ANSWERS, PREDICTIONS, explain_how_to_finish
+from cxrlab.evaluation.generate import ANSWERS_KEY, PREDICTIONS, explain_how_to_finish
 from cxrlab.models.decoding import TRUNCATED
 
 CANDIDATES = "candidates.jsonl"
@@ -121,12 +121,12 @@ def candidate_file(source: Path) -> Path:
 
 def candidates_of(prediction: Prediction) -> tuple[Candidate, ...]:
     """Every answer of a prediction, or its one report; refusals are left out."""
-    answers = prediction.extra.get(ANSWERS) or [{**prediction.extra, "report": prediction.report}]
+    answers = prediction.extra.get(ANSWERS_KEY) or [{**prediction.extra, "report": prediction.report}]
     if not isinstance(answers, list) or not all(
         isinstance(answer, Mapping) and isinstance(answer.get("report"), str) for answer in answers
     ):
         raise DataError(
-            f"'{ANSWERS}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
+            f"'{ANSWERS_KEY}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
         )
     reports = [answer for answer in answers if answer.get(REFUSED) is not True]
     return tuple(Candidate(answer["report"], bool(answer.get(TRUNCATED))) for answer in reports)

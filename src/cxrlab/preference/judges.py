@@ -29,7 +29,7 @@ from cxrlab.evaluation.select_metrics import (
     list_gated_families,
     split_judge_name,
 )
-from cxrlab.evaluation.validate import higher_is_better
+from cxrlab.evaluation.validate_metrics import higher_is_better
 from cxrlab.metrics.base import Family, Matrix, cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging import PAIRWISE as PAIRWISE_PROMPT
@@ -38,7 +38,7 @@ from cxrlab.metrics.judging.judges import PairwiseModel
 from cxrlab.metrics.judging.judges import Verdict as PairVerdict
 from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 from cxrlab.preference.candidate_files import same_text
-from cxrlab.preference.rewards import UNDECIDED
+from cxrlab.preference.reward_files import UNDECIDED
 
 # Each row makes a `PairwiseJudge` from a seed, which a deterministic judge ignores.
 PAIRWISE = Registry(
@@ -179,7 +179,7 @@ def parse_mix(name: str) -> dict[str, float]:
             weight = math.nan
         if not metric or not 0.0 < weight < math.inf:
             raise ConfigError(
-                f"'{name}' is no judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
+                f"'{name}' is not a judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
                 f"{_EXAMPLE}."
             )
         if metric in weights:
@@ -429,7 +429,7 @@ class ErrorCountJudge:
             for compared in (batch.comparisons[place] for place in group):
                 errors = [] if compared is None else compared.errors
                 significant = sum(error.significant for error in errors)
-                counts.append(None if compared is None else (compared.silent, significant, len(errors)))
+                counts.append(None if compared is None else (compared.states_nothing, significant, len(errors)))
             preferred = [
                 (one, other)
                 for one, other in permutations(range(len(counts)), 2)

@@ -38,7 +38,7 @@ from cxrlab.metrics.retrieval import first_match_rank, recall
 from cxrlab.metrics.statistics.paired_tests import paired_difference
 from cxrlab.models.decoding import TRUNCATED, Decoding
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 from cxrlab.preference.config import Measure
 
 RESULT = "preference.json"

@@ -26,8 +26,9 @@ from cxrlab.preference.config import OPERATIONAL, PreferConfig
 from cxrlab.training.run_folder import (
     CACHE,
     HISTORY,
+    RESULT,
+    SUMMARY,
     TrainingResult,
-    finish_run,
     read_result,
     training_finished,
     training_run,
@@ -57,10 +58,10 @@ def prefer(
     if not measure.n:
         return done, None
     from cxrlab.preference.measure_alignment import measure_alignment
-    from cxrlab.training.processes import first_alone
+    from cxrlab.training.distributed import main_process_first
     from cxrlab.training.report_model import start_model_name
 
-    with first_alone():  # the other processes find it done
+    with main_process_first():  # the other processes find it done
         if not (out / PREFERENCE).is_file():
             before, after = start_model_name(config.start), f"hf:{out / done.checkpoint}"
             seed = config.optimisation.seed
@@ -87,7 +88,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
     if config.validation.n and sharded:
         raise ConfigError(
-            "a model whose weights are spread over processes cannot be watched while it is trained; give "
+            "validation does not support sharded weights (FSDP, DeepSpeed); give "
             "--validation.n 0, or launch with configs/distributed/ddp.yaml."
         )
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
@@ -102,8 +103,8 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         select_trainable,
         summarise,
     )
+    from cxrlab.training.distributed import main_process_first, training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
-    from cxrlab.training.processes import first_alone, training_device
     from cxrlab.training.report_dataset import ask_for_report, load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
     from cxrlab.training.run_folder import weights_key
@@ -116,7 +117,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     judged = read_preferences(
         config.pairs,
         config.data,
-        paired=config.loss.paired,
+        paired=config.loss.kind.paired,
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
         seed=seed,
@@ -139,9 +140,9 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         module.to(device)
         images, features = open_vision_inputs(config, reports, start, run)
         rows = replace(rows, images=images, features=features)
-        if config.loss.needs_reference:
+        if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
-            with first_alone():
+            with main_process_first():
                 reference = reference_log_probabilities(
                     module, rows, folder, weights=weights, precision=precision, batch_size=batch
                 )
@@ -158,5 +159,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         summary = summarise(STAGE, fitted, reports, aligned)
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
         card = describe(STAGE, prompts, start, reports, seed=seed, steps=fitted.steps, loss=config.loss.name)
-        finish_run(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
+        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
     return summary

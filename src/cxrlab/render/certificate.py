@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.render.components import Cell, Table, figure, interval, part, percent
 from cxrlab.render.run_folder import CERTIFICATE, RunFolder, per_run
 

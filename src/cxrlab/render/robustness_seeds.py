@@ -51,14 +51,14 @@ from cxrlab.render.metric_titles import (
 )
 from cxrlab.render.run_folder import ROBUSTNESS_SEEDS, RunFolder, per_run, short_name
 
-_ANSWERS = (FINDINGS, "asked.accuracy", "asked.confidence")
+_ANSWERS = (FINDINGS, "closed_questions.accuracy", "closed_questions.confidence")
 _REPORTS = ("flip_rate", "report.confidence", "errors.significant")
 START, ALIGNED = "start", "aligned"
 # Okabe and Ito's colours, distinguishable with any colour vision; black is the start.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _DRAWN = len(_COLOURS)  # ways to align in one drawing; more could not be distinguished
 _APART = 4.5  # pixels between the seeds of two lines
-_DECIDING = {"asked": "asked.accuracy", "report": FINDINGS}
+_DECIDING = {"closed_questions": "closed_questions.accuracy", "report": FINDINGS}
 _ALPHA = 0.05
 
 
@@ -66,11 +66,11 @@ _ALPHA = 0.05
 class Alarm:
     """One warning that several audits gave."""
 
-    blind: bool  # Whether the warning is that a model does not look at the image
+    ignores_image: bool  # Whether the warning is that a model does not use the image
     aligned: bool  # Whether they are about aligned models, not the start
     count: str  # In how many audits
     models: tuple[str, ...]  # Whose audits
-    first: str  # The first line; of a blind model what was measured
+    first: str  # The first line; of a model that ignores the image what was measured
     lines: tuple[str, ...]  # Each different line
 
 
@@ -87,7 +87,7 @@ class AuditSeeds:
     """Audits of aligned models over seeds."""
 
     threat: Any  # The threat model
-    alarms: tuple[Alarm, ...]  # What the audits warned of, blind models first
+    alarms: tuple[Alarm, ...]  # What the audits warned of, models that ignore the image first
     seeds: Sequence[Any]  # All of them
     counts: tuple[Any, Any]  # Studies and patients of the first audit
     headlines: tuple[UnderAttack, ...]  # Findings, answers or errors, and flips under attack
@@ -106,8 +106,8 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         return None
     asked, variants = has_answers(found), part(found, "variants")
     headlines = (
-        _headline(found, FINDINGS, ("asked.accuracy", "asked.confidence") if asked else ()),
-        _headline(found, "asked.accuracy" if asked else "errors.significant"),
+        _headline(found, FINDINGS, ("closed_questions.accuracy", "closed_questions.confidence") if asked else ()),
+        _headline(found, "closed_questions.accuracy" if asked else "errors.significant"),
         _headline(found, "flip_rate"),
     )
     conditions = ordered(dict.fromkeys(name for one in variants.values() for name in part(one, "conditions")))
@@ -248,11 +248,11 @@ def _condition(variants: Mapping[str, Any], condition: str) -> Table:
 _MODEL = re.compile(r"\b(?:hf|builtin|stub|retrieval|https?):[^\s,;]*[^\s,;:.]")
 # Numbers that differ between two audits with the same warning; a radius (after @) distinguishes two warnings.
 _FIGURE = re.compile(r"(?<![@\w])\d+\.\d+(?:e-?\d+)?|\d+ ?%")
-_BLIND = "does not look at the image"
+_IGNORES_IMAGE = "does not use the image"
 
 
 def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
-    """Each kind of warning once, with the number of audits that gave it; blind models first."""
+    """Each kind of warning once, with the number of audits that gave it; models that ignore the image first."""
     audits = len(part(found, "variants")) * len(found.get("seeds") or ())
     variants, lines = set(part(found, "variants")), [str(line) for line in found.get("warnings") or ()]
     groups: dict[tuple[bool, str], list[str]] = {}
@@ -267,15 +267,17 @@ def alarms(found: Mapping[str, Any]) -> tuple[Alarm, ...]:
         given = len(models) if aligned else len(several)
         least = "" if aligned or repeated else "at least "
         count = f"in {least}{given} of {audits} audits" if given <= audits else ""
-        blind = _BLIND in several[0]
-        first = several[0].partition("fooled by them. ")[2] if blind else ""
+        ignores_image = _IGNORES_IMAGE in several[0]
+        first = several[0].partition("fooled by them. ")[2] if ignores_image else ""
         names = []
         for name in models:  # a model's folder from the seed on, where it has one
             parts = name.split("/")
             seeds = [place for place, one in enumerate(parts) if re.fullmatch(r"seed\d+", one)]
             names.append("/".join(parts[seeds[-1] :]) if seeds else short_name(name))
-        made.append(Alarm(blind, aligned, count, tuple(names), first or several[0], tuple(dict.fromkeys(several))))
-    return tuple(sorted(made, key=lambda alarm: not alarm.blind))
+        made.append(
+            Alarm(ignores_image, aligned, count, tuple(names), first or several[0], tuple(dict.fromkeys(several)))
+        )
+    return tuple(sorted(made, key=lambda alarm: not alarm.ignores_image))
 
 
 def _model(line: str) -> str | None:
@@ -289,7 +291,9 @@ def _model(line: str) -> str | None:
 def has_answers(found: Mapping[str, Any]) -> bool:
     """Whether closed questions were asked, so that there are answers to show."""
     rows = part(found, "variants")
-    return any(number(part(rows, name, CLEAN, "asked.accuracy", START).get("mean")) is not None for name in rows)
+    return any(
+        number(part(rows, name, CLEAN, "closed_questions.accuracy", START).get("mean")) is not None for name in rows
+    )
 
 
 def radii(found: Mapping[str, Any], attack: str | None = None) -> list[str]:

@@ -1,1 +1,1 @@
-"""Studies and a model in, a checkpoint out: contrastive encoder, projector alignment, fine-tuning."""
+"""Train models in three stages: contrastive encoder, projector alignment, fine-tuning."""

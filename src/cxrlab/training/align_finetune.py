@@ -15,17 +15,25 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.environment import require
 from cxrlab.models.local_files import quiet_loading, verify_checksums
 from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
-from cxrlab.training.config import NONE, OPERATIONAL, AdapterConfig, AlignConfig, FinetuneConfig, ReportConfig
+from cxrlab.training.config import (
+    NONE,
+    OPERATIONAL,
+    AdapterConfig,
+    AlignConfig,
+    ExtraCorpus,
+    FinetuneConfig,
+    ReportConfig,
+    parse_extra_corpora,
+)
 from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
+    SUMMARY,
     RunFolder,
     TrainingResult,
-    finish_run,
     read_result,
     training_finished,
     training_run,
-    write_result,
 )
 
 if TYPE_CHECKING:
@@ -68,14 +76,16 @@ def _train(
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
+    from cxrlab.training.distributed import training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
-    from cxrlab.training.processes import training_device
-    from cxrlab.training.report_dataset import load_dataset, read_sources
+    from cxrlab.training.report_dataset import load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
+    from cxrlab.training.samples import read_source
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
-    sources = read_sources(config)
+    sources = [read_source(ExtraCorpus(config.data, text=config.text), config.n, settings.seed)]
+    sources += [read_source(extra, seed=settings.seed) for extra in parse_extra_corpora(config.extra_corpora).values()]
     start = load_start(config.start, config.encoder, config.language_model, settings.seed)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
     trained = count_trainable(start.model, config)
@@ -98,7 +108,11 @@ def _train(
         fitted = fit(Job(module, dataset, order, stage, on_evaluate=evaluate), settings, run)
         summary = summarise(stage, fitted, dataset, module)
         card = describe(stage, config.prompts, start, dataset, seed=settings.seed, steps=fitted.steps)
-        finish_run(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
+        # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
+        # the training as done; only then are the checkpoints to resume from removed.
+        run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
     return summary
 
 
@@ -174,14 +188,14 @@ def open_vision_inputs(
     """The images, and the features of a frozen vision encoder in their place where these are cached."""
     import torch
 
+    from cxrlab.training.distributed import main_process_first, training_device
     from cxrlab.training.image_cache import open_images
     from cxrlab.training.image_features import open_features
-    from cxrlab.training.processes import first_alone, training_device
 
     if not dataset.files:
         return None, None
     folder, most_gb = config.cache or run.folder / CACHE, config.cache_gb
-    with first_alone():  # the other processes find the caches filled
+    with main_process_first():  # the other processes find the caches filled
         processor = start.processor.image_processor
         images = open_images(dataset.files, processor, folder, cache=config.cache_images, most_gb=most_gb)
         if config.train_vision_encoder:
@@ -227,7 +241,7 @@ def _save_base(start: StartModel, run: RunFolder, prompts: str) -> StartModel:
     else:  # a run that never took a step may have left a base of other parts
         names = {"made_from": start.names}
         card = ModelCard("parts", prompts, start.collections, trained_on=start.trained_on, extra=names)
-        write_result(run, lambda to: save_llava(to, start.model, start.processor, card, "float32"), BASE)
+        run.write_folder(BASE, lambda to: save_llava(to, start.model, start.processor, card, "float32"))
     return replace(start, folder=folder)
 
 

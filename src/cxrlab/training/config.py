@@ -63,7 +63,7 @@ class Optimisation:
         learning_rate: Highest learning rate, reached at the end of the warm-up.
         schedule: How the rate falls after the warm-up: cosine or linear (to 0), or constant.
         warmup: Share of all steps in which the rate rises from 0.
-        weight_decay: AdamW's decay of weight matrices; biases and norms are spared.
+        weight_decay: AdamW's decay of weight matrices; biases and norms are not decayed.
         clip: Largest norm of the gradient; 0 does not clip.
         epochs: Passes through the data; fractions are allowed.
         steps: Optimiser steps, in place of epochs.

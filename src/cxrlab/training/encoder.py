@@ -26,8 +26,8 @@ from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
+    SUMMARY,
     TrainingResult,
-    finish_run,
     read_result,
     training_finished,
     training_run,
@@ -60,13 +60,13 @@ def train_encoder(
         freeze_unreached,
         tokenise,
     )
+    from cxrlab.training.distributed import main_process_first, process_count, training_device
     from cxrlab.training.image_cache import distinct, open_images
     from cxrlab.training.memory_estimate import check_memory
-    from cxrlab.training.processes import count, first_alone, training_device
     from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
-    compared = settings.batch_size * settings.accumulate * count()
+    compared = settings.batch_size * settings.accumulate * process_count()
     if compared < 2:
         raise ConfigError("a step of one pair has nothing to compare it with; use a batch_size of at least 2.")
     sources = _read_sources(config)
@@ -91,7 +91,7 @@ def train_encoder(
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
         files, image_of = distinct([sample.image for sample in samples if sample.image is not None])
         folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
-        with first_alone():  # the other processes find the images decoded
+        with main_process_first():  # the other processes find the images decoded
             images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
         rows = ContrastiveDataset(images, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
         evaluate = None if on_evaluate is None else lambda trained, step: on_evaluate(trained.model, step)
@@ -118,7 +118,9 @@ def train_encoder(
                 "not_trained": [name.removeprefix("model.") for name in unreached],
             },
         )
-        finish_run(run, lambda folder: save_encoder(folder, config, sources, parts, result), result)
+        run.write_folder(RESULT, lambda folder: save_encoder(folder, config, sources, parts, result))
+        run.write(SUMMARY, result)
+        run.remove_steps()
     return result
 
 
@@ -168,8 +170,8 @@ def _read_sources(config: EncoderConfig) -> list[Source]:
             sources[number] = replace(source, samples=samples)
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
-            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no image can be "
-            "told from another by its report."
+            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so images cannot be "
+            "distinguished by their reports."
         )
     return sources
 
@@ -248,7 +250,7 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
 
 
 def memory(model: Any, settings: Optimisation, longest: int) -> Memory:
-    """Rough memory of the training on one device; see `memory.estimate`."""
+    """Rough memory of the training on one device; see `training.memory_estimate.estimate`."""
     weights = sum(value.numel() * value.element_size() for value in model.parameters())
     trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     number = 2 if settings.precision == "bfloat16" else 4

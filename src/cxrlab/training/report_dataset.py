@@ -23,24 +23,17 @@ from cxrlab.models.hf.prompting import all_report_ids, prompt_text
 from cxrlab.models.model_card import of_corpora
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.models.tokenization import token_ids
-from cxrlab.training.config import AlignConfig, ExtraCorpus, FinetuneConfig, Optimisation, parse_extra_corpora
+from cxrlab.training.config import Optimisation
 from cxrlab.training.image_cache import ImageFile, Images, distinct
 from cxrlab.training.image_features import Features
 from cxrlab.training.memory_estimate import check_context
-from cxrlab.training.samples import Sample, Source, read_source
+from cxrlab.training.samples import Sample, Source
 from cxrlab.training.trainer import ITEMS, ROWS, length_multiple
 
 _BLOCK = 4096  # texts that the tokenizer is given at once
 
 Ask = Callable[[Prompts, Sample], str]
 """The prompt of a sample."""
-
-
-def read_sources(config: AlignConfig | FinetuneConfig) -> tuple[Source, ...]:
-    """The corpora of a config, the main one first."""
-    seed = config.optimisation.seed
-    main = read_source(ExtraCorpus(config.data, text=config.text), config.n, seed)
-    return (main, *(read_source(one, seed=seed) for one in parse_extra_corpora(config.extra_corpora).values()))
 
 
 def ask_for_report(prompts: Prompts, sample: Sample, *, indication: bool = True) -> str:
@@ -136,8 +129,10 @@ def tokenise(
     for first in range(0, len(prompts), _BLOCK):
         block = requests[first : first + _BLOCK]
         texts = {
-            (prompt, instead): begin or "" if prompt is None else prompt_text(processor, prompt, instead)
-            for prompt, instead in dict.fromkeys(block)
+            (prompt, image_replacement): begin or ""
+            if prompt is None
+            else prompt_text(processor, prompt, image_replacement)
+            for prompt, image_replacement in dict.fromkeys(block)
         }
         prompt_ids: dict[tuple[str | None, str | None], list[int]] = {}
         for add_begin in (False, True):  # a chat template writes the begin token itself
@@ -248,6 +243,12 @@ class ReportDataset:
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: ids [B, L], places of the image tokens and of what precedes a target, targets, and the images."""
+        # A sample of 6 stored tokens whose image has 3 features, in a batch padded to 9 (image = 1, extra = 2):
+        #   place          0      1        2        3     4     5      6    7    8
+        #   source         0      1        2        3     2     3      4    5    6
+        #   input_ids    begin <image>  <image>  <image> ask  clear  lungs end  pad
+        #   inside                x        x        x
+        #   before_target                                 x     x      x            targets: clear, lungs, end
         chosen = np.asarray(rows, np.int64)
         tokens, wide = self.tokens, self.image_tokens - 1
         start = tokens.starts[chosen][:, None]

@@ -162,7 +162,7 @@ def add_adapters(
     from peft import LoraConfig, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    # Kinds of layer, not their numbers: the pattern stays short, and the prefix keeps the encoder's namesakes out.
+    # Kinds of layer, not their numbers: the pattern stays short, and the prefix excludes the encoder's layers of the same name.
     kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
     config = LoraConfig(
         r=rank,
@@ -214,7 +214,7 @@ class ReportLoss(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The model's config, where launchers look for sizes."""
+        """The model's config: DeepSpeed reads sizes from it."""
         return self.model.config
 
     def forward(

@@ -31,7 +31,7 @@ HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "check
 
 
 class RunFolder:
-    """The folder of a training; writing does nothing in processes other than the first, which have no `run`."""
+    """The folder of a training; writing does nothing in processes other than the main one, which have no `run`."""
 
     def __init__(self, folder: Path, run: Run | None) -> None:
         self.folder = folder
@@ -86,12 +86,24 @@ class RunFolder:
         if self._run is not None:
             self._run.write(name, value)
 
+    def write_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Write RUN/`name` with checksums: `write` fills a temporary folder, which then replaces the old one."""
+        if self._run is None:
+            return
+        target, temporary = self.folder / name, self.folder / f".{name}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        write(make_folder(temporary))
+        make_private(temporary)
+        write_checksums(temporary)
+        shutil.rmtree(target, ignore_errors=True)  # left by a run that was killed after this line
+        os.replace(temporary, target)
+
     def forget_after(self, step: int) -> None:
         """Drop the history of steps after this one: they are repeated."""
         path = self.folder / HISTORY
         if self._run is None or not path.is_file():
             return
-        JsonlAppender(path).close()  # cuts a torn last line off
+        JsonlAppender(path).close()  # removes an incomplete last line
         kept = [record for _, record in read_jsonl(path) if record["step"] <= step]
         write_bytes(path, b"".join(line_of(record, path) for record in kept))
 
@@ -106,7 +118,7 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
 
     The summary is written last: a run that was killed after it is ended here.
     """
-    from cxrlab.training.processes import is_first
+    from cxrlab.training.distributed import is_main_process
 
     ended = finished(out, config, seed=seed, operational=free)
     if not ended and not (out / SUMMARY).is_file():
@@ -115,7 +127,7 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
         verify_checksums(out / RESULT)
     if ended:
         return True
-    if is_first():
+    if is_main_process():
         with Run.open(out, config, seed=seed, operational=free) as run:
             RunFolder(out, run).remove_steps()
     return True
@@ -124,9 +136,9 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
 @contextmanager
 def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) -> Iterator[RunFolder]:
     """The folder of a new or resumed run; see `core.runs.Run.open` for what is refused."""
-    from cxrlab.training.processes import is_first, wait_for_all
+    from cxrlab.training.distributed import is_main_process, wait_for_all
 
-    if is_first():
+    if is_main_process():
         with Run.open(out, config, seed=seed, operational=free) as run:
             wait_for_all()
             yield RunFolder(out, run)
@@ -171,28 +183,6 @@ def read_result(out: Path) -> TrainingResult:
     found = read_json(out / SUMMARY)
     loss = found.pop("loss", None)
     return TrainingResult(**found, loss=float("nan") if loss is None else float(loss))
-
-
-def finish_run(run: RunFolder, write: Callable[[Path], None], summary: TrainingResult) -> None:
-    """Write the result, then the summary, and only then remove the checkpoints to resume from."""
-    write_result(run, write)
-    run.write(SUMMARY, summary)
-    run.remove_steps()
-
-
-def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESULT) -> Path:
-    """Write RUN/checkpoint, or RUN/`name`: `write` fills a temporary folder, which then replaces the old one."""
-    target = run.folder / name
-    if not run.writes:
-        return target
-    temporary = run.folder / f".{name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    write(make_folder(temporary))
-    make_private(temporary)
-    write_checksums(temporary)
-    shutil.rmtree(target, ignore_errors=True)  # left by a run that was killed after this line
-    os.replace(temporary, target)
-    return target
 
 
 def weights_key(module: nn.Module) -> str:

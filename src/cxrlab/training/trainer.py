@@ -32,7 +32,7 @@ from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
-from cxrlab.training.processes import count
+from cxrlab.training.distributed import process_count
 from cxrlab.training.run_folder import (
     RunFolder,
     latest,
@@ -108,8 +108,8 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
     if run.writes:
         run.check_basis(
             {
-                "processes": count(),
-                "samples a step": job.order.step,
+                "processes": process_count(),
+                "samples per step": job.order.step,
                 "samples": len(job.rows),
                 "data": getattr(job.rows, "key", None),
                 "weights": weights_key(job.module),
@@ -158,7 +158,7 @@ class ExactTrainer(Trainer):
 
     @staticmethod
     def collate(batch: Any) -> Any:
-        """Rows come as whole batches already."""
+        """The batch as it is: the data set returns whole batches."""
         return batch
 
     def _get_train_sampler(self, *_: Any) -> Any:
@@ -210,7 +210,7 @@ class ExactTrainer(Trainer):
         return {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
-        self.journal.watch.all()  # nothing is saved when any loss so far is NaN or infinite
+        self.journal.loss_check.all()  # nothing is saved when any loss so far is NaN or infinite
         tensors = dict(self.job.module.named_parameters())
         for name in self._trained:  # a gradient may be NaN although the loss is finite
             if not torch.isfinite(tensors[name]).all():
@@ -231,7 +231,7 @@ class ExactTrainer(Trainer):
         folder = Path(str(output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._save(output_dir, state_dict)  # their own loaders want every tensor
+            super()._save(output_dir, state_dict)  # their own loaders need every tensor
             return
         tensors = dict(self.job.module.named_parameters())
         save_file({name: tensors[name].detach().contiguous().cpu() for name in self._trained}, folder / WEIGHTS)
@@ -250,7 +250,7 @@ class ExactTrainer(Trainer):
 
 
 class Journal(TrainerCallback):
-    """Writes the history, evaluates, watches the loss and handles Ctrl-C, as a callback of the trainer."""
+    """Writes the history, evaluates, checks the loss and handles Ctrl-C, as a callback of the trainer."""
 
     def __init__(self, trainer: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
         self.trainer, self.job, self.settings, self.run = trainer, job, settings, run
@@ -259,13 +259,13 @@ class Journal(TrainerCallback):
         self._sum: Tensor | None = None  # of the losses since the last line, on the device
         self._since = 0  # step of the last line
         self._rate = settings.learning_rate
-        self.watch = LossWatch(self._refuse)
+        self.loss_check = NonFiniteLossCheck(self._refuse)
         self._progress: Iterator[int] = iter(())
 
     def note(self, loss: Tensor) -> None:
         """Add the loss of one forward pass, a detached scalar."""
         self._sum = loss.float().clone() if self._sum is None else self._sum + loss
-        self.watch.note(loss, self.trainer.state.global_step + 1)
+        self.loss_check.note(loss, self.trainer.state.global_step + 1)
 
     def _refuse(self, loss: float, step: int) -> None:
         raise RunError(
@@ -298,7 +298,7 @@ class Journal(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Restore the running loss of a resumed run, and show the progress."""
-        # Once, not at every step: walking through thousands of modules takes as long as a small step.
+        # Once, not at every step: setting the mode of thousands of modules takes as long as a small step.
         self.job.module.train()
         if state.global_step:
             saved = read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER)
@@ -365,7 +365,7 @@ class Journal(TrainerCallback):
 _MOST = 16  # pending losses; with more the oldest is waited for
 
 
-class LossWatch:
+class NonFiniteLossCheck:
     """Calls `refuse(loss, step)`, which raises, for a loss that is NaN or infinite.
 
     On a GPU the losses are copied in the background, so that no step waits for them; at most 16 are pending.
@@ -413,7 +413,9 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
     """Settings of Hugging Face's Trainer; its own logging, progress and uploads are off."""
     workers = 0
     if settings.workers:  # processes that train together share the cores
-        workers = max(1, worker_count(settings.workers * count(), "optimisation.workers x processes") // count())
+        workers = max(
+            1, worker_count(settings.workers * process_count(), "optimisation.workers x processes") // process_count()
+        )
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=settings.batch_size,
@@ -434,7 +436,7 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         dataloader_drop_last=True,
         remove_unused_columns=False,
         logging_strategy="no",
-        logging_nan_inf_filter=False,  # would wait for the GPU at every step; the journal looks at every loss
+        logging_nan_inf_filter=False,  # would wait for the GPU at every step; the journal checks every loss
         accelerator_config={"non_blocking": True},
         save_strategy="steps",
         save_steps=settings.save_every,
@@ -468,7 +470,7 @@ def fast_kernels(settings: Optimisation) -> Iterator[None]:
 
 
 def length_multiple() -> int:
-    """What the length of a batch is rounded up to: a GPU prepares itself for each new shape, a CPU does not."""
+    """What the length of a batch is rounded up to: a GPU plans its kernels for each new shape, a CPU does not."""
     return 32 if torch.cuda.is_available() else 1
 
 
@@ -555,6 +557,6 @@ def plan(
 
 def plan_steps(parts: Sequence[Part], settings: Optimisation, lengths: NDArray[np.integer]) -> Order:
     """The order for these settings, over all processes."""
-    step = settings.batch_size * settings.accumulate * count()
+    step = settings.batch_size * settings.accumulate * process_count()
     by_length = lengths if settings.group_by_length else None
     return plan(parts, step, settings.epochs, settings.steps, settings.seed, by_length)

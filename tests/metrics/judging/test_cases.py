@@ -12,9 +12,9 @@ from tables import every_row
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.answer_text import Answer
 from cxrlab.metrics.judging.count_formats import Parsed
-from cxrlab.metrics.judging.error_counts import parse_counts
 from cxrlab.metrics.judging.grades_and_choices import parse_choice, parse_grade
 from cxrlab.metrics.judging.judges import green_value
+from cxrlab.metrics.judging.parse_counts import parse_counts
 
 CASES = Path(__file__).parent / "cases"
 MARK = "0a1b2c3d4e5f"

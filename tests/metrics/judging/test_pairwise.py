@@ -53,7 +53,7 @@ def test_a_judge_that_goes_by_place_gives_ties_alone(word: str) -> None:
 def test_better_in_one_order_and_equal_in_the_other_is_a_tie() -> None:
     judge = PairwiseModel(FunctionModel(lambda p: said(p, "FIRST" if "effusion" in shown(p, "FIRST") else "EQUAL")))
     (choice,) = judge.compare([(REFERENCE, GOOD, BAD)])
-    assert (choice.verdict, choice.agreed, choice.heard) == (Verdict.EQUAL, False, ("first", "equal"))
+    assert (choice.verdict, choice.agreed, choice.preferences) == (Verdict.EQUAL, False, ("first", "equal"))
 
 
 @pytest.mark.parametrize("broken", ["FIRST", "SECOND"])

@@ -12,8 +12,8 @@ from tables import every_row
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.answer_text import Answer, Reading, bare, fold
 from cxrlab.metrics.judging.count_formats import CELLS
-from cxrlab.metrics.judging.error_counts import parse_counts
 from cxrlab.metrics.judging.grades_and_choices import parse_choice, parse_grade
+from cxrlab.metrics.judging.parse_counts import parse_counts
 
 MARK = "0a1b2c3d4e5f"
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

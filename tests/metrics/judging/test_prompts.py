@@ -13,7 +13,7 @@ from tables import every_row
 from cxrlab.core.errors import ConfigError
 from cxrlab.metrics.judging.answer_text import Answer, Reading, bare, fold
 from cxrlab.metrics.judging.count_formats import CELLS
-from cxrlab.metrics.judging.error_counts import parse_counts
+from cxrlab.metrics.judging.parse_counts import parse_counts
 from cxrlab.metrics.judging.prompts import EMPTY, JudgePrompt, fenced, load_prompt, signs
 
 BOTH = ("reference", "candidate")

@@ -14,7 +14,7 @@ from torch.nn.functional import gelu, normalize
 from cxrlab.models.convert import ConvertConfig, convert, under
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_parts import load_vision_encoder
-from cxrlab.models.names import load_encoder
+from cxrlab.models.model_registry import load_encoder
 
 MEAN, STD = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
 

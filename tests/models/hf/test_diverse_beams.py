@@ -80,8 +80,8 @@ def by_hand(image: Table, decoding: Decoding, longest: int = LONGEST) -> list[tu
             if is_open[g]:
                 used.update(words[-1] for _, _, words in running[g])
             full = len(ended[g]) == size
-            hope = running[g][0][0] / length**decoding.length_penalty if running[g] else -math.inf
-            is_open[g] &= not full or (hope > ended[g][-1][0] and not decoding.early_stopping)
+            best_possible = running[g][0][0] / length**decoding.length_penalty if running[g] else -math.inf
+            is_open[g] &= not full or (best_possible > ended[g][-1][0] and not decoding.early_stopping)
         if not any(is_open):
             break
     every = sorted(itertools.chain(*ended), key=lambda item: -item[0])

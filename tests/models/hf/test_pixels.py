@@ -20,10 +20,10 @@ from cxrlab.models.hf.pixels import (
     PixelPath,
     centre,
     difference,
+    max_difference_to_processor,
     measure,
     pixel_path,
     processed,
-    prove,
     target,
 )
 
@@ -132,10 +132,10 @@ def test_a_wrong_step_is_found_out(name: str) -> None:
     path, allowed = copy(path_of(name)), path_of(name).tolerance
     if not name.endswith("no-resize"):
         path.resample = BOX
-        assert prove(path, PROCESSORS[name]()) > allowed
+        assert max_difference_to_processor(path, PROCESSORS[name]()) > allowed
     path = copy(path_of(name))
     path.scaling = replace(path.scaling, factor=path.scaling.factor * 0.9)
-    assert prove(path, PROCESSORS[name]()) > allowed
+    assert max_difference_to_processor(path, PROCESSORS[name]()) > allowed
 
 
 @every_row("name", PROCESSORS)
@@ -266,7 +266,7 @@ def test_a_processor_as_a_whole_is_as_good_as_its_image_processor() -> None:
         image_processor = PROCESSORS["siglip"]()
 
     assert pixel_path("any", Whole()).differentiable
-    assert prove(pixel_path("any", Whole()), Whole()) > 0
+    assert max_difference_to_processor(pixel_path("any", Whole()), Whole()) > 0
 
 
 def test_sizes_are_read_from_mappings_and_records_alike() -> None:
@@ -294,6 +294,6 @@ def test_a_lack_of_memory_takes_no_gradient_away(monkeypatch: pytest.MonkeyPatch
     def prove_nothing(*_: Any) -> float:
         raise MemoryError
 
-    monkeypatch.setattr("cxrlab.models.hf.pixels.prove", prove_nothing)
+    monkeypatch.setattr("cxrlab.models.hf.pixels.max_difference_to_processor", prove_nothing)
     with pytest.raises(MemoryError):
         pixel_path("llava", PROCESSORS["clip"]())

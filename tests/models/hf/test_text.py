@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.hf.text_model import HfTextModel
 from cxrlab.models.llm_cache import CachedTextModel, HasFingerprint, StreamsCompletions
-from cxrlab.models.names import load_text_model
+from cxrlab.models.model_registry import load_text_model
 
 CHAT = "{% for turn in messages %}<s>{{ turn['role'] }}: {{ turn['content'] }}</s>{% endfor %}"
 PROMPTS = ("Small left pleural effusion.", "The", *TEXTS, "Is there a tube?", "Both lungs are clear. " * 4, "No", "")

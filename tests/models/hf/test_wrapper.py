@@ -353,7 +353,7 @@ def test_a_family_whose_steps_cannot_be_repeated_says_so(
     llava_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It writes and scores through its processor, without gradients, and a remark tells why."""
-    monkeypatch.setattr("cxrlab.models.hf.pixels.prove", lambda path, processor: float("inf"))
+    monkeypatch.setattr("cxrlab.models.hf.pixels.max_difference_to_processor", lambda path, processor: float("inf"))
     model = HfModel.load(str(llava_folder))
     assert not model.capabilities.gradients and "in 8 bits" in capsys.readouterr().err
     levels = torch.randint(0, 256, (1, 32, 32), generator=torch.Generator().manual_seed(1)) / 255.0

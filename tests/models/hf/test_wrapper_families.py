@@ -55,10 +55,10 @@ def test_asking_again_with_other_pixels_is_asking_for_the_first_time(model: HfMo
     model.losses(first, REPORTS, REASONS)
     image = second.clone().requires_grad_()
     again = model.losses(image, REPORTS, REASONS)
-    assert model._encoder.words.cache_info().hits >= 2
+    assert model._encoder.text_inputs.cache_info().hits >= 2
     torch.testing.assert_close(again, fresh, atol=1e-6, rtol=0)
     (gradient,) = torch.autograd.grad(again.sum(), image)
-    model._encoder.words.cache_clear()
+    model._encoder.text_inputs.cache_clear()
     model._encoder.report.cache_clear()
     (forgotten,) = torch.autograd.grad(model.losses(image, REPORTS, REASONS).sum(), image)
     torch.testing.assert_close(gradient, forgotten, atol=1e-6, rtol=0)

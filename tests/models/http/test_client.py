@@ -136,7 +136,7 @@ def test_what_does_not_pass_is_asked_once(server: ChatServer, status: int, code:
     with pytest.raises(EndpointError, match=says) as error:
         client_of(server).ask(ASKED)
     assert len(server.requests) == 1
-    assert (error.value.status, error.value.code, error.value.said) == (status, code or "error", "Not so.")
+    assert (error.value.status, error.value.code, error.value.server_message) == (status, code or "error", "Not so.")
 
 
 @pytest.mark.parametrize(
@@ -161,18 +161,22 @@ def test_errors_of_every_form_are_read(server: ChatServer, body: Any, said: str)
     server.answer = in_turn((400, body))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(ASKED)
-    assert error.value.said == said
+    assert error.value.server_message == said
 
 
 def test_what_a_server_says_is_cut_to_a_harmless_line_that_repeats_no_prompt(server: ChatServer) -> None:
     server.answer = in_turn((400, refusal("Bad \x1b[2Jthing " + "y" * 400 + "\nsecond line")))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(ASKED)
-    assert len(error.value.said) == 200 and error.value.said.endswith("y…") and "\x1b" not in str(error.value)
+    assert (
+        len(error.value.server_message) == 200
+        and error.value.server_message.endswith("y…")
+        and "\x1b" not in str(error.value)
+    )
     server.answer = lambda body: (422, refusal(f"cannot read: {body['messages'][0]['content']}"))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(ASKED)
-    assert error.value.said == "cannot read: [removed]." and "effusion" not in str(error.value)
+    assert error.value.server_message == "cannot read: [removed]." and "effusion" not in str(error.value)
 
 
 QUOTING = {
@@ -201,7 +205,7 @@ def test_no_error_quotes_what_was_sent(server: ChatServer, monkeypatch: pytest.M
     told = f"{error.value} {vars(error.value)}"
     for secret in ("effusion", "170017", "jane", "describe", "ivborw0", KEY[:8], "\x07"):
         assert secret not in told.lower(), told
-    assert error.value.said.startswith("Wrong")
+    assert error.value.server_message.startswith("Wrong")
 
 
 @pytest.mark.parametrize("key", ["sk-0123456789", KEY])
@@ -226,7 +230,7 @@ def test_an_error_that_quotes_nothing_is_kept_whole(server: ChatServer) -> None:
     server.answer = lambda body: (400, refusal(said))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(ASKED)
-    assert error.value.said == said
+    assert error.value.server_message == said
 
 
 def test_what_is_no_part_of_an_answer_is_cleaned_too(server: ChatServer) -> None:
@@ -304,7 +308,7 @@ def test_an_answer_that_is_no_completion_is_asked_for_again(server: ChatServer, 
     server.answer = in_turn(body, "now")
     assert text_of(client_of(server).ask(ASKED)) == "now"
     server.answer = in_turn(body)
-    with pytest.raises(RunError, match="its answer is no completion"):
+    with pytest.raises(RunError, match="its answer is not a completion"):
         client_of(server, tries=2).ask(ASKED)
 
 

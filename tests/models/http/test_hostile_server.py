@@ -11,7 +11,7 @@ import pytest
 from chat_server import ChatServer, completion, refusal
 
 from cxrlab.core.egress import Connection
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
 from cxrlab.models.llm_cache import CachedTextModel
@@ -67,7 +67,7 @@ def test_half_a_character_in_any_text_of_an_answer_can_be_written_down(server: C
     server.answer = lambda _: (400, refusal(f"no{HALF}", code=f"c{HALF}"))
     with pytest.raises(EndpointError) as error:
         asked(server).complete(["?"])
-    assert str(error.value).isascii() and (error.value.said, error.value.code) == ("no?", "c?")
+    assert str(error.value).isascii() and (error.value.server_message, error.value.code) == ("no?", "c?")
 
 
 @pytest.mark.parametrize("count", [10**30, 10**4000, -1])

@@ -18,12 +18,12 @@ from cxrlab.core.image_codec import decode
 from cxrlab.core.model_interfaces import REFUSED, ImageToText
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.evaluation.load_model import load_model
 from cxrlab.extraction.victim_client import SupportsAccounts, query_function
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpReportModel
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.names import load_model
 
 
 @pytest.fixture
@@ -31,10 +31,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.delenv("CXRLAB_API_KEY", raising=False)
     with ChatServer(lambda body: f"Report {image_of(body)[0, 0]}.") as running:
         yield running
-
-
-def no_library(corpus: str) -> Any:
-    raise AssertionError("no corpus is opened")
 
 
 def reporter(server: ChatServer, **settings: Any) -> HttpReportModel:
@@ -55,7 +51,7 @@ def image_of(body: dict[str, Any]) -> Any:
 
 def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
     loading = LoadSettings(prompts="plain/1", connection=Connection(tries=1))
-    model = load_model(server.address("chest"), no_library, loading)
+    model = load_model(server.address("chest"), loading)
     assert (
         isinstance(model, ImageToText)
         and isinstance(model, SupportsAccounts)

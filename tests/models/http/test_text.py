@@ -13,7 +13,7 @@ from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
 from cxrlab.models.llm_cache import HasFingerprint, StreamsCompletions
-from cxrlab.models.names import load_text_model
+from cxrlab.models.model_registry import load_text_model
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_a_server_that_knows_other_settings_is_met_once_for_all(server: ChatServ
     assert len(server.requests) == 3 + 3  # three things to learn, then three answers
     assert set(server.requests[-1].body) == {"model", "messages", "max_completion_tokens"}
     assert server.requests[-1].body["max_completion_tokens"] == 9
-    assert found[0].extra["unheeded"] == ["temperature", "seed"]  # nobody promises the same answer again
+    assert found[0].extra["unused_settings"] == ["temperature", "seed"]  # nobody promises the same answer again
 
 
 def test_a_validator_that_forbids_a_setting_is_met_too(server: ChatServer) -> None:
@@ -233,7 +233,7 @@ def test_a_validator_that_forbids_a_setting_is_met_too(server: ChatServer) -> No
         return (422, {"detail": [wrong]}) if "seed" in body else last_message_text(body)
 
     server.answer = answer
-    assert model_of(server).complete(["a"])[0].extra["unheeded"] == ["seed"]
+    assert model_of(server).complete(["a"])[0].extra["unused_settings"] == ["seed"]
     assert server.requests[-1].body["temperature"] == 0
 
 

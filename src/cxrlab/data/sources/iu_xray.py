@@ -28,6 +28,7 @@ from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
+from cxrlab.data.source_tables import chosen_layout, find_file, image_path, posix_path
 from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
@@ -36,7 +37,6 @@ from cxrlab.data.sources.openi import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, posix_path
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"
@@ -99,7 +99,7 @@ def read(root: Path, table: bool, entry: Entry) -> Imported:
 def _entries(table: Path, projections: Projections | None) -> list[Entry]:
     splits = read_json(table)
     if not isinstance(splits, dict) or not splits or not set(splits) <= set(SPLITS):
-        raise DataError(f"{table} is no annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
+        raise DataError(f"{table} is not an annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
     entries: dict[str, Entry] = {}
     for split in SPLITS:
         rows = splits.get(split, [])

@@ -476,7 +476,7 @@ def _read_table(rows: Sequence[Row], fractions: bool) -> Unit | None:
     cells: list[tuple[Cell, str | None]] = []
     totals: list[Total] = []
     for _, _, row in lines[1:]:
-        # In a row with too many or too few cells nobody can tell which column a number is in.
+        # In a row with too many or too few cells the column of a number is unknown.
         aligned: Sequence[str | None] = row if len(row) == len(head) else [None] * len(head)
         if any(weights):
             # A number alone is a count, or the number of the row.

@@ -81,7 +81,7 @@ class _Scale:
         passing = [
             self._graded(text, found["number"], found.end("number"), plain=False)
             for found in _PASSING.finditer(text)
-            if meant(text, found.start(), found.end())
+            if is_asserted(text, found.start(), found.end())
         ]
         # In passing a number may be anything ("a grade 2 injury").
         return [*plain, *unreadable, *(statement for statement in passing if statement.problem != _MORE)]
@@ -184,9 +184,11 @@ def _find_choices(text: str) -> list[Statement[str]]:
         Statement(choice if found["how"].lower() in _GOOD else _OTHER[choice], plain=False)
         for found in _PREFERS.finditer(text)
         for choice in (_NAMES[(found["letter"] or found["word"]).lower()],)
-        if meant(text, found.start(), found.end())
+        if is_asserted(text, found.start(), found.end())
     ]
-    even = [Statement(EQUAL, plain=False) for found in _EVEN.finditer(text) if meant(text, found.start(), found.end())]
+    even = [
+        Statement(EQUAL, plain=False) for found in _EVEN.finditer(text) if is_asserted(text, found.start(), found.end())
+    ]
     return [*labelled, *boxed, *_choices_alone(text, _WORDS), *passing, *even]
 
 
@@ -246,7 +248,7 @@ _NOT_SAID = re.compile(
 _TAKEN_BACK = re.compile(r"\b(?:if|unless|would|requires?|needs?|only|except)\b", re.I)
 
 
-def meant(text: str, start: int, end: int) -> bool:
+def is_asserted(text: str, start: int, end: int) -> bool:
     """Whether a statement in passing is the judge's: not denied, not a condition, and not taken back in its sentence."""
     early = max(0, start - _NEAR)
     begins = max((found.end() for found in _SENTENCE.finditer(text, early, start)), default=early)

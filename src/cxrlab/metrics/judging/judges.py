@@ -20,8 +20,8 @@ from cxrlab.metrics.base import VERSION, Metric, Tally, mean_tally
 from cxrlab.metrics.finding_scores import green_score
 from cxrlab.metrics.judging.answer_text import Answer, Reading
 from cxrlab.metrics.judging.count_formats import CELLS, SIGNIFICANT, Parsed, describe_cell
-from cxrlab.metrics.judging.error_counts import parse_counts
 from cxrlab.metrics.judging.grades_and_choices import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
+from cxrlab.metrics.judging.parse_counts import parse_counts
 from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
 from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 
@@ -99,7 +99,7 @@ class Judge(ABC):
 
     @final
     def judged(self, batch: Batch) -> list[Judged]:
-        """Every pair of a batch; asked on first use, and cached while the batch lives."""
+        """Every pair of a batch; asked on first use, and cached as long as the batch exists."""
         if batch not in self._judged:
             self._judged[batch] = self._judge(batch.pairs)
         return self._judged[batch]
@@ -175,9 +175,14 @@ class ChexPrompt(Judge):
             return Metric(name, "lower", (0.0, math.inf), None, UNDEFINED, conventions, about)
 
         return (
-            card("", "errors a report, as a language model counts them"),
-            card(".significant", "errors a report that are likely to change what is done, as a language model counts"),
-            *(card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, a report") for weight, kind in CELLS),
+            card("", "errors per report, as a language model counts them"),
+            card(
+                ".significant", "errors per report that are likely to change what is done, as a language model counts"
+            ),
+            *(
+                card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, per report")
+                for weight, kind in CELLS
+            ),
         )
 
     def read(self, answer: Answer, silent: bool) -> Judged:
@@ -217,8 +222,8 @@ class GreenJudge(Judge):
         counts = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
         formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **counts}
         score = "matched findings against significant errors, as a language model counts them"
-        significant = "significant errors a report, from the same answer"
-        matched = "findings a report that both reports have, from the same answer"
+        significant = "significant errors per report, from the same answer"
+        matched = "findings per report that both reports have, from the same answer"
         endless = (0.0, math.inf)
         return (
             Metric(f"green:{model}", "higher", (0.0, 1.0), None, UNDEFINED, formula, score),
@@ -277,7 +282,7 @@ class GradeAgainst(Grade):
     """The grade of a report beside its reference."""
 
     kind: ClassVar[str] = "grade-against"
-    about: ClassVar[str] = "how well a report tells what its reference tells, graded by a language model"
+    about: ClassVar[str] = "how well a report states what its reference states, graded by a language model"
     wording: ClassVar[str] = "grade_against"
     places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)
 
@@ -307,7 +312,7 @@ class Choice:
         verdict: Of a compared with b.
         agreed: Whether both orders gave the same; False for a tie by disagreement; None where undecided.
         reason: Why the verdict is undecided or the model was not asked; None otherwise.
-        heard: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
+        preferences: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
             it could not be read.
         answers: The model's own words, in the same order; empty where nothing was asked.
     """
@@ -315,7 +320,7 @@ class Choice:
     verdict: Verdict
     agreed: bool | None = None
     reason: str | None = None
-    heard: tuple[str | None, ...] = ()
+    preferences: tuple[str | None, ...] = ()
     answers: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
@@ -324,7 +329,7 @@ class Choice:
             "verdict": self.verdict.value,
             "agreed": self.agreed,
             "reason": self.reason,
-            "heard": list(self.heard),
+            "preferences": list(self.preferences),
             "answers": list(self.answers),
         }
 
@@ -382,7 +387,7 @@ class PairwiseModel:
 
 def _choose(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> Choice:
     read = (_read(*forth), _read(*back))
-    heard = (read[0].value, _TURNED[read[1].value])
+    preferences = (read[0].value, _TURNED[read[1].value])
     answers = (forth[0].text, back[0].text)
     failed = [
         f"{order}: {parsed.reason}"
@@ -390,9 +395,9 @@ def _choose(forth: tuple[Answer, Generated], back: tuple[Answer, Generated]) -> 
         if parsed.status is not Reading.PARSED
     ]
     if failed:
-        return Choice(Verdict.UNDECIDED, None, "; ".join(failed), heard, answers)
-    agreed = heard[0] == heard[1]
-    return Choice(_VERDICTS[heard[0] or EQUAL] if agreed else Verdict.EQUAL, agreed, None, heard, answers)
+        return Choice(Verdict.UNDECIDED, None, "; ".join(failed), preferences, answers)
+    agreed = preferences[0] == preferences[1]
+    return Choice(_VERDICTS[preferences[0] or EQUAL] if agreed else Verdict.EQUAL, agreed, None, preferences, answers)
 
 
 def _read(answer: Answer, given: Generated) -> ParsedChoice:

@@ -1,6 +1,6 @@
 """Prompts of judges: a versioned wording, and reports fenced as data against prompt injection.
 
-A report stands between two marks that it cannot know, each of its lines behind a bar, and the judge is asked to begin
+A report stands between two marks that cannot occur in it, each of its lines behind a bar, and the judge is asked to begin
 its answer with a third mark. Marks are hashes of the texts, chosen so that no text contains them: they differ from
 question to question, and the same question is always the same prompt.
 """

@@ -226,7 +226,7 @@ def _tau(x: NDArray[np.intp], y: NDArray[np.intp]) -> float:
 
 def _tied(codes: NDArray[np.intp]) -> int:
     """Pairs of equal codes."""
-    times = np.unique(codes, return_counts=True)[1].astype(object)  # whole numbers without end
+    times = np.unique(codes, return_counts=True)[1].astype(object)  # Python integers, which do not overflow
     return int((times * (times - 1) // 2).sum())
 
 
@@ -284,10 +284,10 @@ def compare_with_each_rater(ratings: ArrayLike, judge: ArrayLike) -> list[RaterC
 
 
 def paired_t(x: ArrayLike, y: ArrayLike) -> TTest:
-    """The t-test of x − y against 0; without spread in the differences there is nothing to judge by."""
+    """The t-test of x − y against 0; not-a-number without spread in the differences."""
     change = np.asarray(x, dtype=np.float64) - np.asarray(y, dtype=np.float64)
     n = len(change)
-    # Equal differences leave a spread of rounding alone, which would make t as large as one likes.
+    # Equal differences leave a spread of rounding alone, which would make t arbitrarily large.
     if n < 2 or np.ptp(change) <= 1e-12 * np.abs(change).max():
         return TTest(math.nan, max(0, n - 1), math.nan)
     t = float(change.mean() / (change.std(ddof=1) / math.sqrt(n)))

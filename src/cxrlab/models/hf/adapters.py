@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.atomic_folders import require_new_folder, write_folder
-from cxrlab.core.batch_size import raise_if_out_of_memory
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.core.registry import load_reference
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (

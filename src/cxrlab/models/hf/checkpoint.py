@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import raise_if_out_of_memory
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
@@ -248,7 +248,7 @@ def device_of(loading: LoadSettings) -> torch.device:
     try:
         device = torch.device(loading.device)
     except RuntimeError:
-        raise ConfigError(f"device={loading.device!r} is no device; give auto, cpu, cuda or cuda:N.") from None
+        raise ConfigError(f"device={loading.device!r} is not a device; give auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device={loading.device!r} is not on this machine, which has {torch.cuda.device_count()} GPUs; "

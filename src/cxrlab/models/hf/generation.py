@@ -461,8 +461,8 @@ class BeamGroup:
         self.ended, _ = self.ended.joined(replace(candidates, scores=final)).best(self.size)
         self.running, where = candidates.best(self.size, scores.masked_fill(candidates.ended, NEVER))
         # Close the images whose best running sequence is no better than the worst ended one.
-        hope = self.running.scores[:, 0] / length**self.decoding.length_penalty
-        better = hope > self.ended.scores.amin(dim=1)
+        best_possible = self.running.scores[:, 0] / length**self.decoding.length_penalty
+        better = best_possible > self.ended.scores.amin(dim=1)
         full = torch.isfinite(self.ended.scores).all(dim=1)
         self.open = self.open & better & ~(full & self.decoding.early_stopping)
         return token.gather(1, where), source.gather(1, where)

@@ -56,8 +56,8 @@ class Encoder:
 
     Attributes:
         report: Text → tokens of a report, end token last.
-        words: (sizes of the images, prompts, reports, side) → an `Encoded` without pixels; cached, so do not modify
-            its tensors.
+        text_inputs: (sizes of the images, prompts, reports, side) → an `Encoded` without pixels; cached, so do not
+            modify its tensors.
 
     Args:
         path: The pixel path.
@@ -84,7 +84,7 @@ class Encoder:
         self.expander = Expander(processor, image_token)
         self.report = lru_cache(_REPORTS)(lambda report: tuple(report_ids(processor, report)))
         # Tensors made in inference mode could not serve a backward pass.
-        self.words = lru_cache(_BATCHES)(torch.inference_mode(False)(self._words))
+        self.text_inputs = lru_cache(_BATCHES)(torch.inference_mode(False)(self._text_inputs))
 
     def encode(
         self,
@@ -110,16 +110,16 @@ class Encoder:
         if len(reports) != len(images):
             raise DataError(f"{len(images)} images came with {len(reports)} reports; give one report per image.")
         sizes = tuple((int(image.shape[-2]), int(image.shape[-1])) for image in images)
-        words = self.words(sizes, tuple(prompts), reports, side)
+        encoded = self.text_inputs(sizes, tuple(prompts), reports, side)
         pixels = {
             name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
             for name, tensor in self.path.inputs(list(images)).items()
         }
         if not pixels.get("pixel_values", torch.empty(0)).numel():
             raise DataError("the images gave no pixels for the model; every prompt needs its image.")
-        return replace(words, inputs={**words.inputs, **pixels})
+        return replace(encoded, inputs={**encoded.inputs, **pixels})
 
-    def _words(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], reports: Answers, side: Side) -> Encoded:
+    def _text_inputs(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], reports: Answers, side: Side) -> Encoded:
         tokens = [self.expander.prompt(prompt, size) for prompt, size in zip(prompts, sizes, strict=True)]
         if any(self.image_token in report for report in reports):
             raise DataError("a report contains the model's image token; remove it from the text.")

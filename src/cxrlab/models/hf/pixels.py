@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.batch_size import exhausted_memory
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import exhausted_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ class Scaling:
         factor = 255.0 * (float(image_processor.rescale_factor) if image_processor.do_rescale else 1.0)
         if not image_processor.do_normalize:
             return cls(factor, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-        return cls(factor, three(image_processor.image_mean), three(image_processor.image_std))
+        return cls(factor, three_channels(image_processor.image_mean), three_channels(image_processor.image_std))
 
     def __call__(self, image: Tensor) -> Tensor:
         """[..., 1 or 3, H, W] in [0, 1] → [..., 3, H, W]; one channel is repeated."""
@@ -250,7 +250,7 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
     steps = find_pixel_path(name) or Plain
     try:
         path: PixelPath = steps(image_processor)
-        path.difference = prove(path, image_processor)
+        path.difference = max_difference_to_processor(path, image_processor)
         exact = path.difference <= path.tolerance
     except ConfigError as error:
         return EightBitPath(image_processor, f"{kept}{error}", steps.call_settings)
@@ -269,7 +269,7 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
     return EightBitPath(image_processor, kept + off, steps.call_settings)
 
 
-def prove(path: PixelPath, processor: Any) -> float:
+def max_difference_to_processor(path: PixelPath, processor: Any) -> float:
     """The largest difference between a path and the image processor on test images.
 
     Infinite if names, shapes or integers differ, which rounding does not explain.
@@ -326,7 +326,7 @@ def measure(size: Any, name: str) -> int:
     return int(value or 0)
 
 
-def three(value: Any) -> tuple[float, float, float]:
+def three_channels(value: Any) -> tuple[float, float, float]:
     """Three channel values from one number or three."""
     if isinstance(value, int | float):
         return (float(value),) * 3

@@ -55,15 +55,15 @@ def prompt_format(processor: Any) -> PromptFormat:
     return _forms[processor]
 
 
-def prompt_text(processor: Any, prompt: str, instead: str | None = None) -> str:
+def prompt_text(processor: Any, prompt: str, image_replacement: str | None = None) -> str:
     """The processor's text for an image and a prompt, ready for the report to follow.
 
     Args:
         prompt: Plain text, in which special tokens are escaped; may be empty.
-        instead: Text in place of the image; there is then no placeholder.
+        image_replacement: Text in place of the image; there is then no placeholder.
     """
     words = escape(processor.tokenizer, prompt)
-    lead = None if instead is None else f"{escape(processor.tokenizer, instead)}\n"
+    lead = None if image_replacement is None else f"{escape(processor.tokenizer, image_replacement)}\n"
     if not _has_template(processor):
         return f"{prompt_format(processor).image if lead is None else lead}{words}"
     return _render(processor, [_user(words, lead)], add_generation_prompt=True)
@@ -151,9 +151,9 @@ def _chat_format(processor: Any) -> tuple[str, str, int]:
     return "", "" if closed else " ", end
 
 
-def _user(words: str, instead: str | None = None) -> dict[str, Any]:
-    if instead is not None:
-        return {"role": "user", "content": [{"type": "text", "text": instead + words}]}
+def _user(words: str, image_replacement: str | None = None) -> dict[str, Any]:
+    if image_replacement is not None:
+        return {"role": "user", "content": [{"type": "text", "text": image_replacement + words}]}
     content: list[dict[str, str]] = [{"type": "image"}]
     return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
 

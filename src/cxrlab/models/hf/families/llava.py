@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.models.hf.families import Family
-from cxrlab.models.hf.pixels import Plain, three
+from cxrlab.models.hf.pixels import Plain, three_channels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ class PaddedToSquare(Plain):
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
-        self.colour = three(image_processor.image_mean) if image_processor.do_pad else None
+        self.colour = three_channels(image_processor.image_mean) if image_processor.do_pad else None
 
     def one(self, image: Tensor) -> Tensor:
         """[..., 1 or 3, H, W] in [0, 1] → [..., 3, h, w] scaled."""

@@ -1,0 +1,61 @@
+"""The processes that train together: how many, which one this is, and its device."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _state() -> Any:
+    import torch
+    from accelerate import PartialState
+
+    # One process may decode images for hours while the others wait for it.
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=2))
+    if state.num_processes > 1:
+        _destroy_group_at_exit()
+    return state
+
+
+@cache
+def _destroy_group_at_exit() -> None:
+    """A process that ends while its group's threads still communicate may be aborted after its work is done."""
+    from torch import distributed
+
+    atexit.register(lambda: distributed.destroy_process_group() if distributed.is_initialized() else None)
+
+
+def process_count() -> int:
+    """Processes that train together; 1 outside a launcher."""
+    return int(_state().num_processes)
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes files."""
+    return bool(_state().is_main_process)
+
+
+def wait_for_all() -> None:
+    """Return when every process has come here."""
+    _state().wait_for_everyone()
+
+
+@contextmanager
+def main_process_first() -> Iterator[None]:
+    """The main process runs the block before the others do; they then find what it has made."""
+    with _state().main_process_first():
+        yield
+
+
+def training_device() -> torch.device:
+    """Where this process trains."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
