@@ -16,6 +16,7 @@ pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
+    "experiments/case_study_iu.py": ("--rehearse",),
     "experiments/burned_in_text.py": ("--n", "3", "--sizes", "192"),
     "experiments/image_hashes.py": ("--n", "6"),
     "experiments/guarded_server.py": ("--rehearse", "--out", "guarded"),
@@ -78,6 +79,7 @@ SMALL = {
     ),
 }
 EXPECTED = {
+    "experiments/case_study_iu.py": "| one normal report | severe | constant | 1 |",
     "experiments/burned_in_text.py": "| shifted | 192 |",
     "experiments/image_hashes.py": "| cxrlab (waves, 256 bits) |",
     "experiments/guarded_server.py": "| knockoff | 20 | 16 |",

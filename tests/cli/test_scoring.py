@@ -275,3 +275,28 @@ def test_one_file_or_two_without_a_flag(tmp_path: Path, capsys: pytest.CaptureFi
     assert "and --references set the same value" in capsys.readouterr().err
     assert main(["score", str(tmp_path / "r.csv"), "--by-row", "--columns", "id=study_id"]) == 1
     assert "contradict" in capsys.readouterr().err
+
+
+def test_a_certificate_prints_its_verdict_first_and_decides_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file with both texts: forty studies of different effusions, all with one and the same report."""
+    table = tmp_path / "both.csv"
+    rows = [
+        f"s{k},There is a {size} pleural effusion.,The lungs are clear."
+        for k, size in enumerate(["small", "large"] * 20)
+    ]
+    table.write_text("\n".join(["id,reference,candidate", *rows]) + "\n")
+    words = ["certify", str(table), "--trials", "50", "--metrics", "rougeL:google", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("SEVERE: All 40 reports are one and the same text") and "not tested  image dependence" in out
+    assert "All 40 reports" in (tmp_path / "run" / "page.html").read_text()
+    assert main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["rule"] == "constant"
+    few = tmp_path / "few.csv"
+    few.write_text(
+        "\n".join(["id,reference,candidate", *rows[:2]]).replace("The lungs are clear.", "Normal.", 1) + "\n"
+    )
+    assert main(["certify", str(few), "--trials", "50", "--quiet"]) == 0, "a caution"
+    assert main(["certify", str(few), "--trials", "50", "--quiet", "--fail-on", "caution"]) == 1

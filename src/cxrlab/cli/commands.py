@@ -166,6 +166,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("references", "predictions"),
             tables=True,
         ),
+        "certify": Command(
+            "test whether predictions are what they claim; exit 1 when not",
+            "cxrlab.cli.evaluation:certify",
+            "cxrlab certify predictions.csv --references corpora/openi --training corpora/openi --out runs/certified",
+            ("predictions",),
+            tables=True,
+        ),
         "compare": Command(
             "compare scored runs study by study; exit 1 when a gate fails",
             "cxrlab.cli.evaluation:compare",

@@ -1,16 +1,24 @@
-"""`cxrlab generate`, `score`, `compare`, `metrics`, `explain` and `pointing`."""
+"""`cxrlab generate`, `score`, `certify`, `compare`, `metrics`, `explain` and `pointing`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from cxrlab.cli.output import Result, columns
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
 from cxrlab.core.tables import Column, Interval, Table
-from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
+from cxrlab.evaluation.config import (
+    CertifyConfig,
+    ExplainConfig,
+    GenerateConfig,
+    PointingConfig,
+    ScoreConfig,
+    ValidateConfig,
+)
 
 
 def generate(config: GenerateConfig, out: Path) -> Result:
@@ -77,6 +85,34 @@ def _write_rexrank(path: Path, config: ScoreConfig) -> None:
         allow_missing=config.allow_missing, columns=config.columns, by_row=config.by_row,
     )  # fmt: skip
     write_rexrank(path, config.references, {pair.id: pair.candidate for pair in inputs.pairs})
+
+
+def certify(config: CertifyConfig, out: Path | None = None, fail_on: Literal["caution", "severe"] = "severe") -> Result:
+    """Test whether a prediction file is what it claims to be: the verdict in words first, then every check.
+
+    The checks: matched ids; different texts; normal reports; gains over reports dealt to other patients, one constant
+    report and retrieval; label prevalence; copies of references and training reports; image dependence; sample size. A
+    check that lacks its input is listed as not tested. Predictions and references are read as by 'cxrlab score'.
+
+    Args:
+        out: Run folder for certificate.json, evidence.jsonl, page.html and what score writes; without it nothing is kept.
+        fail_on: Severity from which the exit code is 1.
+    """
+    from cxrlab.evaluation.certify import run_certify
+
+    note = _finished_before(out)
+    found = run_certify(config, out)
+    columns = (Column("verdict"), Column("check"), Column("finding"))
+    checks = Table(columns, tuple((check.verdict, check.name, check.sentence) for check in found.checks))
+    if out is not None:
+        from cxrlab.render.page import PAGE, write_page
+
+        page = out / PAGE
+        if not page.is_file():
+            write_page([out], title="Certificate of predictions")
+        note.append(f"the page: {page}")
+    headline = f"{found.severity.upper()}: {found.headline}"
+    return Result([headline, "", checks, *note], found.to_json(), ok=not found.fails(fail_on))
 
 
 def compare(

@@ -189,6 +189,9 @@ def _label(value: Any, key: str) -> int:
     )
 
 
+ALIASES = "aliases"  # key of `Study.extra`: names of the same study elsewhere, by which predictions are matched too
+
+
 @dataclass(frozen=True)
 class Study(Record):
     """One examination of a patient: images, text, and what is known of the truth."""

@@ -114,7 +114,8 @@ class ImportConfig:
             itself when left out.
         reports: Folder or zip file with the reports, where they lie apart from the images (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
-        split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
+        split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it);
+            R2Gen's test studies stay in test with each (iu-xray, openi).
         seed: For split=patient.
         copy: Copy the images into the corpus instead of linking to the folder.
         workers: Processes; 0 for one per core, which is the maximum.

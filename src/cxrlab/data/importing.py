@@ -46,7 +46,7 @@ NOT_IN_FOLDER = "image listed, but not in the folder"
 OUTSIDE_FOLDER = "the path of an image leaves the source folder"
 # Increase it when the same source (`made_from` on the card) yields a different corpus than before; an interrupted
 # import of an older version is not continued.
-IMPORT_VERSION = 2
+IMPORT_VERSION = 3
 # Studies that a worker reads at once: most take less than a millisecond.
 BATCH = 16
 
@@ -91,7 +91,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
         make_studies=partial(
-            _import_study, plan.read, plan.label_style, plan.sentences_from, plan.writes_images, config
+            _import_study, plan.read, plan.label_style, plan.sentences_from, plan.writes_images, plan.keeps_test, config
         ),
         label=f"importing {name}",
         total=plan.total,
@@ -106,6 +106,7 @@ def _import_study(
     label_style: str | None,
     sentences_from: str,
     writes: bool,
+    keeps_test: bool,
     config: ImportConfig,
     item: Item,
 ) -> list[NewStudy | Dropped]:
@@ -114,7 +115,7 @@ def _import_study(
     if isinstance(imported, Dropped):
         return [imported]
     study = imported.study
-    if config.split != "official":
+    if config.split != "official" and not (keeps_test and study.split == "test"):
         split = "train" if config.split == "train" else assign_split(study.patient, config.seed)
         study = dataclasses.replace(study, split=split)
     if label_style is not None:  # after the split: a test split holds no text made from labels
@@ -164,6 +165,8 @@ class ImportPlan(Generic[Item]):
         label_style: How sentences are made from the labels (see `label_report`), where the source has no English report.
         sentences_from: The field of a study that holds the labels of that style.
         writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
+        keeps_test: Whether studies of the official test split stay there whatever --split says: published models are
+            compared on them.
     """
 
     items: Iterable[Item]
@@ -177,6 +180,7 @@ class ImportPlan(Generic[Item]):
     label_style: str | None = None
     sentences_from: Literal["labels", "own_labels"] = "own_labels"
     writes_images: bool = False
+    keeps_test: bool = False
 
 
 @dataclass(frozen=True)

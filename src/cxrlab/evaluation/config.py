@@ -200,6 +200,61 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True)
+class CertifyConfig:
+    """Whether a prediction file is what it claims to be.
+
+    Args:
+        predictions: Run folder or file, as for 'cxrlab score'.
+        references: Corpus folder or file; left out when the predictions' file has a reference beside each.
+        training: Corpus folder or file with the reports that the model was or may have been trained on; of a corpus with
+            splits, its train split.
+        controls: Run folders with predictions for control images, where PREDICTIONS is not such a run itself.
+        model: Name of the model that is said to have written the predictions: it generates again, with control images.
+        control_studies: Most studies for which this model generates.
+        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
+        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
+        section: Section of the reference report, where it has sections; several joined with +.
+        split: Split of the corpus; every split that holds a predicted study when left out.
+        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        allow_missing: Take a missing prediction for an empty report.
+        metrics: Metrics for scores.json, beside those of the checks; the default ones when left out.
+        trials: Bootstrap resamples behind each interval.
+        level: Confidence level of the intervals.
+        seed: Decides the resamples and how reports are dealt to other patients.
+        decoding: How the model generates.
+        loading: How the model is loaded.
+    """
+
+    predictions: Path
+    references: Path | None = None
+    training: Path | None = None
+    controls: tuple[Path, ...] = ()
+    model: str | None = None
+    control_studies: int = 100
+    columns: tuple[str, ...] = ()
+    by_row: bool = False
+    section: str = "findings"
+    split: str | None = None
+    unit: Literal["auto", "study", "image"] = "auto"
+    allow_missing: bool = False
+    metrics: tuple[str, ...] = ()
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+    decoding: Decoding = Decoding()
+    loading: LoadSettings = LoadSettings()
+
+    def __post_init__(self) -> None:
+        parse_columns(self.columns)
+        _check_least(self, trials=1, seed=0, control_studies=1)
+        check_share("level", self.level)
+        if self.model is not None and self.controls:
+            raise ConfigError("--model and --controls contradict each other; give one of them.")
+        if self.model is not None and self.references is None:
+            raise ConfigError("--model generates from images; give their corpus with --references.")
+
+
+@dataclass(frozen=True)
 class ExplainConfig:
     """Attention and gradient maps of words of a report over the image.
 

@@ -23,6 +23,7 @@ SECTIONS = Registry(
     "section of a page",
     {
         "unfinished": "cxrlab.render.overview:unfinished",
+        "certificate": "cxrlab.render.certificate:certificates",
         "corpus": "cxrlab.render.overview:corpus",
         "imported": "cxrlab.render.overview:imported",
         "ablations": "cxrlab.render.ablations:ablations",

@@ -296,6 +296,7 @@ def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
 
 
 SUMMARY, PER_STUDY = "summary.json", "per_study.jsonl"
+CERTIFICATE = "certificate.json"
 SCORES, COMPARISON, VALIDATION = "scores.json", "comparison.json", "validation.json"
 CHECK, STATISTICS = "check.json", "statistics.json"
 ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
@@ -315,6 +316,7 @@ CONCLUSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(("prefer sample", "prefer judge", "prefer pair", "prefer train"), (SUMMARY,)),
         "data check": (CHECK, STATISTICS, SUMMARY),
         "score": (SCORES,),
+        "certify": (CERTIFICATE,),
         "compare": (COMPARISON,),
         "explain": (EXPLAIN,),
         "pointing": (POINTING,),

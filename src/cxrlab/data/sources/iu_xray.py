@@ -11,7 +11,8 @@ Citation: Demner-Fushman et al., Preparing a collection of radiology examination
 Obtain: the archive of R2Gen; root holds annotation.json and images/<study>/<k>.png or .jpg.
 Defects: the text is the findings section alone, so that only sections.findings is filled; some studies show two
     frontal images or two lateral ones; two second images are blank or noise; the split is by study, of which each
-    patient has one. The same images and patients as openi: neither is external to the other.
+    patient has one. Its test studies stay in test whatever --split says. The same images and patients as openi: neither
+    is external to the other.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def plan(config: ImportConfig) -> ImportPlan[Entry]:
         layout="r2gen" if projections is None else "r2gen with projections",
         collections=(COLLECTION,),
         used_settings=("projections",),
+        keeps_test=True,
     )
 
 

@@ -13,8 +13,10 @@ Obtain: Open-I's download page, NLMCXR_reports.tgz (or ecgen-radiology/*.xml out
     archive unpacked beside it: layout xml; or the CSV form with indiana_reports.csv, indiana_projections.csv and
     images/images_normalized/: layout csv. Where both are there the XML is read, unless --layout csv.
 Defects: 104 reports have no image; 530 have no findings; 95 were not indexed; a spreadsheet turned three indications of
-    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four images. No split:
-    that of R2Gen belongs to iu-xray. The same images and patients as iu-xray: neither is external to the other.
+    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four images.
+    The split is R2Gen's (train 2,069, val 296, test 590); the 1,000 reports that it leaves out have none. Its test
+    studies stay in test whatever --split says, and extra.aliases holds R2Gen's ids. The same images and patients as
+    iu-xray: neither is external to the other.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from cxrlab.core.errors import DataError, short_repr
-from cxrlab.core.files import unreadable
-from cxrlab.core.records import ImageFile, Report, Study
+from cxrlab.core.files import read_json, unreadable
+from cxrlab.core.records import ALIASES, ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data import source_tables
 from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
@@ -104,6 +106,7 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
             layout=f"xml{views}",
             collections=(COLLECTION,),
             used_settings=("projections",),
+            keeps_test=True,
         )
     if table is not None and layout != "xml":
         rows, seen = [], set()
@@ -128,6 +131,7 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
             layout=f"csv{views}",
             collections=(COLLECTION,),
             used_settings=("projections",),
+            keeps_test=True,
         )
     wanted = {"xml": f"ecgen-radiology/*.xml or {ARCHIVES[0]}", "csv": _TABLE[0]}
     looked = wanted[layout] if layout else ", ".join(wanted.values())
@@ -180,14 +184,30 @@ def _study(
     table = source.projections or {}
     views = [table.get(image.number, {}).get(image.name) for image in listed]
     images, view_remarks = with_views(source.root, paths, views)
+    split = r2gen_split().get(name)
+    aliases = [r2gen_id(listed)] if split and listed else []
     study = Study(
         id=name,
         patient=name,
         images=images,
         sections=report,
-        extra={key: codes for key, codes in extra.items() if codes},
+        split=split,
+        extra={key: codes for key, codes in {**extra, ALIASES: aliases}.items() if codes},
     )
     return Imported(study, (*remarks, *view_remarks, *(() if images else (NO_IMAGES,))))
+
+
+@cache
+def r2gen_split() -> Mapping[str, str]:
+    """Study → split, of the 2,955 studies of IU X-ray in R2Gen's annotation."""
+    numbers = read_json(Path(__file__).with_name("r2gen_split.json"))
+    return {f"CXR{number}": split for split, found in numbers.items() for number in found}
+
+
+def r2gen_id(images: Iterable[ImageName]) -> str:
+    """R2Gen's id of a study: its first image by name without the last number (`CXR1_IM-0001`)."""
+    first = min(images)
+    return f"CXR{first.number}_{first.name.rpartition('-')[0]}"
 
 
 def _xml_id(file: XmlFile) -> str:
