@@ -25,7 +25,7 @@ class LoadSettings:
     """
 
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     trust_remote_code: bool = False
     download: bool = False
     prompts: str | None = None
@@ -34,7 +34,7 @@ class LoadSettings:
     connection: Connection = Connection()
 
     def __post_init__(self) -> None:
-        for name, known in (("dtype", ("auto", "float32", "bfloat16")), ("attention", ("sdpa", "eager"))):
+        for name, known in (("dtype", ("auto", "float32", "float16", "bfloat16")), ("attention", ("sdpa", "eager"))):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}.")
         if not self.device:
