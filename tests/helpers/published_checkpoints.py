@@ -197,7 +197,7 @@ def vicuna_tokenizer(space: str = "first", texts: Sequence[str] = (), vocabulary
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    from cxrlab.models.convert_llava_rad import SYSTEM
+    from cxrlab.models.hf.conversations import SYSTEM
 
     bpe = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     if space == "always":

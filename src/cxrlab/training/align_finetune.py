@@ -76,6 +76,7 @@ def _train(
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
+    from cxrlab.models.hf.conversations import check_conversation, set_conversation
     from cxrlab.training.distributed import training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
     from cxrlab.training.report_dataset import load_dataset
@@ -84,9 +85,11 @@ def _train(
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
+    check_conversation(config.conversation)
     sources = [read_source(ExtraCorpus(config.data, text=config.text), config.n, settings.seed)]
     sources += [read_source(extra, seed=settings.seed) for extra in parse_extra_corpora(config.extra_corpora).values()]
     start = load_start(config.start, config.encoder, config.language_model, settings.seed)
+    set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
     trained = count_trainable(start.model, config)
     check_memory(estimate(start.model, settings, dataset.longest, trained), training_device())
@@ -107,7 +110,8 @@ def _train(
         evaluate = None if on_evaluate is None else lambda _, step: on_evaluate(start.model, step)
         fitted = fit(Job(module, dataset, order, stage, on_evaluate=evaluate), settings, run)
         summary = summarise(stage, fitted, dataset, module)
-        card = describe(stage, config.prompts, start, dataset, seed=settings.seed, steps=fitted.steps)
+        facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
+        card = describe(stage, config.prompts, start, dataset, **facts)
         # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
         # the training as done; only then are the checkpoints to resume from removed.
         run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
