@@ -406,7 +406,7 @@ def experiment(plan: Plan, work: Path, out: Path) -> list[str]:
 
     def stage3(meter: Meter) -> None:
         stage(meter, "finetune", plan.batch[1], 1, plan.steps[1], plan, "--data", corpus, "--start", align,
-              "--lora-rank", plan.rank, "--out", tuned)  # fmt: skip
+              "--lora-rank", plan.rank, "--conversation", "vicuna-v1", "--out", tuned)  # fmt: skip
         meter.checked = losses(tuned)
 
     step("stage 2: train align", stage2)

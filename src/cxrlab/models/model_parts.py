@@ -52,6 +52,7 @@ from cxrlab.models.random_init import (
 SIZES = {"phantom": PHANTOM, "tiny": TINY}
 _NARRATED = 600  # simulated patients whose reports train a fresh tokenizer
 _KINDS = ("hf", "builtin", "fresh")
+STORED = "stored"  # a dtype: that of the files
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +282,7 @@ def _trained_on(folder: Path) -> tuple[tuple[str, ...], str | None]:
 def _cast(model: Any, dtype: str) -> Any:
     import torch
 
-    return model.to(getattr(torch, dtype)).eval()
+    return (model if dtype == STORED else model.to(getattr(torch, dtype))).eval()
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,7 +403,7 @@ def language_of(folder: Path, kind: str) -> Any:
 
 def loaded(kind: Any, folder: Path) -> Any:
     """A model whose tensors all come from the folder; only a pooling head, which no part uses, may be missing."""
-    settings = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    settings = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True, "dtype": "auto"}
     with pickled_code_refused(folder):
         model, report = kind.from_pretrained(folder, **settings)
     missing = sorted(name for name in report["missing_keys"] if _POOLING.isdisjoint(name.split(".")))

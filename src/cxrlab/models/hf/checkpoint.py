@@ -265,7 +265,9 @@ def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
 
 
 def dtype_name(loading: LoadSettings, device: torch.device) -> str:
-    """float32, bfloat16 or auto; on a CPU, where half precision is slow, auto means float32."""
+    """float32, bfloat16, float16 or auto (as stored); on a CPU, where half precision is slow, auto means float32."""
+    if loading.dtype == "stored":
+        return "auto"
     return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
 
 
