@@ -82,7 +82,7 @@ def test_float16_gives_finite_log_probabilities(tmp_path: Path) -> None:
         torch.testing.assert_close(found.values, expected.values, rtol=1e-2, atol=1e-2 * scale)
         assert found.values.dtype == torch.float32 and (scale == 1.0 or float(found.values.min()) < -65_504)
         answers = model.generate(images, ["dyspnea", None])
-        assert all(math.isfinite(answer.mean_logprob or math.nan) for answer in answers)
+        assert all(answer.mean_logprob is not None and math.isfinite(answer.mean_logprob) for answer in answers)
         assert model.yes_margins(images, "Is there an effusion?").isfinite().all()
 
 
