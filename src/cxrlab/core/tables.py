@@ -160,7 +160,10 @@ class Table:
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown."""
-        rows = [[_markdown(column.name) for column in self.readable_columns], ["---:" if n else "---" for n in self.numeric()]]
+        rows = [
+            [_markdown(column.name) for column in self.readable_columns],
+            ["---:" if n else "---" for n in self.numeric()],
+        ]
         rows += [[_markdown(cell) for cell in row] for row in self.cells()]
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         return "\n".join([f"**{_markdown(self.title)}**", "", *lines] if self.title else lines)
