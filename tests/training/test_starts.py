@@ -94,12 +94,12 @@ def test_a_start_has_the_precision_of_its_files_and_no_copy_in_float32(tmp_path:
     name = f"hf:{tmp_path}"
     for start, parts in ((name, (None, None)), (None, (name, name))):
         with peak_memory() as taken:
-            opened = load_start(start, *parts, 0)
+            opened = load_start(start, *parts, 0, "bfloat16")
         projector = {*opened.model.model.multi_modal_projector.parameters()} if start is None else set()
         assert {value.dtype for value in opened.model.parameters() if value not in projector} == {torch.bfloat16}
         # Opened from parts, the folder is read once for each of the two.
         assert taken[0] < (1.5 if start else 2.5) * stored, (start, taken[0] / stored)
         del opened
     with peak_memory() as taken:  # what the test would see
-        whole = load_start(name, None, None, 0).model.float()
+        whole = load_start(name, None, None, 0, "float32").model
     assert taken[0] > 1.9 * stored and whole.dtype == torch.float32

@@ -35,7 +35,10 @@ class LoadSettings:
     connection: Connection = Connection()
 
     def __post_init__(self) -> None:
-        for name, known in (("dtype", ("auto", "stored", "float32", "float16", "bfloat16")), ("attention", ("sdpa", "eager"))):
+        for name, known in (
+            ("dtype", ("auto", "stored", "float32", "float16", "bfloat16")),
+            ("attention", ("sdpa", "eager")),
+        ):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}.")
         if not self.device:
