@@ -88,7 +88,7 @@ def _train(
     check_conversation(config.conversation)
     sources = [read_source(ExtraCorpus(config.data, text=config.text), config.n, settings.seed)]
     sources += [read_source(extra, seed=settings.seed) for extra in parse_extra_corpora(config.extra_corpora).values()]
-    start = load_start(config.start, config.encoder, config.language_model, settings.seed)
+    start = load_start(config.start, config.encoder, config.language_model, settings.seed, settings.precision)
     set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
     trained = count_trainable(start.model, config)
