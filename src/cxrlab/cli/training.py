@@ -1,4 +1,4 @@
-"""`cxrlab train` (stages 1 to 3) and `cxrlab retrieve`."""
+"""`cxrlab train` (stages 1 to 3), `cxrlab retrieve` and `cxrlab study`."""
 
 from __future__ import annotations
 
@@ -76,6 +76,27 @@ def finetune(config: FinetuneConfig, out: Path | None = None, seed: int | None =
 
     out = _folder(out)
     return _trained(run(seeded(config, seed), out), out)
+
+
+def study(study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False) -> Result:
+    """Run a whole experiment and end with a page.
+
+    A stopped study is continued part by part; a finished one with the same settings is kept.
+
+    Args:
+        study: YAML file, or the name of one in configs/studies (ablations_phantom, llava-rad).
+        out: Run folder; runs/NAME when left out.
+        quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
+        dry_run: Run nothing: list every part with its state, and every missing input; the exit code is then 1 when an
+            input is missing or a count is not as expected.
+    """
+    from cxrlab.studies.run_study import run_study
+
+    found = run_study(study, out, quick, dry_run)
+    if not isinstance(found, list):
+        return Result(str(found), {"path": found.as_posix()})
+    ok = not any(row["state"] in ("missing", "differs") for row in found)
+    return Result(columns([(row["what"], row["state"], row["name"]) for row in found]), found, ok=ok)
 
 
 def seeded(config: Any, seed: int | None) -> Any:

@@ -33,7 +33,7 @@ NOT_THERE = "its corpus is not there"
 # Raised whenever the same members give another corpus than before, so that one is never continued by the other.
 FORM = 2
 # Settings of a member that do not change the studies; the content of its corpus does.
-_WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
+_WITHOUT_EFFECT = ("corpus", "data_set", "made_by", "stages", "paper")
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
 
 
 def _how_to_get(name: str, member: Member) -> str:
+    if member.made_by is not None:
+        return member.made_by
     data_set = member.data_set or name
     if data_set in IMPORTERS:
         return f"cxrlab data import {data_set} --root DIR --out {member.corpus}"
