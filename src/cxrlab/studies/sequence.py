@@ -125,31 +125,42 @@ def _state(step: Step, maker: Mapping[Path, str]) -> tuple[str, str]:
     out = step.flag("--out")
     if (out / CARD).is_file():
         counts = card_counts(read_card(out / CARD))
-        about = ", ".join(f"{counts[name]:,} {name}{_paper(step, name)}" for name in counts)
+        about = ", ".join(f"{count:,} {name}{_paper(step, name)}" for name, count in counts.items())
         wrong = [name for name, number in step.expected.items() if counts.get(name) != number]
         expected = ", ".join(f"{step.expected[name]:,} {name}" for name in wrong)
         return ("differs", f"{about}; expected {expected}") if wrong else ("done", about)
-    if (run := state(out)) is not None and run != "finished":
+    run = state(out)
+    if run not in (None, "finished"):
         return "unfinished", f"{out} is {run}; run the command again"
-    absent = [path for path in step.needs if not path.exists()]
-    if run is None and (lost := [path for path in absent if path not in maker]):
-        return "missing", ", ".join(map(str, lost))
-    if run is None and absent:
-        return "waiting", "for " + ", ".join(maker[path] for path in absent)
-    if step.training is None:
-        return ("ready", "") if run is None else ("done", str(out))
-    composed = composed_pairs(read_card(step.flag("--data") / CARD))
     if run is None:
-        config = config_from(load_reference(step.training), step.flag("--config"), [f"data={step.flag('--data')}"])
+        if lost := [path for path in step.needs if path not in maker and not path.exists()]:
+            return "missing", ", ".join(map(str, lost))
+        if unmade := [path for path in step.needs if path in maker and not _is_made(path)]:
+            return "waiting", "for " + ", ".join(maker[path] for path in unmade)
+    done = "ready" if run is None else "done"
+    return (done, "" if run is None else str(out)) if step.training is None else _compare_pairs(step, done)
+
+
+def _is_made(out: Path) -> bool:
+    return (out / CARD).is_file() or state(out) == "finished"
+
+
+def _compare_pairs(step: Step, done: str) -> tuple[str, str]:
+    """Hold the pairs that a training learns, or has learnt, against the table of its composed corpus."""
+    composed = composed_pairs(read_card(step.flag("--data") / CARD))
+    if done == "done":
+        learnt = read_json(step.flag("--out") / SUMMARY)["rows"]
+        about = "" if learnt == composed.total() else f"{learnt:,}, composed {composed.total():,}"
+    else:
+        config = config_from(load_reference(str(step.training)), step.flag("--config"), [f"data={step.flag('--data')}"])
         rows = pair_table(read_sources(config)).rows
-        learnt = Counter({PairKind(row.corpus, row.text, row.view): row.pairs for row in rows})
-        differing = sorted(kind for kind in learnt | composed if learnt[kind] != composed[kind])
-        if differing:
-            lines = [f"{' '.join(kind)}: {learnt[kind]:,}, composed {composed[kind]:,}" for kind in differing]
-            return "differs", "pairs: " + "; ".join(lines)
-    elif (trained := read_json(out / SUMMARY)["rows"]) != composed.total():
-        return "differs", f"trained on {trained:,} pairs, composed {composed.total():,}"
-    return "ready" if run is None else "done", f"{composed.total():,} pairs{_paper(step, 'pairs')}"
+        counted = Counter({PairKind(row.corpus, row.text, row.view): row.pairs for row in rows})
+        about = "; ".join(
+            f"{' '.join(kind)}: {counted[kind]:,}, composed {composed[kind]:,}"
+            for kind in sorted(counted | composed)
+            if counted[kind] != composed[kind]
+        )
+    return ("differs", f"pairs: {about}") if about else (done, f"{composed.total():,} pairs{_paper(step, 'pairs')}")
 
 
 def _paper(step: Step, name: str) -> str:
@@ -157,9 +168,10 @@ def _paper(step: Step, name: str) -> str:
 
 
 def card_counts(card: Card) -> dict[str, int]:
-    """What a card counts; of a composition also its pairs."""
+    """Studies, patients and images on a card; of a composition also its pairs."""
     pairs = composed_pairs(card).total()
-    return {name: count for name, count in card.counts.items() if count} | ({"pairs": pairs} if pairs else {})
+    counts = {name: card.counts.get(name, 0) for name in ("studies", "patients", "images")}
+    return counts | ({"pairs": pairs} if pairs else {})
 
 
 def composed_pairs(card: Card) -> Counter[PairKind]:

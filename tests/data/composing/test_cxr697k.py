@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,21 @@ def seven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         study(3, ("lateral",), sections=Report(impression="No findings section."), structured=MODEL),
         study(4, split="test"),
     ]
-    corpus(tmp_path / "corpora" / "mimic-cxr-structured", visits, "boston", "mimic-cxr")
+    for name in ("mimic-cxr", "mimic-cxr-structured"):
+        corpus(tmp_path / "corpora" / name, visits, "boston", "mimic-cxr")
 
 
 def shipped(name: str, *overrides: str) -> Composition:
     return plan(config_from(ComposeConfig, CONFIGS / f"{name}.yaml", overrides))
+
+
+def test_a_missing_corpus_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "corpora" / "padchest-structured")
+    shutil.rmtree(tmp_path / "corpora" / "brax")
+    with pytest.raises(DataError) as caught:
+        shipped("llava_rad/02_compose_cxr697k")
+    assert "brax: cxrlab data import brax --root DIR --out corpora/brax" in str(caught.value)
+    assert "padchest: cxrlab data structure corpora/padchest --config" in str(caught.value)
 
 
 def test_stage_one_takes_all_seven() -> None:
