@@ -11,7 +11,7 @@ from dicom_images import write_image
 
 from cxrlab.core.image_codec import encode_jpeg, encode_png
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter, Dropped
 from cxrlab.data.importing import IMPORTERS, ImportPlan, import_corpus
 
@@ -64,8 +64,3 @@ def structured(source: Corpus, out: Path) -> Corpus:
             chosen = study.report and study.split != "test" and number % 3 != 2
             writer.add(dataclasses.replace(study, structured={**study.structured, **text}) if chosen else study)
     return writer.finish()
-
-
-def reloaded(home: Path, name: str) -> Corpus:
-    """A corpus by its name in the configs."""
-    return load_corpus(home / "corpora" / name)

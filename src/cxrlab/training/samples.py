@@ -43,7 +43,7 @@ class PairKind(NamedTuple):
     view: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One training sample.
 
