@@ -81,7 +81,7 @@ def test_a_torn_line_is_named(config: PreferConfig, tmp_path: Path) -> None:
     assert_rejected(config, tmp_path, rf"pairs\.jsonl:{number} is not valid JSON .* ends in the middle", pairs=file)
 
 
-def test_a_missing_image_is_told_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
+def test_a_missing_image_is_reported_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
     data = shutil.copytree(config.data, tmp_path / "corpus")
     lost = pair_lines(config.data)[4]["id"]
     (data / "images" / f"{lost}.png").unlink()
@@ -127,7 +127,7 @@ def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Path, seed: int) -> None:
+def test_a_report_of_another_study_is_of_another_study(config: PreferConfig, tmp_path: Path, seed: int) -> None:
     """Three studies with four reports each, all different: none is beside one of its own study, few come twice."""
     keys = ("p000001s1", "p000002s1", "p000004s1")
     rows = [{"id": key, "report": f"{key} {k}", "desirable": k % 2 == 0} for k in range(4) for key in keys]

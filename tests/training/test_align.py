@@ -140,7 +140,7 @@ def test_words_without_images_teach_a_projector_nothing(config: AlignConfig) -> 
 def test_images_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
     """Captioned pictures in colour beside grey images."""
     from cxrlab.data.config import ScenesConfig
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     make_scenes(ScenesConfig(n=20, size=32, seed=1, workers=1), tmp_path / "scenes")
     also = {"scenes": {"data": str(tmp_path / "scenes"), "weight": 0.5, "prompts": "caption/1"}}

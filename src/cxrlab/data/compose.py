@@ -30,15 +30,15 @@ from cxrlab.data.pairs import FINDINGS, MEMBER, SECTION_KEY, TEXTS_KEY, pair_tex
 ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"
 NOT_THERE = "its corpus is not there"
-# Raised whenever the same members give another corpus than before, so that one is never continued by the other.
-FORM = 2
+# Increase it when the same members yield a different corpus than before, so that an older one is not continued.
+COMPOSE_VERSION = 2
 # Settings of a member that do not change the studies; the content of its corpus does.
 _WITHOUT_EFFECT = ("corpus", "data_set", "made_by", "stages", "paper")
 
 
 @dataclass(frozen=True)
 class Composition:
-    """A composition that was walked through and can be written."""
+    """A planned composition: its tree, members and counts."""
 
     config: ComposeConfig
     corpora: Mapping[str, Corpus]
@@ -106,12 +106,12 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     recipe: Recipe[Study] = Recipe(
         items=composition.tree.studies(),
         ids=lambda study: (study.id,),
-        draw=partial(_drawn, composition.seen.ids),
+        make_studies=partial(_drawn, composition.seen.ids),
         label=f"composing {composition.config.name}",
         total=len(composition.seen.ids),
         links={name: corpus.path for name, corpus in composition.corpora.items()},
     )
-    # One process: a study costs less to rename than to hand to a worker.
+    # One process: renaming a study is cheaper than passing it to a worker.
     return build_corpus(out, _card(composition), recipe, workers=1)
 
 
@@ -163,7 +163,7 @@ def _card(composition: Composition) -> Card:
         given = {name: getattr(card, field) for name, card in cards.items()}
         return "; ".join(f"{name}: {value.rstrip('.')}" for name, value in given.items() if value)
 
-    settings: dict[str, Any] = {"form": FORM, "stage": composition.config.stage}
+    settings: dict[str, Any] = {"compose_version": COMPOSE_VERSION, "stage": composition.config.stage}
     for name, corpus in composition.corpora.items():
         own = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
         settings[name] = {"studies_sha256": sha256_of(corpus.file), **own}
@@ -390,10 +390,10 @@ def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str,
     A patient in two splits, of the new corpus or of a corpus of which a part is taken, and a study that is taken twice
     are a `DataError`. `collections` gives members of one collection the same text.
     """
-    watch = _Watch(tree, members, collections)
-    ids = frozenset(study.id for study in track(tree.studies(watch), "counting studies"))
-    watch.refuse_leaks()
-    return Survey(watch, {name: branch.taken() for name, branch in watch.branches.items()}, ids)
+    tally = _SplitTally(tree, members, collections)
+    ids = frozenset(study.id for study in track(tree.studies(tally), "counting studies"))
+    tally.refuse_leaks()
+    return Survey(tally, {name: branch.taken() for name, branch in tally.branches.items()}, ids)
 
 
 @dataclass
@@ -430,7 +430,7 @@ class _Branch:
         return {patient: mask for patient, mask in masks.items() if mask & chosen and mask & rest}
 
 
-class _Watch(Tally):
+class _SplitTally(Tally):
     """Counts the studies of each node and records the splits of every patient."""
 
     def __init__(self, tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
     if config.validation.n and sharded:
         raise ConfigError(
-            "a model whose weights are spread over processes cannot be watched while it is trained; give "
+            "validation does not support sharded weights (FSDP, DeepSpeed); give "
             "--validation.n 0, or launch with configs/distributed/ddp.yaml."
         )
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
@@ -117,7 +117,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     judged = read_preferences(
         config.pairs,
         config.data,
-        paired=config.loss.paired,
+        paired=config.loss.kind.paired,
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
         seed=seed,
@@ -140,7 +140,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         module.to(device)
         images, features = open_vision_inputs(config, reports, start, run)
         rows = replace(rows, images=images, features=features)
-        if config.loss.needs_reference:
+        if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
             with main_process_first():
                 reference = reference_log_probabilities(

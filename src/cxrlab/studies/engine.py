@@ -137,7 +137,7 @@ class StudyConfig:
     def check_corpus(self, setting: str) -> None:
         """Refuse a setting whose value is no corpus of the list."""
         if (name := getattr(self, setting)) not in self.corpora:
-            raise ConfigError(f"{setting}='{name}' is no corpus of the list.{did_you_mean(name, self.corpora)}")
+            raise ConfigError(f"{setting}='{name}' is not a corpus of the list.{did_you_mean(name, self.corpora)}")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,9 @@ STUDIES = Registry(
     "study",
     {
         "ablations": "cxrlab.studies.ablations:Ablations",
-        "analysis1": "cxrlab.studies.analysis1:TextAnalysis",
-        "extraction": "cxrlab.studies.extraction:ExtractionStudy",
-        "preference": "cxrlab.studies.preference:PreferenceStudy",
+        "analysis1": "cxrlab.studies.processed_vs_rule_text:TextAnalysis",
+        "extraction": "cxrlab.studies.extraction_study:ExtractionStudy",
+        "preference": "cxrlab.studies.preference_study:PreferenceStudy",
         "sequence": "cxrlab.studies.sequence:CommandSequence",
     },
 )
@@ -97,7 +97,7 @@ def read_study(file: Path, quick: bool = False) -> StudyFile:
             for name, value in changed.items():
                 if value is None and name not in variants:
                     raise ConfigError(
-                        f"{file}: 'quick' removes '{name}', which is no variant.{did_you_mean(name, variants)}"
+                        f"{file}: 'quick' removes '{name}', which is not a variant.{did_you_mean(name, variants)}"
                     )
         settings = merged(settings, small)
     config, problems = parse_group(recipe.config_class, settings, str(file))

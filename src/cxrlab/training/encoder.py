@@ -171,8 +171,8 @@ def _read_sources(config: EncoderConfig) -> list[Source]:
             sources[number] = replace(source, samples=samples)
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
-            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no image can be "
-            "told from another by its report."
+            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so images cannot be "
+            "distinguished by their reports."
         )
     return sources
 

@@ -21,17 +21,17 @@ def test_a_member_is_read_with_its_types_and_defaults() -> None:
     assert member.splits == ("train", "none") and member.paper == Paper(pairs=7)
 
 
-def test_every_problem_is_told_at_once_and_by_member() -> None:
+def test_every_problem_is_reported_at_once_and_by_member() -> None:
     with pytest.raises(ConfigError) as caught:
         ComposeConfig({"a": {"corpus": "x", "view": ["PA"]}, "b/c": {"splits": ["trian"]}, "d": 5})
-    told = str(caught.value)
-    assert "members, 'a': there is no setting 'view'. Did you mean 'views'" in told
-    assert "'b/c'; use letters" in told and "members, 'b/c': splits is ['trian']" in told
-    assert "members, 'b/c': 'corpus' has no default" in told and "members, 'd': it is 5" in told
+    reported = str(caught.value)
+    assert "members, 'a': there is no setting 'view'. Did you mean 'views'" in reported
+    assert "'b/c'; use letters" in reported and "members, 'b/c': splits is ['trian']" in reported
+    assert "members, 'b/c': 'corpus' has no default" in reported and "members, 'd': it is 5" in reported
 
 
 @every_row(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"splits": []}, "must not be empty"),
         ({"texts": ["section"]}, "Did you mean 'sections'"),
@@ -46,10 +46,10 @@ def test_every_problem_is_told_at_once_and_by_member() -> None:
         ({"paper": {"pear": 1}}, "paper.pear"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_with_the_remedy(settings: dict[str, Any], told: str) -> None:
+def test_a_setting_out_of_range_is_refused_with_the_remedy(settings: dict[str, Any], reported: str) -> None:
     with pytest.raises(ConfigError, match="members, 'a'") as caught:
         ComposeConfig({"a": {"corpus": "x", **settings}})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_a_stage_takes_its_own_members() -> None:

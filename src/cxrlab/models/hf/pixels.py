@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.batch_size import exhausted_memory
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import exhausted_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
