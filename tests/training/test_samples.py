@@ -251,3 +251,11 @@ def test_a_drawn_study_keeps_all_its_pairs(tmp_path: Path) -> None:
     drawn = Counter(sample.id for sample in source.samples)
     assert len(drawn) == 2 and all(pairs[name] == count for name, count in drawn.items())
     assert sum(one.studies for one in source.unused) == 2
+
+
+def test_another_split_can_be_read(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12)
+    source = read_source(ExtraCorpus(tmp_path / "c"), split="val")
+    assert [sample.id for sample in source.samples] == ["s1", "s4", "s7", "s10"]
+    with pytest.raises(DataError, match=r"none of the 4 val studies .* \(no text 'gpt': 4\)"):
+        read_source(ExtraCorpus(tmp_path / "c", text="gpt"), split="val")

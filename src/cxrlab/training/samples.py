@@ -153,29 +153,28 @@ def read_sources(config: EncoderConfig | AlignConfig | FinetuneConfig) -> list[S
     return [read_source(main, config.n, seed), *(read_source(one, seed=seed) for one in further)]
 
 
-def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0) -> Source:
-    """The samples of a corpus's train split, of n studies drawn with the seed where n is given.
+def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0, split: str = SPLIT) -> Source:
+    """The samples of a corpus's train split, or of another; of n studies drawn with the seed where n is given.
 
     Raises:
-        DataError: When no study can be used, with the reasons; when a patient of the train split is also in another
-            split.
+        DataError: When no study can be used, with the reasons; when a patient of the split is also in another one.
     """
     corpus = load_corpus(corpus_config.data)
     tally = _Tally()
     studies: list[tuple[int, tuple[Sample, ...]]] = []  # images and samples of each
     makers: set[str] = set()
     members: set[str] = set()
-    train: set[str] = set()
+    own: set[str] = set()
     other: dict[str, str] = {}
     truth = corpus_config.questions or corpus_config.findings_in_prompt
     for study in corpus.studies(without=UNREAD - TRUTH if truth else UNREAD):
         member = str(study.extra.get(MEMBER, corpus.card.name))
         if study.split is None:
             tally.add(member, NO_SPLIT, studies=1, images=len(study.images))
-        elif study.split != SPLIT:
+        elif study.split != split:
             other[study.patient] = study.split
         else:
-            train.add(study.patient)
+            own.add(study.patient)
             makers.update(study.structured)
             members.add(member)
             found: _Pairs | str = "not among members"
@@ -188,31 +187,18 @@ def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0)
             else:
                 studies.append((len(study.images), found.samples))
                 tally.add(member, found.why_unused, images=found.unused)
-    if leaking := sorted(train & other.keys()):
+    if leaking := sorted(own & other.keys()):
         raise DataError(
-            f"{corpus.path}: {len(leaking)} patients of the train split are in another one too (for example "
+            f"{corpus.path}: {len(leaking)} patients of the {split} split are in another one too (for example "
             f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
         )
     if unknown := sorted(set(corpus_config.members) - members):
         raise ConfigError(
-            f"members has '{unknown[0]}', of which the train split of {corpus.path} has no study."
+            f"members has '{unknown[0]}', of which the {split} split of {corpus.path} has no study."
             f"{did_you_mean(unknown[0], members)} Members: {', '.join(sorted(members))}."
         )
     if not studies:
-        left_out = Counter(Source("", corpus.path, (), unused=tally.rows()).left_out)
-        left_out.pop(NO_SPLIT, None)
-        if not left_out:
-            raise corpus.no_study_error("train")
-        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
-        hint = ""
-        wanted = [name.removeprefix(MADE_BY) for name in _choices(corpus_config.text or "") if name not in TEXTS]
-        if strangers := [name for name in wanted if name not in makers]:
-            hint = f"{did_you_mean(strangers[0], makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
-        raise DataError(
-            f"none of the {left_out.total():,} train studies of {corpus.path} can be learnt from ({reasons}); a study "
-            f"needs an image of the wanted view (by default a frontal one) and the wanted text (by default findings)."
-            f"{hint}"
-        )
+        raise _nothing_to_learn(corpus, split, tally, corpus_config.text, makers)
     if n is not None and n < len(studies):
         drawn = set(generator(seed, "samples").permutation(len(studies))[:n].tolist())
         for number, (images, samples) in enumerate(studies):
@@ -244,6 +230,23 @@ class _Tally:
 
     def rows(self) -> tuple[Unused, ...]:
         return tuple(Unused(*key, *counts) for key, counts in self.counts.items())
+
+
+def _nothing_to_learn(corpus: Corpus, split: str, tally: _Tally, text: str | None, makers: set[str]) -> DataError:
+    """The reasons why no study of a split can be used, with the makers of texts where another one was asked for."""
+    left_out = Counter(Source("", corpus.path, (), unused=tally.rows()).left_out)
+    left_out.pop(NO_SPLIT, None)
+    if not left_out:
+        return corpus.no_study_error(split)
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
+    wanted = [name.removeprefix(MADE_BY) for name in _choices(text or "") if name not in TEXTS]
+    hint = ""
+    if unknown := [name for name in wanted if name not in makers]:
+        hint = f"{did_you_mean(unknown[0], makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
+    return DataError(
+        f"none of the {left_out.total():,} {split} studies of {corpus.path} can be learnt from ({reasons}); a study needs "
+        f"an image of the wanted view (by default a frontal one) and the wanted text (by default findings).{hint}"
+    )
 
 
 class _Pairs(NamedTuple):
