@@ -20,10 +20,8 @@ from cxrlab.training.config import (
     OPERATIONAL,
     AdapterConfig,
     AlignConfig,
-    ExtraCorpus,
     FinetuneConfig,
     ReportConfig,
-    parse_extra_corpora,
 )
 from cxrlab.training.run_folder import (
     CACHE,
@@ -81,13 +79,12 @@ def _train(
     from cxrlab.training.memory_estimate import check_memory, estimate
     from cxrlab.training.report_dataset import load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
-    from cxrlab.training.samples import read_source
+    from cxrlab.training.samples import read_sources
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
     check_conversation(config.conversation)
-    sources = [read_source(ExtraCorpus(config.data, text=config.text), config.n, settings.seed)]
-    sources += [read_source(extra, seed=settings.seed) for extra in parse_extra_corpora(config.extra_corpora).values()]
+    sources = read_sources(config)
     start = load_start(config.start, config.encoder, config.language_model, settings.seed, settings.precision)
     set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
