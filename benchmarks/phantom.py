@@ -27,7 +27,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map, worker_count
 from cxrlab.data.phantom.corpus import PatientVisits, make_phantom, patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 FLOOR = 100.0  # target: studies per second on two cores
 

@@ -18,8 +18,8 @@ from itertools import count, islice
 from pathlib import Path
 
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
+from cxrlab.findings.simulated_patients import draw_patient
 
 TARGET_MS = 1.0
 SEED = 11

@@ -15,7 +15,7 @@ from itertools import count, islice
 from rouge_score.rouge_scorer import RougeScorer
 
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest
 

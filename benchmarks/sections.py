@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from cxrlab.data.export import printed
 from cxrlab.data.sections import parse
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 SEED = 11
 LENGTH, TIMES = 12_000, 8

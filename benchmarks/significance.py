@@ -21,7 +21,7 @@ import numpy as np
 
 from cxrlab.core.randomness import generator
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.base import Metric, Tally
 from cxrlab.metrics.bleu import coco_bleu, rows_of_words
 from cxrlab.metrics.statistics.intervals import Resamples

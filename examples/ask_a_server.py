@@ -15,7 +15,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.http_models import data_url
 from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.server import Server
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.service import open_service
 
 MODEL = "retrieval:{}"  # with the extra 'models' installed: builtin:reporter

@@ -3,7 +3,7 @@
     python experiments/build_builtin.py [general encoder reporter outsider] [--rehearse] [--weights FOLDER]
 
 The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call resumes
-the interrupted step; only `sight` (experiments/sight.py) starts again from the beginning.
+the interrupted step; only `localisation` (experiments/localisation.py) starts again from the beginning.
 `encoder` needs `general` and `reporter` needs both; missing models are built first. `outsider` needs none of them.
 Fifty minutes on one H200 with 16 cores. `--rehearse` runs every step with a few images, to check that
 the script works; its models are useless.
@@ -33,7 +33,7 @@ from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
 RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
 WORK = Path("runs/builtin")
-SIGHT = "sight"
+LOCALISATION = "localisation"
 # Settings of the corpora.
 IMAGES = {
     "phantom": PhantomConfig(n=120_000, size=128, seed=101),
@@ -87,7 +87,7 @@ def general(rehearse: bool) -> None:
 
 def encoder(rehearse: bool) -> None:
     """Train the general vision encoder to localise findings on phantoms, then contrastively with reports."""
-    from sight import Settings, train_sight
+    from localisation import Settings, train_localisation
 
     from cxrlab.training.encoder import train_encoder
 
@@ -99,7 +99,7 @@ def encoder(rehearse: bool) -> None:
         f"hf:{WORK / GENERAL / 'checkpoint'}",
         Settings(steps=2, batch=4) if rehearse else Settings(),
     )
-    timed(SIGHT, lambda: train_sight(WORK / "phantom", WORK / SIGHT, vision_encoder, settings))
+    timed(LOCALISATION, lambda: train_localisation(WORK / "phantom", WORK / LOCALISATION, vision_encoder, settings))
     config = _read(EncoderConfig, ENCODER, WORK / "phantom", rehearse)
     timed(ENCODER, lambda: train_encoder(config, WORK / ENCODER))
 
@@ -194,7 +194,7 @@ def _builtin_names(value: Any) -> Any:
         return {key: _builtin_names(one) for key, one in value.items()}
     if isinstance(value, str) and str(WORK) in value:
         step = value.split(f"{WORK}/")[1].split("/")[0]
-        return step if step == SIGHT else f"builtin:{step}"
+        return step if step == LOCALISATION else f"builtin:{step}"
     return value
 
 
@@ -203,7 +203,7 @@ def _fewer(config: Any, rehearse: bool) -> Any:
 
 
 def _scenes(rehearse: bool) -> None:
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     timed("scenes", lambda: make_scenes(_fewer(SCENES, rehearse), WORK / "scenes"))
 

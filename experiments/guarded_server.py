@@ -37,8 +37,8 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.audit import extract, write_victim
 from cxrlab.extraction.config import ExtractConfig, FidelityConfig, Fitting, PaperDecoding
 from cxrlab.extraction.detection.features import corpus_images
-from cxrlab.extraction.ledger import LEDGER, read_ledger
-from cxrlab.extraction.transcript_analysis import wilson
+from cxrlab.extraction.query_ledger import LEDGER, read_ledger
+from cxrlab.metrics.statistics.intervals import wilson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.accounts import BlockedAccounts, add_account
@@ -86,9 +86,9 @@ def main() -> None:
     with BlockedAccounts(given.out / "guarded" / "guard") as book:
         stops = {stop.account: stop for stop in book.entries()}
     for name, row in attacks.items():
-        row["stopped_at"] = stops[name].pictures if name in stops else None
+        row["blocked_at"] = stops[name].pictures if name in stops else None
         row["rung"] = list(stops[name].why) if name in stops else []
-    benign["stopped"] = sorted(set(stops) & {*CLINICS, AUDITOR})
+    benign["blocked"] = sorted(set(stops) & {*CLINICS, AUDITOR})
     found = {"over_http": same, "benign": benign, "attacks": attacks, "seconds": round(time.monotonic() - began)}
     write_json(given.out / "guarded_server.json", found)
     show(found)
@@ -203,7 +203,7 @@ def run_attack(given: argparse.Namespace, address: str, keys: dict[str, str], na
 
 def share(part: int, whole: int) -> dict[str, Any]:
     """A share with its interval (95 %, Wilson)."""
-    low, high = wilson(part, whole)
+    low, high = wilson(part, whole).ends
     return {"value": part / whole if whole else None, "low": low, "high": high, "k": part, "n": whole}
 
 
@@ -211,13 +211,13 @@ def show(found: dict[str, Any]) -> None:
     """Print the results."""
     same, benign = found["over_http"], found["benign"]
     print(f"equal reports of the local and the served model: {share_text(same)}; {same['distinct_reports']} distinct")
-    stopped = ", ".join(benign["stopped"]) or "none"
-    print(f"held-out images answered, {benign['accounts']} accounts: {share_text(benign)}; blocked: {stopped}")
+    blocked = ", ".join(benign["blocked"]) or "none"
+    print(f"held-out images answered, {benign['accounts']} accounts: {share_text(benign)}; blocked: {blocked}")
     print(f"  of these equal to the local model: {share_text(benign['as_here'])}")
     print("\n| attack | budget | queries | blocked at image | by | reports received | refused |")
     print("|---" * 7 + "|")
     for name, row in found["attacks"].items():
-        cells = [name, row["budget"], row["asked"], row["stopped_at"] or "never", ", ".join(row["rung"]) or "–"]
+        cells = [name, row["budget"], row["asked"], row["blocked_at"] or "never", ", ".join(row["rung"]) or "–"]
         print(f"| {' | '.join(map(str, [*cells, row['reports'], row['refused']]))} |")
     print(f"\n{found['seconds']} s")
 

@@ -23,7 +23,7 @@ from cxrlab.data.duplicates import NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 ImageArray = np.ndarray
 

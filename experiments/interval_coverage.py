@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.randomness import generator
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.base import Tally, families
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.intervals import METHOD, Estimate, ResampledValue, Resamples

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Side  # noqa: E402
 from cxrlab.data.parallel import ordered_map  # noqa: E402
 from cxrlab.data.phantom.render import PhantomPatient, render  # noqa: E402
-from cxrlab.findings.patients import CaseConfig, draw_patient  # noqa: E402
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient  # noqa: E402
 
 TARGETS = [(name, None) for name in DRAWN] + [
     (name, side) for name in DRAWN if OBSERVATIONS[name].sided for side in (Side.LEFT, Side.RIGHT)

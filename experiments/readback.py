@@ -18,8 +18,8 @@ from itertools import count, islice
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS
 from cxrlab.findings.narrator import Narration, narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
+from cxrlab.findings.simulated_patients import draw_patient
 
 Key = tuple[str, str | None, str | None]
 ATTRIBUTES = ("certainty", "location", "size_mm", "change", "tip", "tip_mm")

@@ -19,7 +19,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.phantom.corpus import PatientVisits, patients_with_visits
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.models import baselines
 
 ImageArray = tuple[int, np.ndarray, frozenset]

@@ -71,7 +71,7 @@ def made_up() -> dict[str, Any]:
         drop = {**over(0.01, 0.02), "by_seed": alone, "clear": 0, "same_way": True}
         return {"start": over(value, value + 0.02), "aligned": over(value + 0.01, value + 0.03), "drop": drop}
 
-    names = ("findings.f1", "asked.accuracy", "asked.confidence")
+    names = ("findings.f1", "closed_questions.accuracy", "closed_questions.confidence")
     attacks = {"pgd@1/255": 0.6, "pgd@2/255": 0.4, "noise@1/255": 0.9, "noise@2/255": 0.9}
     conditions = {name: {metric: both(value) for metric in names} for name, value in attacks.items()}
     variant = {"clean": {metric: both(0.9) for metric in names}, "conditions": conditions}

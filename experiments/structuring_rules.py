@@ -18,9 +18,9 @@ from pathlib import Path
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
-from cxrlab.data.structuring.rules import mend, structure
+from cxrlab.data.structuring.rules import correct_typos, structure
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 
 @dataclass
@@ -74,10 +74,10 @@ def tally(reports: Iterable[Report]) -> Tally:
         start = time.perf_counter()
         ruled = structure(report)
         sums.seconds += time.perf_counter() - start
-        before, after = reading_of(mend(report)), reading_of(ruled.report)
+        before, after = reading_of(correct_typos(report)), reading_of(ruled.report)
         sums.reports += 1
         sums.same += not differences(before, after)
-        sums.compared_before += bool(comparing(mend(report)))
+        sums.compared_before += bool(comparing(correct_typos(report)))
         left = comparing(ruled.report)
         sums.compared_after += bool(left)
         sums.restored += bool(ruled.restored)

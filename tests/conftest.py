@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+os.environ.pop("COLUMNS", None)  # without it, and without a terminal, no table is wrapped
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL, which some tests compare with, sends telemetry
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")

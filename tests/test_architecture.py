@@ -31,7 +31,7 @@ PACKAGES = {*LAYER, "render"}
 LIGHT = ("core", "findings", "data", "metrics", "render", "cli")
 HEAVY = {
     "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers",
-    "matplotlib", "fastapi", "uvicorn", "starlette", "pydantic", "httpx",
+    "matplotlib", "fastapi", "uvicorn", "starlette", "pydantic", "httpx", "pyarrow", "openpyxl",
 }  # fmt: skip
 REFERENCE = re.compile(r"cxrlab(\.\w+)+:\w+")
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
+    "experiments/case_study_iu.py": ("--rehearse",),
     "experiments/burned_in_text.py": ("--n", "3", "--sizes", "192"),
     "experiments/image_hashes.py": ("--n", "6"),
     "experiments/guarded_server.py": ("--rehearse", "--out", "guarded"),
@@ -43,7 +44,7 @@ SMALL = {
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "experiments/builtin_scores.py": ("--rehearse", "--out", "scores"),
     "experiments/build_builtin.py": ("general", "encoder", "reporter", "--rehearse", "--weights", "weights"),
-    "experiments/sight.py": ("--rehearse", "--vision-encoder", "fresh:tiny", "--out", "sight"),
+    "experiments/localisation.py": ("--rehearse", "--vision-encoder", "fresh:tiny", "--out", "localisation"),
     "experiments/iu_xray.py": (
         "--rehearse",
         "--encoder",
@@ -56,6 +57,7 @@ SMALL = {
     "benchmarks/attack_speed.py": ("--tiny", "--steps", "3"),
     "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
+    "benchmarks/llava_rad_7b.py": ("--tiny",),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
     "benchmarks/preference_speed.py": ("--tiny",),
@@ -78,6 +80,7 @@ SMALL = {
     ),
 }
 EXPECTED = {
+    "experiments/case_study_iu.py": "| one normal report | severe | constant | 1 |",
     "experiments/burned_in_text.py": "| shifted | 192 |",
     "experiments/image_hashes.py": "| cxrlab (waves, 256 bits) |",
     "experiments/guarded_server.py": "| knockoff | 20 | 16 |",
@@ -96,10 +99,11 @@ EXPECTED = {
     "experiments/builtin_scores.py": "| untrained | text_to_image |",
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
-    "experiments/sight.py": "held-out images: F1 ",
+    "experiments/localisation.py": "held-out images: F1 ",
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
     "benchmarks/imports.py": "20 images: import",
+    "benchmarks/llava_rad_7b.py": "| open again, generate | ",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms per study",
     "benchmarks/preference_speed.py": "target at most 0.7 times TRL",
@@ -117,17 +121,19 @@ HERE = {
     "experiments/guarded_server.py",
     "experiments/iu_xray.py",
     "experiments/pointing_game.py",
-    "experiments/sight.py",
+    "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/llava_rad_7b.py",
     "benchmarks/preference_speed.py",
     "benchmarks/serving.py",
 }
 HEAVY_AT_THE_TOP = {
     "experiments/guarded_server.py",
-    "experiments/sight.py",
+    "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/llava_rad_7b.py",
 }
 
 

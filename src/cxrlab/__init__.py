@@ -11,17 +11,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import load_corpus as load_corpus
+    from cxrlab.evaluation.certify import certify as certify
+    from cxrlab.evaluation.compare import compare as compare
     from cxrlab.evaluation.load_model import load_model as load_model
     from cxrlab.evaluation.score import score as score
     from cxrlab.findings.reader import read as read
 
 _PUBLIC = {
+    "certify": "cxrlab.evaluation.certify:certify",
+    "compare": "cxrlab.evaluation.compare:compare",
     "load_corpus": "cxrlab.data.corpus:load_corpus",
     "load_model": "cxrlab.evaluation.load_model:load_model",
     "read": "cxrlab.findings.reader:read",
     "score": "cxrlab.evaluation.score:score",
 }
-__all__ = ["__version__", "load_corpus", "load_model", "read", "score"]
+__all__ = ["__version__", "certify", "compare", "load_corpus", "load_model", "read", "score"]
 
 
 def __getattr__(name: str) -> Any:

@@ -62,9 +62,9 @@ def test_the_true_report_becomes_unlikely_and_changed_findings_break() -> None:
 
 
 def test_other_words_for_the_same_findings_do_not_break() -> None:
-    told = "Small effusion on the left."
-    aim = RaiseReportLoss(Priced({}), [NORMAL], [None], [EFFUSION], writes(told))
-    assert present_observations(told) == {"pleural effusion"} and not aim.succeeded(grey(0.5), [0]).any()
+    report = "Small effusion on the left."
+    aim = RaiseReportLoss(Priced({}), [NORMAL], [None], [EFFUSION], writes(report))
+    assert present_observations(report) == {"pleural effusion"} and not aim.succeeded(grey(0.5), [0]).any()
 
 
 def test_a_chosen_report_becomes_likely_and_its_findings_alone_count() -> None:
@@ -82,10 +82,10 @@ def test_a_report_without_a_finding_becomes_likelier_than_the_one_with_it() -> N
 
 
 def test_a_report_with_an_invented_finding_becomes_likelier_than_the_one_without_it() -> None:
-    told = "No pneumothorax. The lungs are clear."
+    report = "No pneumothorax. The lungs are clear."
     wanted = "There is pneumothorax. The lungs are clear."
-    model = Priced({told: 1.0, wanted: 3.0})
-    aim = ChangeFinding(model, [told] * 2, ["pneumothorax"] * 2, [None] * 2, writes(told, wanted), invent=True)
+    model = Priced({report: 1.0, wanted: 3.0})
+    aim = ChangeFinding(model, [report] * 2, ["pneumothorax"] * 2, [None] * 2, writes(report, wanted), invent=True)
     assert aim.losses(grey(1.0, 0.5), [0, 1]).tolist() == [-2.0, -1.0]
     assert aim.succeeded(grey(1.0, 1.0), [0, 1]).tolist() == [False, True] and aim.name == "invent"
 
@@ -125,11 +125,11 @@ def test_a_single_question_is_decided_by_its_loss_exactly_as_by_its_answer() -> 
         aim = answers([[truth, math.nan]], [0])
         for value in (0.25, 0.4999, 0.5, 0.5001, 0.75):
             losses = aim.losses(grey(value), [0]).double()
-            told = aim.succeeded_by_loss(losses, [0])
-            assert told is not None
+            report = aim.succeeded_by_loss(losses, [0])
+            assert report is not None
             if value != 0.5 or truth == 0:  # where presence is denied by a margin of 0 the loss may keep silent
-                assert bool(told) == bool(aim.succeeded(grey(value), [0]))
-            assert not bool(told) or bool(aim.succeeded(grey(value), [0]))
+                assert bool(report) == bool(aim.succeeded(grey(value), [0]))
+            assert not bool(report) or bool(aim.succeeded(grey(value), [0]))
     assert answers([[1, math.nan]], [1]).succeeded_by_loss(torch.tensor([9.0]), [0]) is None
 
 
@@ -146,9 +146,9 @@ def harm(truth: set[str], before: str, after: str) -> tuple[float, bool, bool]:
     """(loss, broken, what the loss tells)."""
     aim = ReportHarm([frozenset(truth)], [before], writes(after))
     losses = aim.losses(grey(0.5), [0])
-    told = aim.succeeded_by_loss(losses.double(), [0])
-    assert told is not None
-    return float(losses), bool(aim.succeeded(grey(0.5), [0])), bool(told)
+    report = aim.succeeded_by_loss(losses.double(), [0])
+    assert report is not None
+    return float(losses), bool(aim.succeeded(grey(0.5), [0])), bool(report)
 
 
 def test_harm_by_words_counts_misses_first_and_tells_whether_findings_changed() -> None:
@@ -167,9 +167,9 @@ def test_harm_by_words_counts_misses_first_and_tells_whether_findings_changed() 
 def test_many_changed_findings_do_not_outweigh_a_missed_one() -> None:
     """Ten changed ones would come to a whole number, which is what nothing changed looks like."""
     many = [name for name in OBSERVATIONS if present_observations(f"There is {name}.") == {name}][:20]
-    told = " ".join(f"There is {name}." for name in many)
-    assert len(present_observations(told)) >= 12
-    loss, broken, known = harm(set(present_observations(told)), NORMAL, told)
+    report = " ".join(f"There is {name}." for name in many)
+    assert len(present_observations(report)) >= 12
+    loss, broken, known = harm(set(present_observations(report)), NORMAL, report)
     assert loss == pytest.approx(0.9, abs=0.011) and broken and known
 
 

@@ -10,9 +10,9 @@ from cxrlab.attacks.regions import Region, parse_region, region_mask
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.anatomy import at_visit, draw_anatomy
 from cxrlab.data.phantom.image_plane import Frame
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import draw_exposure
 from cxrlab.data.phantom.thorax import Thorax
 
@@ -99,7 +99,7 @@ def test_a_name_is_read_into_kind_and_numbers() -> None:
 
 
 @every_row(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("off-lung", "Did you mean 'off-lungs'"),
         ("", "There are: all"),
@@ -119,6 +119,6 @@ def test_a_name_is_read_into_kind_and_numbers() -> None:
         ("border:0.1,0.2", "width as a share"),
     ],
 )
-def test_nonsense_is_refused_with_the_way_out(name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_nonsense_is_refused_with_the_way_out(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         parse_region(name)

@@ -15,8 +15,8 @@ def test_a_finding_is_removed_from_the_text_and_denied() -> None:
 
 
 def test_a_finding_is_invented_and_its_denial_is_left_out() -> None:
-    told = "No pneumothorax. The lungs are clear."
-    assert with_finding(told, "pneumothorax") == "There is pneumothorax. The lungs are clear."
+    report = "No pneumothorax. The lungs are clear."
+    assert with_finding(report, "pneumothorax") == "There is pneumothorax. The lungs are clear."
     assert with_finding("", "pneumothorax") == "There is pneumothorax."
 
 

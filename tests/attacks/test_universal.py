@@ -9,8 +9,8 @@ from toy_objectives import Linear, Margin, TextOnlyMargin, images, names, predic
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient import Universal, make_universal
 from cxrlab.attacks.norm_balls import change_norms
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BatchSize
 
 NET = small_net()
 

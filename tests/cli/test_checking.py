@@ -51,10 +51,10 @@ def test_missing_text_splits_and_views_fail_the_check(tmp_path: Path, capsys: py
     changes: dict[int, dict[str, object]] = {0: {"images": images}, 1: {"split": None}, 2: {"sections": None}}
     corpus, out = toy_corpus(tmp_path / "c", changes=changes).path, tmp_path / "run"
     assert main(["data", "check", str(corpus), "--out", str(out), "--quiet", "--workers", "1"]) == 1
-    told, page = capsys.readouterr().out, (out / "page.html").read_text()
+    reported, page = capsys.readouterr().out, (out / "page.html").read_text()
     for kind in ("study without report text", "study without a split", "image without a view"):
-        assert kind in told and kind in page
-    assert "train 1 of 2 (no frontal image 1)" in told
+        assert kind in reported and kind in page
+    assert "train 1 of 2 (no frontal image 1)" in reported
     with (corpus / "card.yaml").open("a") as card:
         card.write("absent: {text: 1, split: 1, view: 1}\n")
     assert main(["data", "check", str(corpus), "--out", str(tmp_path / "b"), "--quiet", "--workers", "1"]) == 0
@@ -99,15 +99,17 @@ def test_a_finished_run_is_not_written_over(tmp_path: Path, capsys: pytest.Captu
     assert "finished run" in capsys.readouterr().err
 
 
-def test_scrub_tells_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scrub_states_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is found is told by name and count; copies are announced with a warning to look at them."""
     images = tmp_path / "images"
     write_image(images / "a.dcm", PatientName="SECRET^ANNA", ImageComments="SECRET")
     (images / "b.png").write_bytes(encode_png(burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0)).image))
     assert main(["data", "scrub", str(images), "--out", str(tmp_path / "told"), "--quiet"]) == 0
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     assert (
-        "PatientName" in told.out and "images with burned-in text" in told.out and "SECRET" not in told.out + told.err
+        "PatientName" in reported.out
+        and "images with burned-in text" in reported.out
+        and "SECRET" not in reported.out + reported.err
     )
     assert main(["data", "scrub", str(images), "--blank", "--out", str(tmp_path / "done"), "--json", "--quiet"]) == 0
     data = json.loads(capsys.readouterr().out)

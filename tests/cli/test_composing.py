@@ -40,9 +40,9 @@ def test_a_stage_by_flag_and_the_result_for_programs(
 ) -> None:
     words = ["data", "compose", "--config", str(file), "--stage", "2", "--out", str(tmp_path / "out"), "--json"]
     assert main(words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["counts"] == {"studies": 2, "patients": 2, "images": 2, "train": 2}
-    assert [(row["member"], row["pairs"]) for row in told["table"]] == [("b", 2)]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["counts"] == {"studies": 2, "patients": 2, "images": 2, "train": 2}
+    assert [(row["member"], row["pairs"]) for row in reported["table"]] == [("b", 2)]
     assert main(["data", "check", str(tmp_path / "out")]) == 0
 
 
@@ -62,7 +62,7 @@ def test_members_that_are_no_group_are_refused_with_file_and_line(
 def test_a_group_of_settings_stands_in_a_file_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Nobody can type the members on one line: the help names the file, and so does the sentence when it is missing."""
     assert main(["data", "compose", "--help"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("usage: cxrlab data compose --config FILE") and "--members" not in told
+    reported = capsys.readouterr().out
+    assert reported.startswith("usage: cxrlab data compose --config FILE") and "--members" not in reported
     assert main(["data", "compose", "--out", str(tmp_path / "c")]) == 1
     assert "'members', a group of settings" in capsys.readouterr().err

@@ -36,9 +36,9 @@ def test_a_report_model_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
         str(tmp_path / "out"),
     ]
     assert main(["models", "convert", "llava-rad", str(source), *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["model"] == "LlavaForConditionalGeneration" and told["image"] == 42
-    assert "temperature" in told["unused"]["logit_scale"]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["model"] == "LlavaForConditionalGeneration" and reported["image"] == 42
+    assert "temperature" in reported["unused"]["logit_scale"]
     assert (tmp_path / "out" / "adapter_config.json").is_file() and (tmp_path / "out" / "base").is_dir()
 
 

@@ -123,14 +123,14 @@ def test_mistakes_are_one_sentence(
     assert said in err and err.count("\n") == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_import_tells_what_was_kept_and_what_was_odd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_states_what_was_kept_and_what_was_odd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nine of the twelve rows are studies; a second run says that it did nothing."""
     root = Path(__file__).parents[1] / "data" / "sources" / "fixtures" / "brax"
     words = ["data", "import", "brax", "--root", str(root), "--out", str(tmp_path / "c"), "--workers", "1"]
     assert main(words) == 0
-    told = capsys.readouterr().out
-    assert "9 studies, 6 patients, 0 images (layout: png)" in told and "1  row without a patient id" in told
-    assert "9  image listed, but not in the folder" in told and "complete before" not in told
+    reported = capsys.readouterr().out
+    assert "9 studies, 6 patients, 0 images (layout: png)" in reported and "1  row without a patient id" in reported
+    assert "9  image listed, but not in the folder" in reported and "complete before" not in reported
     assert main(words) == 0
     assert "complete before and is unchanged" in capsys.readouterr().out
     assert main([*words, "--json"]) == 0

@@ -48,7 +48,7 @@ def test_a_poisonous_neighbour_is_a_problem_with_its_remedy(monkeypatch: pytest.
 def test_a_sound_neighbour_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_CONFLICTING", ("json",))
     monkeypatch.setattr(room, "_TORCH", "print('{}')")
-    assert examine()["poisons"] == {"json": None}
+    assert examine()["conflicts"] == {"json": None}
 
 
 def test_broken_torch_missing_base_and_old_python_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +56,9 @@ def test_broken_torch_missing_base_and_old_python_are_problems(monkeypatch: pyte
     monkeypatch.setattr(room, "BASE", ("numpy", "no-such-distribution"))
     monkeypatch.setattr(room.sys, "version_info", (3, 9, 0))
     monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: object() if name == "torch" else None)
-    told = " ".join(examine()["problems"])
-    assert "is not supported" in told and "libfoo" in told
-    assert 'no-such-distribution is missing; run: pip install "." (in the folder of cxrlab)' in told
+    reported = " ".join(examine()["problems"])
+    assert "is not supported" in reported and "libfoo" in reported
+    assert 'no-such-distribution is missing; run: pip install "." (in the folder of cxrlab)' in reported
 
 
 @pytest.mark.parametrize(

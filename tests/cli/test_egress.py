@@ -18,13 +18,13 @@ import cxrlab
 from cxrlab.cli.main import main
 from cxrlab.core.egress import Connection, EgressData, all_synthetic, check_egress, is_loopback
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation.load_model import open_model, open_text_model
 from cxrlab.models import model_registry
 from cxrlab.models.http_client import ChatClient
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 AWAY = "https://elsewhere.example/v1#model"
 PLAIN = "http://elsewhere.example/v1#model"
 SENTENCE = "is not on this machine"
-LEAVE = "Ethics board, for this test"
+PERMISSION = "Ethics board, for this test"
 MAY_TEST = ("--i-am-authorised", "J. Doe, the owner")
 REACHED = "the gate let it pass"
 
@@ -52,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (here / "patients" / "card.yaml").write_text(yaml.safe_dump(card))
     study = {"study": "analysis1", "references": str(here / "patients"), "processed": AWAY}
     (here / "analysis.yaml").write_text(yaml.safe_dump(study))
-    leave = {"structure": {"llm": {"connection": {"egress_permission": LEAVE}}}}
+    leave = {"structure": {"llm": {"connection": {"egress_permission": PERMISSION}}}}
     (here / "analysis_allowed.yaml").write_text(yaml.safe_dump({**study, **leave}))
     return {name: here / name for name in ("drawn", "patients", "analysis.yaml", "analysis_allowed.yaml")}
 
@@ -148,7 +148,7 @@ def test_commands_that_need_weights_take_no_address(
 def test_with_leave_the_gate_lets_pass_and_the_run_keeps_who_gave_it(
     name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(IMAGES[name], folders, tmp_path / "out", AWAY, "--loading.connection.egress-permission", LEAVE) == 1
+    assert run(IMAGES[name], folders, tmp_path / "out", AWAY, "--loading.connection.egress-permission", PERMISSION) == 1
     said = capsys.readouterr().err
     assert SENTENCE not in said
     if "smoothed" in name:
@@ -156,21 +156,21 @@ def test_with_leave_the_gate_lets_pass_and_the_run_keeps_who_gave_it(
         return
     assert REACHED in said and set(wire) == {"ask"}
     settings = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
-    assert settings["loading"]["connection"]["egress_permission"] == LEAVE
+    assert settings["loading"]["connection"]["egress_permission"] == PERMISSION
 
 
 def test_with_leave_reports_pass_too_and_the_corpus_keeps_who_gave_it(
     folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flag = ("--llm.connection.egress-permission", LEAVE)
+    flag = ("--llm.connection.egress-permission", PERMISSION)
     assert run(TEXTS["data structure"], folders, tmp_path / "out", AWAY, *flag) == 1
     assert REACHED in capsys.readouterr().err and set(wire) == {"ask"}
-    assert LEAVE in (tmp_path / "out" / "leave.jsonl").read_text()
+    assert PERMISSION in (tmp_path / "out" / "egress_permissions.jsonl").read_text()
     wire.clear()
     allowed = {**folders, "analysis.yaml": folders["analysis_allowed.yaml"]}
     assert run(TEXTS["study"], allowed, tmp_path / "study") == 1
     assert REACHED in capsys.readouterr().err and set(wire) == {"ask"}
-    assert LEAVE in (tmp_path / "study" / "config.yaml").read_text()
+    assert PERMISSION in (tmp_path / "study" / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("leave", ["", "yes", "Ethics board", "1 2 3 4", "\u200b \u200b \u200b", "— – …"])
@@ -188,13 +188,13 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
 ) -> None:
     """Patience may change when a run is continued; under whose leave it sends may not."""
     flag = "--loading.connection.egress-permission"
-    for leave, more, told in (
-        (LEAVE, (), REACHED),
-        (LEAVE, ("--loading.connection.tries", "1"), REACHED),
+    for leave, more, reported in (
+        (PERMISSION, (), REACHED),
+        (PERMISSION, ("--loading.connection.tries", "1"), REACHED),
         ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.egress-permission was"),
     ):
         assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_plain_http_to_another_machine_needs_a_flag(
         flag, more = "structure.llm.connection", ()
     else:
         flag = "--llm.connection" if name in TEXTS else "--loading.connection"
-        more = (f"{flag}.egress-permission", LEAVE)
+        more = (f"{flag}.egress-permission", PERMISSION)
     assert run(words, folders, tmp_path / "out", PLAIN, *more) == 1
     said = capsys.readouterr().err
     assert "unencrypted" in said and f"{flag}.allow-insecure" in said and "Traceback" not in said
@@ -345,7 +345,7 @@ def test_judges_and_servers_need_it_too(
     words: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flag = "--loading.connection" if words.startswith("serve") else "--llm.connection"
-    leave = (f"{flag}.egress-permission", LEAVE)
+    leave = (f"{flag}.egress-permission", PERMISSION)
     study = load_corpus(folders["drawn"]).ids("train")[0]
     for name in ("references", "predictions"):
         (tmp_path / f"{name}.json").write_text(json.dumps({"a": "Clear lungs."}))
@@ -404,12 +404,12 @@ def test_a_permission_given_in_python_is_enough(folders: dict[str, Path], wire: 
     image = corpus.image(next(corpus.studies()))
     with pytest.raises(ConfigError, match="does not say who and why"):
         cxrlab.load_model(AWAY, permission="yes")
-    assert cxrlab.load_model("stub:normal", permission=LEAVE).generate([image])
+    assert cxrlab.load_model("stub:normal", permission=PERMISSION).generate([image])
     drawn = load_corpus(folders["drawn"]).egress_data
     for ask in (
-        lambda: cxrlab.load_model(AWAY, permission=LEAVE).generate([image]),
+        lambda: cxrlab.load_model(AWAY, permission=PERMISSION).generate([image]),
         lambda: open_model(AWAY, None, [drawn]).generate([image]),
-        lambda: model_registry.load_text_model(AWAY, Connection(egress_permission=LEAVE)).complete(
+        lambda: model_registry.load_text_model(AWAY, Connection(egress_permission=PERMISSION)).complete(
             ["Mr Smith coughs."]
         ),
         lambda: open_text_model(AWAY, LLMConfig(), [drawn]).complete(["Nobody coughs."]),

@@ -13,7 +13,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 
 
-def test_generate_tells_how_many_reports_and_how_many_images_are_missing(
+def test_generate_states_how_many_reports_and_how_many_images_are_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = make_phantom(PhantomConfig(n=20, size=32, masks=False, workers=1), tmp_path / "corpus").path
@@ -63,10 +63,10 @@ def test_a_checkpoint_writes_with_confidence_by_every_strategy(corpus: Path, che
                 assert len(record["answers"]) == 3 and record["answers"][0]["report"] == record["report"]
         assert len((tmp_path / name / "predictions_noise.jsonl").read_text().splitlines()) == 2
     assert main([*words, *several, "sample", "--batch-size", "2", "--out", str(tmp_path / "other")]) == 0
-    told = [
+    reported = [
         [[one["report"] for one in record["answers"]] for record in reports(tmp_path / n)] for n in ("sample", "other")
     ]
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_checkpoint_writes_with_confidence_by_every_strategy(corpus: Path, che
         (["--controls", "nois"], "Did you mean 'noise'"),
     ],
 )
-def test_what_cannot_work_is_said_before_a_folder_is_made(
+def test_what_cannot_work_is_stated_before_a_folder_is_made(
     corpus: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
 ) -> None:
     words = ["generate", "--model", f"hf:{checkpoint}", "--data", str(corpus), "--split", "train", "--batch-size", "2"]
@@ -94,7 +94,7 @@ def test_score_prints_whether_the_image_matters(
     capsys.readouterr()
     asked = ["score", "--references", str(corpus), "--metrics", "findings.f1", "--quiet", "--predictions"]
     assert main([*asked, str(tmp_path / "run")]) == 0
-    told = capsys.readouterr().out
-    assert "This model does not use the image" in told and "swapped  0.000" in told and "100 %" in told
+    reported = capsys.readouterr().out
+    assert "This model does not use the image" in reported and "swapped  0.000" in reported and "100 %" in reported
     assert main([*asked, str(tmp_path / "without")]) == 0
     assert "Image dependence not tested" in capsys.readouterr().out

@@ -28,8 +28,8 @@ def test_from_a_model_to_a_table_and_a_checkpoint(tmp_path: Path, capsys: pytest
     assert row[2:] == [f"{after['distance']:.4g}", f"{after['share']:.3f}", f"{after['cosine']:.3f}"]
     assert f"{found['measured']['n']} images of the val split; PGD with 2 steps at 8/255" in out
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["harden"] == found and told["training"]["steps"] == 2
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["harden"] == found and reported["training"]["steps"] == 2
     assert (tmp_path / "run" / "checkpoint" / "config.json").is_file()
 
 

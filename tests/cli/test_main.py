@@ -218,7 +218,7 @@ def test_a_slip_is_answered_in_one_sentence(capsys: pytest.CaptureFixture[str], 
     assert err.startswith("cxrlab: ") and err.count("\n") == 1 and "Traceback" not in err
 
 
-def test_several_slips_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_slips_are_reported_together(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "art", "draw", "--width", "x", "--max-height", "y")
     assert "4 problems with the settings:" in err and "IMAGE… is missing" in err and "--out is missing" in err
     assert "width is 'x'" in err and "--max-height is 'y'" in err

@@ -61,9 +61,9 @@ def test_from_candidates_to_pairs(corpus: Path, tmp_path: Path, capsys: pytest.C
     assert main(words) == 0
     out = capsys.readouterr().out
     table = dict(line.strip().rsplit("  ", 1) for line in out.splitlines()[1:])
-    told = {name.strip(): value.strip() for name, value in table.items()}
-    assert told["studies"] == "2" and told["identical to another"] == "1" and told["pairs kept"] == "2"
-    assert told["words per chosen report"] == "7.0" and told["pairs whose chosen report is longer"] == "100.0 %"
+    reported = {name.strip(): value.strip() for name, value in table.items()}
+    assert reported["studies"] == "2" and reported["identical to another"] == "1" and reported["pairs kept"] == "2"
+    assert reported["words per chosen report"] == "7.0" and reported["pairs whose chosen report is longer"] == "100.0 %"
     assert TOLD not in out and WRONG not in out and "max_new_tokens" not in out
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "pairs" / "summary.json").read_text())
@@ -78,8 +78,8 @@ def test_pairs_that_a_cut_report_cost_are_shown(
     file.write_text(file.read_text().replace(whole, whole[:-1] + ', "truncated": true}', 1))
     assert main(["prefer", "judge", "--candidates", str(file), "--data", str(corpus), "--out", f"{tmp_path}/j"]) == 0
     assert main(["prefer", "pair", "--rewards", f"{tmp_path}/j", "--out", f"{tmp_path}/pairs", "--quiet"]) == 0
-    told = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["chosen", "cut", "at", "max_new_tokens", "1"] in told and ["pairs", "kept", "1"] in told
+    reported = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["chosen", "cut", "at", "max_new_tokens", "1"] in reported and ["pairs", "kept", "1"] in reported
 
 
 def test_feedback_and_no_pair(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,10 +22,10 @@ def words(tmp_path: Path, *more: str) -> list[str]:
 
 
 def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = words(
+    reported = words(
         tmp_path, "--attacks", "pgd,random-report,noise", "--eps", "2/255", "--only-labels", "pleural effusion"
     )
-    assert main(told) == 0
+    assert main(reported) == 0
     out = capsys.readouterr().out
     assert "stub:normal provides no gradients, so that pgd is left out" in out
     assert "does not use the image" in out or "not shown to use the image" in out
@@ -35,7 +35,7 @@ def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: p
     assert rows["clean"][-1] == "–" and rows["random-report@2/255"][-3] == rows["noise@2/255"][-3] == "0.000"
     assert found["models"]["stub:normal"]["attacks"]["noise@2/255"]["flip_rate"]["value"] == 0
     assert set(found["models"]["stub:normal"]["attacks"]) == {"random-report@2/255", "noise@2/255"}
-    assert main([*told, "--json"]) == 0
+    assert main([*reported, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
 
 
@@ -53,6 +53,6 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     assert main(words(tmp_path, *more)) == 1
-    told = capsys.readouterr().err
-    assert message in told and "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert message in reported and "Traceback" not in reported
     assert not (tmp_path / "run").exists()

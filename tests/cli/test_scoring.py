@@ -8,9 +8,11 @@ import pytest
 from simulated_judges import UNREADABLE, answer
 from tables import every_row
 
-from cxrlab.cli.evaluation import gates, score_table
+from cxrlab.cli.evaluation import gates
 from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.tables import as_text
+from cxrlab.evaluation.score_tables import score_parts
 
 ONE = {"low": 0.1, "high": 0.3, "n": 9, "undefined": 1, "direction": "higher"}
 
@@ -122,7 +124,7 @@ def test_a_star_marks_what_a_control_reaches() -> None:
         },
         "floors": {"empty": {"up": 0.2, "down": 0.3, "none": None}, "other": {"up": 0.1, "down": 0.4, "none": None}},
     }
-    lines = score_table(scores, 0.95).splitlines()
+    lines = as_text(score_parts(scores, 0.95)).splitlines()
     assert "0.200 [0.100, 0.300]" in lines[2] and "0.200 empty *" in lines[2]
     assert "0.300 empty" in lines[3] and "*" not in lines[3]
     assert "–" in lines[4] and lines[5].startswith("* a control")
@@ -209,14 +211,14 @@ def test_a_metric_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.fixture
 def judge(files: Path) -> str:
     """A judge of a file: one significant error in the first report, none in the second, nothing of use on the third."""
-    told = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
-    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in told.items()}
+    reported = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
+    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in reported.items()}
     lines = [{"contains": text, "answer": said} for text, said in {**counts, "": UNREADABLE}.items()]
     (files / "judge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return f"chexprompt:scripted:{files / 'judge.jsonl'}"
 
 
-def test_a_judge_is_asked_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_is_queried_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The mean of 1 and 0 in two of three reports; the empty candidate is asked about too, and not understood."""
     words = ("--predictions", str(files / "p.txt"), "--out", str(files / "run"))
     assert score(files, *words, "--metrics", f"rougeL:google,{judge}") == 0
@@ -273,3 +275,28 @@ def test_one_file_or_two_without_a_flag(tmp_path: Path, capsys: pytest.CaptureFi
     assert "and --references set the same value" in capsys.readouterr().err
     assert main(["score", str(tmp_path / "r.csv"), "--by-row", "--columns", "id=study_id"]) == 1
     assert "contradict" in capsys.readouterr().err
+
+
+def test_a_certificate_prints_its_verdict_first_and_decides_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file with both texts: forty studies of different effusions, all with one and the same report."""
+    table = tmp_path / "both.csv"
+    rows = [
+        f"s{k},There is a {size} pleural effusion.,The lungs are clear."
+        for k, size in enumerate(["small", "large"] * 20)
+    ]
+    table.write_text("\n".join(["id,reference,candidate", *rows]) + "\n")
+    words = ["certify", str(table), "--trials", "50", "--metrics", "rougeL:google", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("SEVERE: All 40 reports are one and the same text") and "not tested  image dependence" in out
+    assert "All 40 reports" in (tmp_path / "run" / "page.html").read_text()
+    assert main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["rule"] == "constant"
+    few = tmp_path / "few.csv"
+    few.write_text(
+        "\n".join(["id,reference,candidate", *rows[:2]]).replace("The lungs are clear.", "Normal.", 1) + "\n"
+    )
+    assert main(["certify", str(few), "--trials", "50", "--quiet"]) == 0, "a caution"
+    assert main(["certify", str(few), "--trials", "50", "--quiet", "--fail-on", "caution"]) == 1

@@ -29,16 +29,21 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_text(json.dumps(line) + "\n")
     words = ["--model", f"scripted:{file}", "--llm.price-answer", "2.5", "--llm.max-cost", "9", "--json"]
     assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["paid"], told["found"], told["answer_tokens"], told["cost"]) == (1, 0, 40, pytest.approx(0.1))
-    assert told["remarks"]["structured by the model"] == 4
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["paid"], reported["found"], reported["answer_tokens"], reported["cost"]) == (
+        1,
+        0,
+        40,
+        pytest.approx(0.1),
+    )
+    assert reported["remarks"]["structured by the model"] == 4
     # The same command on the finished corpus tells the same.
     assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
-    assert json.loads(capsys.readouterr().out) == told
+    assert json.loads(capsys.readouterr().out) == reported
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["--model", "nobody:x"], "no text models of the kind 'nobody'"),
         (["--split", "test"], "Choose one of train, val"),
@@ -49,8 +54,8 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_mistakes_are_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], reported: str
 ) -> None:
     toy_corpus(tmp_path / "toy")
     assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 1
-    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert reported in capsys.readouterr().err and not (tmp_path / "out").exists()

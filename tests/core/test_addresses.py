@@ -47,7 +47,7 @@ def test_an_address_has_a_base_a_query_and_a_model(name: str, expected: Address,
         ("http://h\\v1#m", "login or a backslash"),
     ],
 )
-def test_what_is_no_address_is_told(name: str, says: str) -> None:
+def test_what_is_no_address_is_reported(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_address(name)
 

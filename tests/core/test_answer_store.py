@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.language_models import VERSION, AnswerStore, answer_key
+from cxrlab.core.llm_requests import VERSION, AnswerStore, answer_key
 from cxrlab.core.model_interfaces import Generated
 
 FULL = Generated("words \u00fc", -0.5, 7, {"prompt_tokens": 3, "truncated": True})
@@ -37,7 +37,7 @@ def test_half_a_character_can_be_kept(tmp_path: Path) -> None:
         assert store.get("k") == Generated("x?")
 
 
-def test_the_key_tells_apart_whatever_differs() -> None:
+def test_the_key_states_apart_whatever_differs() -> None:
     keys = {
         answer_key("a", "b"),
         answer_key("ab"),
@@ -74,7 +74,7 @@ def test_several_may_open_and_fill_one_new_file_at_once(tmp_path: Path) -> None:
         assert len(store) == 120 + 10
 
 
-def test_files_of_others_and_damaged_ones_are_told(tmp_path: Path) -> None:
+def test_files_of_others_and_damaged_ones_are_reported(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, but long enough to be looked at " * 20)
     with pytest.raises(DataError, match="damaged or not an answer file"):
         AnswerStore(tmp_path / "text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.core.language_models import PROMPT_TOKENS, Budget, BudgetSpent, count_tokens, estimate_tokens
+from cxrlab.core.llm_requests import PROMPT_TOKENS, Budget, BudgetSpent, count_tokens, estimate_tokens
 from cxrlab.core.model_interfaces import Generated
 
 

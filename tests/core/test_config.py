@@ -96,13 +96,13 @@ def test_a_number_without_a_dot_is_a_number(tmp_path: Path) -> None:
     assert config_from(Training, yaml_at(tmp_path, "optimiser: {lr: 1e-4}")).optimiser.lr == 1e-4
 
 
-def test_all_problems_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     file = yaml_at(tmp_path, "stepz: 1\nsteps: many\nname: 5\noptimiser:\n  lrr: 1\nlr: 2\nmode: quick\nshuffle: 1\n")
     with pytest.raises(ConfigError) as caught:
         config_from(Training, file, ["nonsense", "optimiser=3", "steps=null"])
     lines = str(caught.value).splitlines()
     assert lines[0] == "10 problems with the settings:" and len(lines) == 11
-    told = "\n".join(lines)
+    reported = "\n".join(lines)
     for part in (
         "c.yaml:1: there is no setting 'stepz'. Did you mean 'steps'?",
         "c.yaml:2: steps is 'many'; it must be a whole number.",
@@ -115,7 +115,7 @@ def test_all_problems_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
         "'optimiser' is a group of settings, not a value; set optimiser.lr, optimiser.betas.",
         "steps is 'null'; it must be a whole number.",
     ):
-        assert part in told
+        assert part in reported
 
 
 def test_a_single_problem_is_a_single_sentence() -> None:
@@ -123,13 +123,13 @@ def test_a_single_problem_is_a_single_sentence() -> None:
         config_from(Training, overrides=["steps=x"])
 
 
-def test_a_required_setting_is_asked_for() -> None:
+def test_a_required_setting_is_requested() -> None:
     with pytest.raises(ConfigError, match="'data' has no default"):
         config_from(Needy)
     assert config_from(Needy, overrides=["data=x"]).data == Path("x")
 
 
-def test_a_bad_required_value_is_told_once(tmp_path: Path) -> None:
+def test_a_bad_required_value_is_reported_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^\S+:1: data is 3; it must be a path\.$"):
         config_from(Needy, yaml_at(tmp_path, "data: 3"))
 
@@ -194,16 +194,16 @@ def test_a_mapping_inside_a_file_is_read_by_the_same_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reported"),
     [
         ({"lrr": 1}, "Did you mean 'lr'"),
         ({"lr": "fast"}, "lr is 'fast'; it must be a number"),
         ([1], "it is [1]; it must be a group of settings (lr, betas)"),
     ],
 )
-def test_every_problem_of_a_mapping_inside_a_file_names_its_place(data: object, told: str) -> None:
+def test_every_problem_of_a_mapping_inside_a_file_names_its_place(data: object, reported: str) -> None:
     made, (problem,) = parse_group(Optimiser, data, "stages, 'a'")
-    assert made is None and problem.startswith("stages, 'a': ") and told in problem
+    assert made is None and problem.startswith("stages, 'a': ") and reported in problem
 
 
 @dataclass(frozen=True)

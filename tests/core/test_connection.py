@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.egress import OPERATIONAL_FIELDS, Connection, connection_operational_fields
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from cxrlab.core.language_models import LLMConfig, llm_operational_fields
         ({"auth": "basic"}, "auth='basic' is unknown; choose bearer or api-key"),
     ],
 )
-def test_settings_that_cannot_work_are_told(wrong: dict[str, Any], says: str) -> None:
+def test_settings_that_cannot_work_are_reported(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Connection(**wrong)
 

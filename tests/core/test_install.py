@@ -62,7 +62,7 @@ def test_an_unknown_part_is_met_with_the_nearest() -> None:
 
 
 def test_a_failed_import_is_explained_when_it_is_ours_to_explain() -> None:
-    told = missing_extra(ModuleNotFoundError("no", name="transformers.models"))
-    assert told is not None and 'pip install ".[models]" (in the folder of cxrlab)' in str(told)
+    reported = missing_extra(ModuleNotFoundError("no", name="transformers.models"))
+    assert reported is not None and 'pip install ".[models]" (in the folder of cxrlab)' in str(reported)
     assert missing_extra(ModuleNotFoundError("no", name="tensorflow")) is None
     assert missing_extra(ModuleNotFoundError("no")) is None

@@ -56,7 +56,7 @@ def test_a_bad_line_is_named_with_its_fault(tmp_path: Path, line: bytes, said: s
         list(read_jsonl(file))
 
 
-def test_a_torn_last_line_is_told_apart_from_a_bad_one(tmp_path: Path) -> None:
+def test_a_cut_last_line_is_distinguished_from_a_bad_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b'{"a": 1}\n{"a": ')
     with pytest.raises(DataError, match=r"a:2 .*resume the run"):
         list(read_jsonl(tmp_path / "a"))
@@ -159,7 +159,7 @@ def test_a_truly_full_device_is_one_sentence() -> None:
         out.append({})
 
 
-def test_errors_of_the_disk_while_mending_and_reading_are_sentences(
+def test_errors_of_the_disk_while_repairing_and_reading_are_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> bytes:
@@ -199,7 +199,7 @@ def test_half_a_character_is_refused_and_nothing_written(tmp_path: Path) -> None
     assert records(tmp_path / "a") == [{"n": 1}]
 
 
-def test_a_disk_that_does_not_take_the_lines_is_told_at_closing(
+def test_a_disk_that_does_not_take_the_lines_is_reported_at_closing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some file systems report a full disk or a lost server only when the lines are handed over."""

@@ -21,7 +21,7 @@ def test_items_pass_through_in_order_and_a_short_loop_is_silent() -> None:
     assert out.getvalue() == ""
 
 
-def test_plain_lines_tell_count_share_and_end() -> None:
+def test_plain_lines_state_count_share_and_end() -> None:
     out = io.StringIO()
     assert list(track(range(4), "counting", stream=out, every_s=0.0)) == [0, 1, 2, 3]
     lines = out.getvalue().splitlines()

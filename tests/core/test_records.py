@@ -293,13 +293,13 @@ def test_a_doubt_and_a_finding_outside_the_fourteen_forbid_no_finding() -> None:
 
 
 def test_devices_and_the_incidental_leave_no_finding() -> None:
-    told = [
+    reported = [
         Finding("pacemaker"),
         Finding("low lung volumes"),
         Finding("tortuous aorta"),
         Finding("postsurgical change"),
     ]
-    assert chexpert_labels(told, complete=False) == {"No Finding": 1, "Support Devices": 1}
+    assert chexpert_labels(reported, complete=False) == {"No Finding": 1, "Support Devices": 1}
 
 
 def test_congestion_and_failure_count_as_edema() -> None:

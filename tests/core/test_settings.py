@@ -123,7 +123,7 @@ def test_a_number_beyond_all_bounds_is_refused_in_a_short_sentence(hint: Any, va
     assert len(str(caught.value)) < 200
 
 
-def test_a_whole_number_that_no_database_takes_is_told() -> None:
+def test_a_whole_number_that_no_database_takes_is_reported() -> None:
     setting = Setting("seed", int, 7, "")
     assert parse_value(setting, str(2**62 - 1), typed=True) == 2**62 - 1
     for value in (str(2**62), "-99999999999999999999"):

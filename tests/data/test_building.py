@@ -40,12 +40,14 @@ def recipe(count: int = 9) -> Recipe[int]:
     return Recipe(range(count), ids, draw, "drawing")
 
 
-def build_beside_another(out: Path, told: Path, start: Barrier) -> None:
+def build_beside_another(out: Path, reported: Path, start: Barrier) -> None:
     start.wait(30)
     try:
-        build_corpus(out, CARD, dataclasses.replace(recipe(20), draw=partial(draw_once_refused, told.parent)), 2)
+        build_corpus(
+            out, CARD, dataclasses.replace(recipe(20), make_studies=partial(draw_once_refused, reported.parent)), 2
+        )
     except RunError as error:
-        told.write_text(str(error))
+        reported.write_text(str(error))
 
 
 def draw_once_refused(folder: Path, number: int) -> tuple[NewStudy, ...]:
@@ -68,8 +70,8 @@ def test_two_processes_on_one_folder(tmp_path: Path) -> None:
         process.start()
     for process in both:
         process.join(30)
-    told = [path.read_text() for path in tmp_path.glob("*.txt")]
-    assert len(told) == 1 and "another process" in told[0]
+    reported = [path.read_text() for path in tmp_path.glob("*.txt")]
+    assert len(reported) == 1 and "another process" in reported[0]
     assert (tmp_path / "c" / "studies.jsonl").read_bytes().count(b"\n") == 20 and len(load_corpus(tmp_path / "c")) == 20
 
 
@@ -77,7 +79,7 @@ def test_two_processes_on_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("empty", [True, False])
 def test_files_lost_before_a_resume_are_made_again(tmp_path: Path, lost: str, empty: bool) -> None:
     """Deleted, or emptied by a power cut: the study is drawn once more and its line keeps its place."""
-    stopping = dataclasses.replace(recipe(), draw=partial(draw_until, 5))
+    stopping = dataclasses.replace(recipe(), make_studies=partial(draw_until, 5))
     with pytest.raises(DataError, match="stopped here"):
         build_corpus(tmp_path / "c", CARD, stopping, 1)
     (tmp_path / "c" / lost).write_bytes(b"") if empty else (tmp_path / "c" / lost).unlink()
@@ -122,7 +124,7 @@ def test_progress_counts_the_studies_that_are_left(tmp_path: Path, monkeypatch: 
         seen.append((label, total, len(studies)))
         return iter(studies)
 
-    stopping = dataclasses.replace(recipe(), draw=partial(draw_until, 5))
+    stopping = dataclasses.replace(recipe(), make_studies=partial(draw_until, 5))
     with pytest.raises(DataError, match="stopped here"):
         build_corpus(tmp_path / "c", CARD, stopping, 1)
     monkeypatch.setattr(corpus_writer, "track", spy)
@@ -139,7 +141,7 @@ def half_written(folder: Path, number: int) -> tuple[NewStudy, ...]:
 
 def test_a_stop_leaves_no_temporary_file(tmp_path: Path) -> None:
     """A worker that is killed in the middle of a file cannot clean up behind itself."""
-    broken = dataclasses.replace(recipe(), draw=partial(half_written, tmp_path / "c"))
+    broken = dataclasses.replace(recipe(), make_studies=partial(half_written, tmp_path / "c"))
     with pytest.raises(KeyboardInterrupt):
         build_corpus(tmp_path / "c", CARD, broken, 1)
     assert not [name for name in content(tmp_path / "c") if ".tmp" in name]
@@ -155,7 +157,7 @@ def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_build_that_stopped_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
     """The studies before the error are kept; the second run makes only the rest."""
-    stopping = dataclasses.replace(recipe(), draw=partial(draw_until, 5))
+    stopping = dataclasses.replace(recipe(), make_studies=partial(draw_until, 5))
     with pytest.raises(DataError, match="stopped here"):
         build_corpus(tmp_path / "c", CARD, stopping, workers)
     assert content(tmp_path / "c")["studies.jsonl"].count(b"\n") == 5
@@ -170,7 +172,9 @@ def test_batches_keep_the_order_and_the_bytes(tmp_path: Path) -> None:
     """Four items at a time, nine in all, stopped in the middle of the second batch: what was whole is kept."""
     build_corpus(tmp_path / "whole", CARD, recipe(), 1)
     with pytest.raises(DataError, match="stopped here"):
-        build_corpus(tmp_path / "c", CARD, dataclasses.replace(recipe(), draw=partial(draw_until, 6), batch=4), 2)
+        build_corpus(
+            tmp_path / "c", CARD, dataclasses.replace(recipe(), make_studies=partial(draw_until, 6), batch=4), 2
+        )
     assert content(tmp_path / "c")["studies.jsonl"].count(b"\n") == 4
     build_corpus(tmp_path / "c", CARD, dataclasses.replace(recipe(), batch=4), 2)
     assert content(tmp_path / "c") == content(tmp_path / "whole")

@@ -7,7 +7,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
-from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 
@@ -54,7 +54,7 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert SheetConfig(split="val", columns=50).columns == 50
 
 
-def test_every_preset_and_lexicon_can_be_asked_for() -> None:
+def test_every_preset_and_lexicon_can_be_requested() -> None:
     """The lists are those of the packages that define them, so that a new one needs no second entry."""
     for preset in PRESETS:
         assert PhantomConfig(preset=preset).preset == preset

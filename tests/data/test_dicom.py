@@ -420,7 +420,7 @@ def test_a_palette_is_looked_up() -> None:
     assert np.allclose(decode_dicom(written(image), "a.dcm"), [[0.0, 0.587]], atol=1e-3)
 
 
-def test_dicom_through_the_common_door(tmp_path: Path) -> None:
+def test_dicom_through_the_common_reader(tmp_path: Path) -> None:
     """A DICOM file without an ending is told by its content, as an image and in three channels."""
     path = tmp_path / "1.2.840.113"
     path.write_bytes(written(header(RAMP, **WINDOW)))

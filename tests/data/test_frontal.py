@@ -99,7 +99,7 @@ def test_no_images_no_views() -> None:
 
 
 @pytest.mark.real_data
-def test_real_images_are_told_apart(real_data: Path) -> None:
+def test_real_images_are_distinguished(real_data: Path) -> None:
     """At least 97 % of the studies, here of every fifth; measured on all: 99.3 % (docs/results.md)."""
     folder, right = real_data / "iu_xray", []
     for number, row in read_jsonl(folder / "views.jsonl"):

@@ -46,7 +46,7 @@ def test_sixteen_bits_are_scaled_by_their_true_depth(tmp_path: Path, brightest: 
     assert np.isclose(load_image(png(tmp_path / "a.png", array)).max(), brightest / most, atol=1e-6)
 
 
-def test_colour_becomes_luminance_and_stays_colour_where_asked(tmp_path: Path) -> None:
+def test_colour_becomes_luminance_and_stays_colour_where_requested(tmp_path: Path) -> None:
     """Green weighs 0.587; a grey file has three equal channels."""
     green = np.zeros((4, 4, 3), np.uint8)
     green[..., 1] = 255

@@ -166,7 +166,7 @@ def test_another_or_a_changed_source_does_not_pass_for_what_is_there(root: Path,
         ("openi", "openi_csv"),
     ],
 )
-def test_the_card_tells_which_tables_a_corpus_is_made_from(tmp_path: Path, name: str, fixture: str) -> None:
+def test_the_card_states_which_tables_a_corpus_is_made_from(tmp_path: Path, name: str, fixture: str) -> None:
     """Every table of the layout, by a digest of its content, so that none can change behind the corpus's back."""
     folder = NIH.parent / fixture
     tables = {
@@ -175,9 +175,9 @@ def test_the_card_tells_which_tables_a_corpus_is_made_from(tmp_path: Path, name:
         if path.suffix in (".csv", ".gz", ".json") or path.name.endswith("_list.txt")
     }
     corpus = import_corpus(name, ImportConfig(folder), tmp_path / "c")
-    told = corpus.card.settings["made_from"]
-    assert set(told) == {path for path in tables if not path.startswith("older/")}
-    assert all(len(digest) == 16 for digest in told.values())
+    reported = corpus.card.settings["made_from"]
+    assert set(reported) == {path for path in tables if not path.startswith("older/")}
+    assert all(len(digest) == 16 for digest in reported.values())
     with pytest.raises(ConfigError, match="layout='zzz' is unknown here"):
         import_corpus(name, ImportConfig(folder, layout="zzz"), tmp_path / "d")
 
@@ -233,10 +233,10 @@ about_nih = dataset_info(IMPORTERS.load("nih-cxr14"))
 
 
 @every_row("name", IMPORTERS)
-def test_every_importer_tells_what_its_data_set_is(name: str) -> None:
+def test_every_importer_states_what_its_data_set_is(name: str) -> None:
     """Counts, licence, citation, how to obtain it: a user must know before downloading."""
-    told = dataset_info(IMPORTERS.load(name))
-    assert tuple(told.fields) == FIELDS and all(told.fields.values()) and told.title
+    reported = dataset_info(IMPORTERS.load(name))
+    assert tuple(reported.fields) == FIELDS and all(reported.fields.values()) and reported.title
 
 
 def test_an_unknown_name_and_a_wrong_folder_are_sentences(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_zero_workers_means_every_core() -> None:
     assert worker_count(0) == CORES and worker_count(3) == 3
 
 
-def test_more_workers_than_cores_are_cut_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_workers_than_cores_are_cut_and_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert [worker_count(1000), worker_count(1000)] == [CORES, CORES]
     assert capsys.readouterr().err == f"workers=1000 is more than the {CORES} cores of this machine; using {CORES}.\n"
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
     assert str(contact_sheet(corpus, SheetConfig(size=32), tmp_path / "s.png")).endswith("s.png: 6 studies")
 
 
-def test_a_mask_that_cannot_be_read_is_said_on_the_image(tmp_path: Path) -> None:
+def test_a_mask_that_cannot_be_read_is_stated_on_the_image(tmp_path: Path) -> None:
     """The image stays, without that outline, and a red line of text tells why."""
     corpus = toy_corpus(tmp_path / "c", count=1)
     (corpus.path / "masks" / "s0_0.png").unlink()

@@ -9,7 +9,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.scenes import make_scenes
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.data.views import frontal_index, load_selected_image, selected_image
 
 

@@ -100,14 +100,14 @@ def test_the_seed_decides(pair: tuple[Path, Path]) -> None:
 )
 def test_the_gate(pair: tuple[Path, Path], metric: str, margin: float, ok: bool) -> None:
     """b is 0.2 better in one and 0.2 worse in the other: a margin of 0.1 fails, of 0.3 passes."""
-    result = compare(pair, {metric: margin}, minimum_patients=20)
+    result = compare(pair, noninferior={metric: margin}, minimum_patients=20)
     assert result.ok is ok
     assert f"gate {'PASS' if ok else 'FAIL'} for b: {metric}" in result.text()
 
 
 def test_a_gate_of_fewer_patients_than_the_minimum_is_not_established(pair: tuple[Path, Path]) -> None:
     """Twenty patients: enough where 20 are asked for, too few for the default of 30."""
-    result = compare(pair, {"mean": 0.1})
+    result = compare(pair, noninferior={"mean": 0.1})
     assert not result.ok and result.gates[0].verdict.verdict == "not established"
     assert "gate NOT ESTABLISHED for b: mean" in result.text() and "--minimum-patients" in result.text()
     assert (
@@ -116,11 +116,11 @@ def test_a_gate_of_fewer_patients_than_the_minimum_is_not_established(pair: tupl
     )
     assert MINIMUM_PATIENTS == 30 == signature(compare_command).parameters["minimum_patients"].default
     with pytest.raises(ConfigError, match="minimum_patients=1"):
-        compare(pair, {"mean": 0.1}, minimum_patients=1)
+        compare(pair, noninferior={"mean": 0.1}, minimum_patients=1)
 
 
 def test_every_gate_must_pass(pair: tuple[Path, Path]) -> None:
-    result = compare(pair, {"mean": 0.0, "errors": 0.1}, minimum_patients=20)
+    result = compare(pair, noninferior={"mean": 0.0, "errors": 0.1}, minimum_patients=20)
     assert [gate.verdict.established for gate in result.gates] == [True, False] and not result.ok
 
 
@@ -150,7 +150,7 @@ def test_undefined_studies_and_metrics(tmp_path: Path) -> None:
     nan = math.nan
     first = scored(tmp_path / "a", batch(list("wxyz")), [mean([nan, 1, 0, 1]), mean([nan] * 4, "none")])
     second = scored(tmp_path / "b", batch(list("wxyz")), [mean([1, nan, 1, 1]), mean([nan] * 4, "none")])
-    result = compare([first, second], {"none": 0.1})
+    result = compare([first, second], noninferior={"none": 0.1})
     known, none = result.metrics
     assert known.against[0].by_study is not None
     assert (known.against[0].by_study.win, known.against[0].by_study.tie, known.against[0].by_study.lose) == (1, 1, 0)
@@ -168,7 +168,7 @@ def test_one_run_is_no_comparison(pair: tuple[Path, Path], count: int) -> None:
 
 def test_bad_margins_and_folders_are_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="margin -1"):
-        compare(pair, {"mean": -1})
+        compare(pair, noninferior={"mean": -1})
     with pytest.raises(DataError, match="holds no tallies.json"):
         compare([pair[0], tmp_path / "nowhere"])
     with pytest.raises(ConfigError, match="trials=0"):
@@ -178,16 +178,16 @@ def test_bad_margins_and_folders_are_refused(pair: tuple[Path, Path], tmp_path: 
 def test_the_result_is_written_once(pair: tuple[Path, Path], tmp_path: Path) -> None:
     """The same comparison again leaves the file; another one in the same folder is refused."""
     out = tmp_path / "out"
-    result = compare(pair, {"mean": 0.1}, out=out, minimum_patients=20)
+    result = compare(pair, noninferior={"mean": 0.1}, out=out, minimum_patients=20)
     told = json.loads((out / "comparison.json").read_text())
     assert told == json.loads(json.dumps(result.to_json()))
     assert told["metrics"]["mean"]["against"]["b"]["verdict"] == "better"
     assert told["gates"][0]["shown"] is True and told["ok"] is True
     before = (out / "comparison.json").stat().st_mtime_ns
-    compare(pair, {"mean": 0.1}, out=out, minimum_patients=20)
+    compare(pair, noninferior={"mean": 0.1}, out=out, minimum_patients=20)
     assert (out / "comparison.json").stat().st_mtime_ns == before
     with pytest.raises(RunError, match="other settings"):
-        compare(pair, {"mean": 0.2}, out=out)
+        compare(pair, noninferior={"mean": 0.2}, out=out)
 
 
 def test_ranks_share_ties_and_skip_the_unknown() -> None:

@@ -32,14 +32,14 @@ def pair(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def result(pair: list[Path]) -> ComparisonResult:
-    return compare(pair, {"mean": 0.1, "errors": 0.1}, minimum_patients=20)
+    return compare(pair, noninferior={"mean": 0.1, "errors": 0.1}, minimum_patients=20)
 
 
 def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> None:
     text = result.text()
     assert "b against a" in text and "mean ↑" in text and "errors ↓" in text
     assert "40 studies of 20 patients" in text and "Holm over 2 tests" in text
-    assert "+0.2000 [+0.19" in text and METHOD in text
+    assert "+0.200 [+0.19" in text and METHOD in text
     assert "40/0/0" in text and "0/0/40" in text
     assert "gate PASS for b: mean: non-inferior" in text and "gate FAIL for b: errors: NOT shown" in text
 
@@ -57,17 +57,18 @@ def test_the_json_is_complete_and_strict(result: ComparisonResult) -> None:
     assert told["interval"] == METHOD
 
 
-def test_what_does_not_differ_is_named_in_one_line(tmp_path: Path) -> None:
-    """Equal counts and missing values make no rows; one patient has a value and no interval."""
+def test_what_does_not_differ_has_a_verdict(tmp_path: Path) -> None:
+    """Equal counts and missing values are verdicts; one patient has a value and no interval."""
     nan = math.nan
     tallies = [[mean([x, 1.0]), mean([1, 2], "same"), mean([nan] * 2, "none")] for x in (0.5, 0.75)]
     runs = [
         scored(tmp_path / name, batch(["x", "y"], ["p", "p"]), told) for name, told in zip("ab", tallies, strict=True)
     ]
     text = compare(runs).text()
-    assert "the same counts on every study: same" in text and "no value in one of the two: none" in text
+    verdicts = {line.split()[0]: line.split()[-2] for line in text.splitlines()[3:] if "/" in line}
+    assert verdicts["same"] == "equal" and verdicts["none"] == "undefined"
     row = next(line for line in text.splitlines() if line.startswith("mean"))
-    assert row.split() == ["mean", "↑", "0.7500", "0.8750", "+0.1250", "[–,", "–]", "1.0000", "too", "few", "1/1/0"]
+    assert row.split() == ["mean", "↑", "0.750", "0.875", "+0.125", "1.0000", "too", "few", "1/1/0"]
 
 
 def test_long_names_are_not_broken(tmp_path: Path) -> None:

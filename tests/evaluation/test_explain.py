@@ -18,7 +18,7 @@ from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import decode, encode_png
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.scenes import make_scenes
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation import explain as room
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.explain import explain

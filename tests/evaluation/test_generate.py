@@ -17,7 +17,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.scenes import make_scenes
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
 from cxrlab.models.baselines import REPORTS

@@ -10,9 +10,9 @@ import pytest
 import torch
 from corpora import toy_corpus
 
-from cxrlab.core.batch_size import BATCH_FILE, BatchSize
 from cxrlab.core.errors import ConfigError, OutOfMemory
 from cxrlab.core.model_interfaces import Capabilities, Generated
+from cxrlab.core.out_of_memory import BATCH_FILE, BatchSize
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.generate import (

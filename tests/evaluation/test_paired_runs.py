@@ -25,7 +25,7 @@ def test_metrics_computed_differently_are_refused_with_the_reason(tmp_path: Path
     assert result.refused["shared"] == f"not in {first}"
     assert "not compared: mean" in result.text()
     with pytest.raises(ConfigError, match="'mean' cannot be compared: computed with"):
-        compare([first, second], {"mean": 0.1})
+        compare([first, second], noninferior={"mean": 0.1})
     with pytest.raises(ConfigError, match="no run holds a metric 'mena'.* Did you mean 'mean'"):
         compare([first, second], metrics=["mena"])
 
@@ -80,7 +80,7 @@ def test_a_pattern_takes_what_can_be_compared(tmp_path: Path) -> None:
     pairs = batch(["x", "y"])
     first = scored(tmp_path / "a", pairs, [mean([1, 2], "b1"), mean([1, 2], "b2"), mean([1, 2], "c")])
     second = scored(tmp_path / "b", pairs, [mean([1, 3], "b1"), mean([1, 2], "c"), mean([1, 2], "d")])
-    result = compare([first, second], {"c": 0.1}, metrics=["b*"])
+    result = compare([first, second], noninferior={"c": 0.1}, metrics=["b*"])
     assert [one.metric for one in result.metrics] == ["b1", "c"]
     assert list(result.refused) == ["b2"], "d was not asked for"
     with pytest.raises(ConfigError, match="'b2' cannot be compared"):

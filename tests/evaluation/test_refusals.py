@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from corpora import toy_corpus
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus

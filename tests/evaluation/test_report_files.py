@@ -27,6 +27,7 @@ def reports(path: Path) -> dict[str, str | None]:
         ("r.JSON", '[{"id": "a", "report": "One."}, {"id": 7, "report": null}, {"id": "c", "report": NaN}]'),
         ("r.csv", "\ufeffID,Report\r\na,One.\r\n7,NaN\r\nc,null\r\n"),
         ("r.tsv", "id\treport\na\tOne.\n7\tnan\nc\tNULL\n"),
+        ("s.csv", "id;report\na;One.\n7;nan\nc;NULL\n"),
     ],
 )
 def test_every_kind_of_file_gives_the_same_reports(tmp_path: Path, name: str, text: str) -> None:
@@ -79,7 +80,6 @@ def test_reports_without_ids_are_known_by_their_place(tmp_path: Path) -> None:
         ("r.csv", "", "holds no report"),
         ("r.csv", "id,report\na,x\nb,y\0\n", "r.csv:3 holds a NUL byte"),
         ("r.tsv", "id\treport\n\0\ta\n", "r.tsv:2 holds a NUL byte"),
-        ("r.csv", "id;report\na;x\n", "separated by ';'"),
         ("r.txt", "", "holds no report"),
     ],
 )
@@ -123,3 +123,22 @@ def test_a_row_without_the_wanted_key_names_the_nearest(tmp_path: Path) -> None:
     row = read_reports(written(tmp_path, "r.csv", "id,raport\na,x\n")).rows[0]
     with pytest.raises(DataError, match=r"r.csv:2 has no 'report', only raport. Did you mean 'report'"):
         row.text("report")
+
+
+@pytest.mark.parametrize("name", ["r.xlsx", "r.parquet"])
+def test_spreadsheets_and_parquet_are_read_like_csv(tmp_path: Path, name: str) -> None:
+    """A column of whole numbers that is stored as floats gives whole ids."""
+    rows = {"ID": [7.0, 8.0], "Report": ["One.", None]}
+    if name == "r.xlsx":
+        from openpyxl import Workbook
+
+        book = Workbook()
+        for cells in (list(rows), *zip(*rows.values(), strict=True)):
+            book.active.append(cells)
+        book.save(tmp_path / name)
+    else:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table(rows), tmp_path / name)
+    assert reports(tmp_path / name) == {"7": "One.", "8": None}

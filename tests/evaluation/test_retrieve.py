@@ -234,7 +234,7 @@ def test_a_wrong_wording_is_told_before_images_are_embedded(known: Known, phanto
 
 def test_a_picture_is_shown_in_colour_with_its_caption(tmp_path: Path) -> None:
     from cxrlab.data.config import ScenesConfig
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     scenes = make_scenes(ScenesConfig(n=4, size=32, seed=7, workers=1), tmp_path / "scenes")
     study = next(load_corpus(scenes.path).studies())

@@ -207,7 +207,7 @@ def test_a_function_that_a_module_only_borrowed_is_not_called(tmp_path: Path) ->
     index = json.loads((folder / INDEX).read_text())
     index["metrics"]["mean"]["value_of"] = {"function": "cxrlab.metrics.radgraph:read_json", "arguments": {}}
     (folder / INDEX).write_text(json.dumps(index))
-    with pytest.raises(DataError, match="no function of that module"):
+    with pytest.raises(DataError, match="not a function of that module"):
         read_tallies(folder)
 
 

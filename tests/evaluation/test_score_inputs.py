@@ -387,7 +387,7 @@ def test_rows_are_matched_by_position_only_without_ids_or_when_asked(tmp_path: P
         (
             ("id,study_id,report", [(place, *row) for place, row in enumerate(STUDIES)]),
             ("id,study_id,report", [(place, *row) for place, row in enumerate(SHUFFLED)]),
-            "match otherwise by 'id' than by 'study_id'.*--columns id=NAME",
+            "match differently by 'id' and by 'study_id'.*--columns id=NAME",
         ),
         (("slot,report", STUDIES), ("slot,report", [*STUDIES[:3], ("99", "D")]), "1 of 4 predictions.*'99'"),
     ],
@@ -411,7 +411,7 @@ def test_the_column_without_repeats_is_taken_and_may_be_named(tmp_path: Path) ->
         table(tmp_path / f"{name}.csv", "id,exam,report", *((place, *row) for place, row in enumerate(rows)))
         for name, rows in (("r", STUDIES), ("p", SHUFFLED))
     ]
-    with pytest.raises(DataError, match="match otherwise by 'id' than by 'exam'"):
+    with pytest.raises(DataError, match="match differently by 'id' and by 'exam'"):
         load_inputs(*numbered)
     assert texts(load_inputs(*numbered, columns=["id=Exam"])) == PERFECT
     assert texts(load_inputs(*numbered, columns=["id=id"])) != PERFECT  # the user says so

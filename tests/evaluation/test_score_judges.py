@@ -19,7 +19,7 @@ from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named, main
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.core.language_models import BudgetSpent, LLMConfig, LLMLoadSettings
+from cxrlab.core.llm_requests import BudgetSpent, LLMConfig, LLMLoadSettings
 from cxrlab.core.records import Report
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import state

@@ -15,11 +15,12 @@ from simulated_judges import Counts, Planted, answer, candidate, plant, script
 
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.runs import state
+from cxrlab.core.tables import as_text
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import format_unreadable_answers
-from cxrlab.evaluation.validate_metrics import format_validation, run_validation
+from cxrlab.evaluation.validate_metrics import run_validation, validation_parts
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one
 LOST = frozenset(range(0, 60, 7))
@@ -139,7 +140,7 @@ def test_what_could_not_be_read_is_told_and_kept(planted: Planted, found: dict[s
 
 
 def test_the_text_sets_the_judges_side_by_side(found: dict[str, Any]) -> None:
-    text = format_validation(found)
+    text = as_text(validation_parts(found))
     assert "omission_finding" not in text, "one kind of error alone"
     mean = found["raters"]["judges"][f"chexprompt:{found['names']['weaker']}"]["total"]["mean"]
     assert f"{mean['judge_difference']:.3f} beside {mean['rater_difference']:.3f}" in text
@@ -148,7 +149,7 @@ def test_the_text_sets_the_judges_side_by_side(found: dict[str, Any]) -> None:
     assert f"rater 0 {row['judge_difference'] - row['rater_difference']:+.3f} (p" in text, (
         "who is closer, and by how much"
     )
-    lines = [line for line in text.splitlines() if line.endswith(f"n {60 - len(LOST)} of 60")]
+    lines = [line for line in text.splitlines() if line.endswith(f" {60 - len(LOST)} of 60")]
     assert len(lines) == 2 and all("silent" in line for line in lines), (
         "total and significant of the one that is not whole"
     )
@@ -163,7 +164,7 @@ def test_a_judge_that_says_nothing_has_no_value(planted: Planted, tmp_path: Path
     assert row["tau"] is None and row["n"] == 0
     seat = found["raters"]["judges"][f"chexprompt:{name}"]["total"]
     assert seat["mean"] == {"rater_difference": None, "judge_difference": None}
-    assert f"NONE of its {len(planted.truth)} answers could be read" in format_validation(found)
+    assert f"NONE of its {len(planted.truth)} answers could be read" in as_text(validation_parts(found))
 
 
 def fixed(file: Path, **answers: int) -> str:
@@ -197,7 +198,7 @@ def test_a_judge_is_held_against_ratings(tmp_path: Path) -> None:
     assert found["metrics"][name]["tau"] is None, "a constant has no order"
     assert found["raters"]["judge"] == "rougeL:google" and set(found["raters"]["judges"]) == {name}
     assert set(found["raters"]["judges"][name]["by_rater"]) == {"user_1", "user_2"}
-    assert name in format_validation(found)
+    assert name in as_text(validation_parts(found))
 
 
 def test_phantoms_ask_a_judge_of_every_case_once(tmp_path: Path) -> None:

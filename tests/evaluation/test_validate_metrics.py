@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.tables import as_text
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.validate_metrics import BENCHMARKS, format_validation, run_validation
+from cxrlab.evaluation.validate_metrics import BENCHMARKS, run_validation, validation_parts
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def test_phantom_needs_no_files_and_gives_tau_and_sensitivity(phantom_run: Path)
     assert found["benchmark"] == "phantom" and set(found["metrics"]) == {"clinical:rules", "rougeL:google"}
     assert {"tau", "low", "high", "tau_significant", "n"} <= set(found["metrics"]["rougeL:google"])
     assert found["sensitivity"]["rows"]
-    text = format_validation(found)
+    text = as_text(validation_parts(found))
     assert "clinical:rules" in text and "sensitivity" in text and "significant errors" in text
 
 
@@ -60,11 +61,11 @@ def test_the_text_puts_the_best_first_and_what_has_no_order_last() -> None:
     }
     raters = {"judge": "high", "by_rater": {"user_1": {"rater_difference": 0.5, "judge_difference": 0.7, "p": 0.0001}}}
     found = {"benchmark": "radpref", "metrics": rows, "ceiling": {"leave_one_out_tau": [0.75]}, "raters": raters}
-    lines = format_validation(found).splitlines()
+    lines = as_text(validation_parts(found)).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["high", "low", "none"]
     assert "0.750" in lines[4] and "user_1: 0.500" in lines[5] and "p < 0.001" in lines[5]
     one, both = {"x": True, "y": False}, {"x": True, "y": True}
     scored = {"a": {"passed": 1, "of": 2, "cases": one}, "b": {"passed": 2, "of": 2, "cases": both}}
     ranked = {"benchmark": "radjudge", "tie": 0.01, "metrics": scored}
-    lines = format_validation(ranked).splitlines()
-    assert lines[0].startswith("b") and lines[1].endswith("wrong: y") and "0.01" in lines[2]
+    lines = as_text(validation_parts(ranked)).splitlines()
+    assert lines[1].startswith("b") and lines[2].split()[-1] == "y" and "0.01" in lines[3]

@@ -12,9 +12,9 @@ import torch
 from extraction_attacks import LinearSurrogate
 from tiny_models import save_tiny_llava
 
+from cxrlab.extraction.attack_rounds import align_images
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import align_images
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 
@@ -30,32 +30,32 @@ def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[QueryI
 
 def test_one_step_goes_the_whole_radius_towards_the_report() -> None:
     """0.2 of 255 is 51: down where the weight is above 0, up where it is below, as far as black and white."""
-    (one,), (told,) = moved(GREY, ["wanted"])
+    (one,), (traces,) = moved(GREY, ["wanted"])
     assert one.pixels.dtype == np.uint8 and one.pixels.tolist() == [[49, 151], [0, 100]]
     assert (one.key, one.in_domain) == ("p0@2", False)
-    assert told["before"] == pytest.approx((100 - 100 + 0.5 * 20) / 255 + 3)
-    assert told["after"] == pytest.approx((49 - 151) / 255 + 3)
-    assert told["linf"] == pytest.approx(0.2)
+    assert traces["before"] == pytest.approx((100 - 100 + 0.5 * 20) / 255 + 3)
+    assert traces["after"] == pytest.approx((49 - 151) / 255 + 3)
+    assert traces["linf"] == pytest.approx(0.2)
 
 
 def test_away_is_the_other_way() -> None:
-    (one,), (told,) = moved(GREY, ["wanted"], direction="away", eps="10/255")
+    (one,), (traces,) = moved(GREY, ["wanted"], direction="away", eps="10/255")
     assert one.pixels.tolist() == [[110, 90], [30, 100]]
-    assert told["after"] - told["before"] == pytest.approx(25 / 255)
+    assert traces["after"] - traces["before"] == pytest.approx(25 / 255)
 
 
 def test_several_steps_stay_within_the_radius_and_get_there() -> None:
     """Four steps of 2.5 / 4 radii: a straight slope is followed to the edge of the ball."""
-    (one,), (told,) = moved(GREY, ["wanted"], steps=4, eps="8/255")
+    (one,), (traces,) = moved(GREY, ["wanted"], steps=4, eps="8/255")
     assert one.pixels.tolist() == [[92, 108], [12, 100]]
-    assert told["linf"] == pytest.approx(8 / 255)
+    assert traces["linf"] == pytest.approx(8 / 255)
 
 
 def test_a_picture_of_which_nothing_is_wanted_stays() -> None:
-    found, told = moved(GREY, ["", "wanted", " \n"])
+    found, traces = moved(GREY, ["", "wanted", " \n"])
     assert [np.array_equal(one.pixels, GREY) for one in found] == [True, False, True]
     assert [one.key for one in found] == ["p0", "p1@2", "p2"]
-    assert [bool(row) for row in told] == [False, True, False]
+    assert [bool(row) for row in traces] == [False, True, False]
 
 
 def test_batches_change_nothing() -> None:
@@ -64,10 +64,10 @@ def test_batches_change_nothing() -> None:
     reports = ["a", "", "b", "c", "d"]
     ways = [align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
             for size in (1, 2, 32)]  # fmt: skip
-    for found, told in ways[1:]:
+    for found, traces in ways[1:]:
         assert [one.pixels.tolist() for one in found] == [one.pixels.tolist() for one in ways[0][0]]
         assert [one.key for one in found] == [one.key for one in ways[0][0]]
-        assert told == ways[0][1]
+        assert traces == ways[0][1]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_true_surrogate_moves_by_what_the_victim_will_see(surrogate: HfModel, 
     rng = np.random.default_rng(5)
     pictures = [QueryImage(str(k), rng.integers(0, 256, (24, 24), dtype=np.uint8)) for k in range(3)]
     reports = ["Moderate cardiomegaly.", "Small left pleural effusion.", "Both lungs are clear."]
-    found, told = align_images(
+    found, traces = align_images(
         surrogate, pictures, reports, Alignment(eps="8/255", direction=direction), seed=1, round=1
     )
 
@@ -92,6 +92,6 @@ def test_a_true_surrogate_moves_by_what_the_victim_will_see(surrogate: HfModel, 
 
     change = sign * (losses(found) - losses(pictures))
     assert (change > 1e-4).all()
-    assert [row["before"] for row in told] == pytest.approx(losses(pictures).tolist(), rel=1e-4)
-    assert [row["after"] for row in told] == pytest.approx(losses(found).tolist(), rel=1e-3)
+    assert [row["before"] for row in traces] == pytest.approx(losses(pictures).tolist(), rel=1e-4)
+    assert [row["after"] for row in traces] == pytest.approx(losses(found).tolist(), rel=1e-3)
     assert max(int(np.abs(a.pixels.astype(int) - b.pixels).max()) for a, b in zip(found, pictures, strict=True)) == 8

@@ -21,11 +21,11 @@ from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import Alignment, ExtractConfig, FidelityConfig, Fitting, PaperDecoding, Policy
-from cxrlab.extraction.ledger import read_ledger
+from cxrlab.extraction.query_ledger import read_ledger
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.monitoring import Journal
-from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
 from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig, Optimisation
@@ -215,30 +215,30 @@ def test_an_adaptive_audit_spends_its_budget_in_batches(world: World) -> None:
 def test_probes_are_queries_of_the_audit(world: World) -> None:
     """The victim answers everything, so that one picture is enough to see that no chest is needed."""
     found, folder = world.audit("probed", budget=12, probes=1)
-    assert found["probing"] == {"dress": 0.0, "queries": 1, "passed": {"0": 1.0}}
+    assert found["probing"] == {"blend_chest": 0.0, "queries": 1, "passed": {"0": 1.0}}
     assert found["spent"] == found["budget"] == len(read_ledger(folder / "ledger.sqlite")) == 12
     assert len((folder / "rounds" / "0" / "plan.jsonl").read_text().splitlines()) == 11
     studies = (folder / "copies" / "12" / "transcript" / "studies.jsonl").read_text().splitlines()
     assert len(studies) == 12  # what was answered is learnt from, whatever it was asked for
 
 
-class Doorman:
+class CountingGuard:
     """A guard that lets so many pictures of everybody pass, those on which the victim is measured not counted."""
 
     def __init__(self, passes: int) -> None:
         self.left, self.sent = passes, 0
 
-    def look(self, pixels: Any, account: str) -> Refusal | None:
+    def check(self, pixels: Any, account: str) -> Refusal | None:
         self.sent += 1
         self.left -= 1
-        return None if self.left >= 0 else Refusal("account_blocked", "this account was stopped.")
+        return None if self.left >= 0 else Refusal("account_blocked", "this account is blocked.")
 
     def worded(self, report: str) -> str:
         return report
 
 
 @contextmanager
-def served(world: World, folder: Path, guard: Doorman | None = None) -> Iterator[str]:
+def served(world: World, folder: Path, guard: CountingGuard | None = None) -> Iterator[str]:
     """Address of the world's victim behind our own server on this machine."""
     settings = ServeConfig(world.base.victim, name="victim", port=0)
     with Server(open_service(settings, folder, guard=guard, journal=Journal(io.StringIO()))) as server:
@@ -268,7 +268,7 @@ def test_a_stopped_account_ends_the_audit_before_the_budget_does(
     """4 images of the measurement and 6 questions pass; 8 refusals in a row end it at question 14, always."""
     from cxrlab.extraction import audit
 
-    guard = Doorman(10)
+    guard = CountingGuard(10)
     with served(world, tmp_path / "server", guard) as address:
         changes = {"victim": address, "victim_run": None, "budget": 100, "stop_after_refusals": 8, "batch_size": 2}
         with monkeypatch.context() as patch:
@@ -278,8 +278,8 @@ def test_a_stopped_account_ends_the_audit_before_the_budget_does(
         assert guard.sent == 4 + 14
         found, folder = world.audit("shut out", **changes)
         assert guard.sent == 4 + 14  # nothing is put twice
-    told = {"refusals": 8, "first": 7, "said": "this account was stopped."}
-    assert (found["stopped"], found["spent"], found["refused"]) == (told, 14, 8)
+    expected = {"refusals": 8, "first": 7, "answer": "this account is blocked."}
+    assert (found["stopped"], found["spent"], found["refused"]) == (expected, 14, 8)
     assert [one.refused for one in read_ledger(folder / "ledger.sqlite")] == [False] * 6 + [True] * 8
     assert found["transcript"]["n"] == 6 and found["untouched"] is None
     learnt = {str(study.id) for study in load_corpus(folder / "copies" / "14" / "transcript").studies()}

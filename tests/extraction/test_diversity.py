@@ -9,7 +9,6 @@ from cxrlab.extraction.transcript_analysis import (
     entropy_bits,
     expected_distinct,
     transcript_diversity,
-    wilson,
 )
 
 NORMAL = "The lungs are clear. No pleural effusion."
@@ -67,19 +66,13 @@ def test_expected_kinds_of_a_sample():
     assert expected_distinct([2, 2], 4) == 2 and expected_distinct([2, 2], 5) is None
 
 
-def test_wilson_against_a_known_interval():
-    """5 of 10: centre 0.5, half width z·√(0.025 + z²/400)/(1 + z²/10) = 0.2634."""
-    assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert wilson(0, 0) == (None, None)
-
-
-def test_nothing_asked_is_unknown_and_not_zero():
+def test_nothing_queried_is_unknown_and_not_zero():
     found = transcript_diversity([])
     assert found["n"] == found["distinct_finding_sets"] == 0
     assert found["abnormal_share"] is found["finding_entropy"] is found["words"] is found["commonest_report"] is None
 
 
-def test_rounds_are_told_apart_and_refusals_left_out():
+def test_rounds_are_distinguished_and_refusals_left_out():
     answers = [(0, NORMAL, False), (0, NORMAL, False), (1, LEFT, False), (1, RIGHT, False), (1, "No image.", True)]
     queries = [Query(i, r, f"k{i}", "", report, refused) for i, (r, report, refused) in enumerate(answers)]
     found = diversity_by_round(queries)

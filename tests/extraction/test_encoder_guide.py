@@ -16,9 +16,9 @@ from extraction_attacks import LinearSurrogate
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.extraction.attack_rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.extraction.config import Alignment, Shares
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import EncoderGuide, align_images, run_attack, was_aligned
 from cxrlab.models.model_registry import load_encoder
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def test_a_guide_needs_something_to_move_towards(changes: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("direction", "way"), [("towards", 1), ("away", -1)])
 def test_pictures_come_nearer_to_their_own_report(guide: EncoderGuide, direction: Any, way: int) -> None:
     settings = Alignment(eps="0.1", steps=5, direction=direction)
-    found, told = align_images(guide, grey(3), REPORTS, settings, seed=1, round=0)
+    found, traces = align_images(guide, grey(3), REPORTS, settings, seed=1, round=0)
     encoder = load_encoder("builtin:encoder")
 
     def likeness(pictures: list[QueryImage]) -> Any:
@@ -72,7 +72,7 @@ def test_pictures_come_nearer_to_their_own_report(guide: EncoderGuide, direction
 
     gained = way * (likeness(found) - likeness(grey(3)))
     assert (np.diag(gained) > 0.02).all()
-    assert all(way * (row["before"] - row["after"]) > 0.02 for row in told)
+    assert all(way * (row["before"] - row["after"]) > 0.02 for row in traces)
     moved = [np.abs(a.pixels.astype(int) - b.pixels).max() for a, b in zip(found, grey(3), strict=True)]
     assert 0 < max(moved) <= 26  # 0.1 of 255
 
@@ -98,8 +98,8 @@ def test_without_a_surrogate_its_own_words_stay_unsaid(tmp_path: Path) -> None:
     config = helper.settings(budget=60, rounds=2, shares=shares, alignment=Alignment(guide="builtin:encoder"))
     attack, _ = helper.attack_on(tmp_path, config)
     run_attack(replace(attack, guide=LinearSurrogate(np.ones((config.size, config.size)))))
-    told = read_json(tmp_path / "rounds" / "1" / "enrichment.json")
-    assert told["unsaid"] == told["sources"]["own"] > 0
+    traces = read_json(tmp_path / "rounds" / "1" / "enrichment.json")
+    assert traces["empty"] == traces["sources"]["own"] > 0
     plan = [row for _, row in read_jsonl(tmp_path / "rounds" / "1" / "plan.jsonl")]
     silent = [row for row in plan if not row["target"]["text"]]
     assert silent and all("@" not in row["key"] and "after" not in row for row in silent)

@@ -3,10 +3,10 @@ import math
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.extraction.anatomical_categories import Category
+from cxrlab.extraction.attack_rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
 from cxrlab.extraction.config import Shares
-from cxrlab.extraction.oracles import Descriptions
-from cxrlab.extraction.rounds import Enriched, contradictions, enrich, enrichment_summary, keep_own_reports
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import Descriptions
 
 TOLD = Descriptions(
     abnormal={category: tuple(f"Bad {category} {i}." for i in range(50)) for category in Category},
@@ -50,7 +50,7 @@ def test_own_parts_are_the_surrogates_sentences_and_nothing_where_it_wrote_none(
         "",
     ]
     assert report.text == "Small left pleural effusion. The heart is enlarged."
-    assert enrichment_summary([report])["unsaid"] == 3
+    assert enrichment_summary([report])["empty"] == 3
 
 
 def test_a_report_depends_on_its_key_and_seed_and_not_on_its_neighbours():

@@ -42,7 +42,7 @@ def test_pictures_that_were_not_moved_make_no_pair(tmp_path: Path) -> None:
     assert examples(tmp_path, [Query(0, 0, "a", "0", CLEAR), Query(1, 0, "b", "1", LARGE)]) == []
 
 
-def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -> None:
+def test_a_picture_that_was_never_queried_as_it_was_stands_alone(tmp_path: Path) -> None:
     """Those with more of what was wanted come first; what else was said counts for nothing."""
     plan(tmp_path, 0, {"a@0": LARGE, "b@0": CLEAR})
     plan(tmp_path, 1, {"c@1": BOTH})

@@ -31,11 +31,16 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
     found = config()
     assert (found.alignment.direction, found.alignment.picture) == ("towards", "original")
     assert (found.transcript, found.oracle, found.policy.kind) == ("accumulate", "rules", "random")
-    assert (found.dress, found.rewrite, found.accounts, found.defence) == (0.0, False, 1, None)  # no adaptive attacker
+    assert (found.blend_chest, found.rewrite, found.accounts, found.defence) == (
+        0.0,
+        False,
+        1,
+        None,
+    )  # no adaptive attacker
 
 
 @every_row(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"method": "knockof"}, "Did you mean 'knockoff'"),
         ({"oracle": "rulez"}, "Did you mean 'rules'"),
@@ -47,18 +52,18 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
         ({"method": "in-domain"}, "--pool corpus:DIR"),
         ({"at": (100, 1500)}, "at=1500"),
         ({"at": (0,)}, "at=0"),
-        ({"dress": 1.5}, "dress=1.5"),
+        ({"blend_chest": 1.5}, "blend_chest=1.5"),
         ({"size": 4}, "size=4"),
         ({"stop_after_refusals": 0}, "stop_after_refusals=0"),
     ],
 )
-def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_settings_that_cannot_be_are_reported(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config(**changes)
 
 
 @every_row(
-    ("kind", "changes", "told"),
+    ("kind", "changes", "message"),
     [
         (Fitting, {"steps": 0}, "steps=0"),
         (Fitting, {"round_steps": 0}, "round_steps=0"),
@@ -72,8 +77,8 @@ def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) ->
         (Policy, {"rate": 0.0}, "a rate above 0"),
     ],
 )
-def test_parts_that_cannot_be_are_told(kind: Any, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_parts_that_cannot_be_are_reported(kind: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         kind(**changes)
 
 

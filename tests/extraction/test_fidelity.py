@@ -49,9 +49,9 @@ def test_values_ratio_and_fidelity_worked_out_by_hand(corpus: Path, tmp_path: Pa
     assert by_label["victim"]["Fracture"]["value"] is None  # positive on neither side
     assert "encoder" in found["left_out"]["bertscore"] and "graphs" in found["left_out"]["radgraph.simple"]
     assert (tmp_path / "shared" / "victim_scored" / "scores.json").is_file()
-    told = [json.loads(line) for line in (tmp_path / "out" / "victim_reports.jsonl").read_text().splitlines()]
-    assert [row["patient"] for row in told] == ["p0", "p0", "p1", "p1", "p2", "p2", "p3", "p3"]
-    assert told[7] == {"id": "s7", "patient": "p3", "report": CLEAR, "age": 67.0}
+    rows = [json.loads(line) for line in (tmp_path / "out" / "victim_reports.jsonl").read_text().splitlines()]
+    assert [row["patient"] for row in rows] == ["p0", "p0", "p1", "p1", "p2", "p2", "p3", "p3"]
+    assert rows[7] == {"id": "s7", "patient": "p3", "report": CLEAR, "age": 67.0}
 
 
 def test_the_ratio_is_drawn_in_pairs(corpus: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_the_user_has_decides_what_is_counted(tmp_path: Path) -> None:
 
 def test_measuring_needs_no_deep_learning() -> None:
     code = "import sys, cxrlab.extraction.fidelity, cxrlab.extraction.control_texts, cxrlab.extraction.fidelity, "
-    code += "cxrlab.extraction.pools; assert 'torch' not in sys.modules"
+    code += "cxrlab.extraction.query_pools; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

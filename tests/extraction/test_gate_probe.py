@@ -13,10 +13,10 @@ import pytest
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.extraction.adaptive_attackers import probe_gate
+from cxrlab.extraction.attack_rounds import Attack, run_attack
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.ledger import read_ledger, read_summary
+from cxrlab.extraction.query_ledger import read_ledger, read_summary
 from cxrlab.extraction.records import fingerprint
-from cxrlab.extraction.rounds import Attack, run_attack
 
 REFUSAL = "This picture was not recognised; please send it again."
 BUDGET, PROBES = 24, 2
@@ -39,7 +39,7 @@ def test_probes_come_out_of_the_budget_and_the_attack_goes_on_behind_them(
     attack, asked = helper.attack_on(tmp_path / "run", config, gate)
     going, found = probe_gate(attack)
     # Six shares are tried: 0 to 0.5.
-    assert (found.dress, found.queries, len(asked)) == (0.5, 6 * PROBES, 6 * PROBES)
+    assert (found.blend_chest, found.queries, len(asked)) == (0.5, 6 * PROBES, 6 * PROBES)
     assert found.to_json()["passed"] == {"0": 0.0, "0.1": 0.0, "0.2": 0.0, "0.3": 0.0, "0.4": 0.0, "0.5": 1.0}
     queries = run_attack(going)
     assert len(asked) == BUDGET and len(queries) == BUDGET - 6 * PROBES  # the client lets no number be left out
@@ -55,7 +55,7 @@ def test_where_no_share_is_enough_the_best_is_taken(config: ExtractConfig, tmp_p
         return helper.NORMAL if fingerprint(pixels) == first else REFUSAL
 
     _, found = probe_gate(helper.attack_on(tmp_path / "run", config, one_alone)[0])
-    assert (found.dress, found.queries, found.passed[0.0], found.passed[0.9]) == (0.0, 10 * PROBES, 0.5, 0.0)
+    assert (found.blend_chest, found.queries, found.passed[0.0], found.passed[0.9]) == (0.0, 10 * PROBES, 0.5, 0.0)
 
 
 def spend(attack: Attack) -> None:
@@ -82,8 +82,8 @@ def test_probes_stand_in_the_ledger_and_a_stopped_audit_asks_none_twice(config: 
 
 
 def test_settings_that_contradict_are_refused(config: ExtractConfig) -> None:
-    with pytest.raises(ConfigError, match=r"probes=2 .* dress=0\.3 "):
-        replace(config, dress=0.3)
+    with pytest.raises(ConfigError, match=r"probes=2 .* blend_chest=0\.3 "):
+        replace(config, blend_chest=0.3)
     with pytest.raises(ConfigError, match="probes=3 may take 30 queries, too many of budget=24; give at most 2"):
         replace(config, probes=3)
     with pytest.raises(ConfigError, match="give at most 1"):  # three rounds need a query each

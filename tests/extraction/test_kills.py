@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import recording_victims as helper
 
-from cxrlab.extraction.ledger import read_ledger, read_summary
+from cxrlab.extraction.query_ledger import read_ledger, read_summary
 from cxrlab.extraction.records import Query, fingerprint
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def test_twenty_kills_lose_and_repeat_nothing(tmp_path: Path, workers: int) -> N
     assert len(list((broken / "pictures").glob("*.png"))) == COUNT
 
 
-def test_a_remote_victim_is_never_asked_beyond_the_budget(tmp_path: Path) -> None:
+def test_a_remote_victim_is_never_queried_beyond_the_budget(tmp_path: Path) -> None:
     """What was in flight may have been billed: it stays spent, and the next attempt books another unit."""
     workers = 2
     budget = COUNT + KILLS * BATCH * workers  # enough for the worst that the kills can do

@@ -16,11 +16,11 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.extraction.attack_rounds import run_attack
 from cxrlab.extraction.config import ExtractConfig, Policy
 from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, reports_rewards
-from cxrlab.extraction.pools import Pool, open_pool
+from cxrlab.extraction.query_pools import Pool, open_pool
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.rounds import run_attack
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,7 @@ def test_what_answers_bring() -> None:
     assert [row["certainty"] for row in rows] == [1.0, 1.0, 0.0, 1.0, 1.0]
 
 
-def test_pictures_that_bring_more_are_asked_more(tmp_path: Path) -> None:
+def test_pictures_that_bring_more_are_queried_more(tmp_path: Path) -> None:
     config = adaptive(60, batch=5, rate=0.5, rewards=("certainty", "diversity"))
     attack, asked = helper.attack_on(tmp_path, config, varied, pool=pool())
     queries = run_attack(attack)

@@ -18,13 +18,13 @@ from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import Generated
-from cxrlab.extraction.anatomical_categories import Category, distinct
+from cxrlab.extraction.attack_rounds import run_attack
 from cxrlab.extraction.config import OraclePrompts
 from cxrlab.extraction.llm_oracle import describe_with, load_questions, misfit, query_llm_oracle
-from cxrlab.extraction.oracles import KINDS
-from cxrlab.extraction.rounds import run_attack
+from cxrlab.extraction.report_content import Category, distinct
+from cxrlab.extraction.rule_oracles import KINDS
 
 ABNORMAL = {
     Category.AIRWAY: "The trachea is deviated to the right.",
@@ -52,7 +52,7 @@ def good(prompt: str) -> str:
     return f"1. {text}\n2. Nobody knows what this means."
 
 
-def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
+def test_every_category_is_requested_both_kinds_in_several_wordings() -> None:
     rows = list(QUESTIONS.fill_in(7))
     assert len(rows) == 5 * (3 + 2) == len({row.prompt for row in rows})
     for row in rows:
@@ -61,25 +61,25 @@ def test_every_category_is_asked_for_both_kinds_in_several_wordings() -> None:
 
 
 def test_answers_are_pooled_and_what_does_not_fit_is_counted_by_reason() -> None:
-    """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was said before."""
-    found, told = describe_with(FakeModel(good), OraclePrompts(count=2))
-    assert told["model"] == "fake:one"
+    """25 answers of two lines: one of each pair is kept the first time, ten in all, and 15 times it was a duplicate."""
+    found, summary = describe_with(FakeModel(good), OraclePrompts(count=2))
+    assert summary["model"] == "fake:one"
     for category in Category:
         assert found.of(category, "abnormal") == (ABNORMAL[category],)
         assert found.of(category, "normal") == (NORMAL[category],)
-    assert told["asked"] == 25 and told["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
-    assert told["dropped"] == {
-        "said before": 15,
-        "states no finding that the reader knows": 15,
-        "says nothing that the reader knows": 10,
+    assert summary["queries"] == 25 and summary["answers"] == {"parsed": 25, "partial": 0, "failed": 0}
+    assert summary["dropped"] == {
+        "duplicate": 15,
+        "no readable finding": 15,
+        "no readable statement": 10,
     }
-    assert told["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
-    assert told["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
-    assert len(told["examples"]["said before"]) == 3
+    assert summary["kept"] == {kind: {category.value: 1 for category in Category} for kind in KINDS}
+    assert summary["questions"] == {"version": "descriptions/1", "digest": QUESTIONS.digest}
+    assert len(summary["examples"]["duplicate"]) == 3
     assert describe_with(FakeModel(good), OraclePrompts(count=2))[0] == found
 
 
-def test_asked_twice_every_question_has_another_seed() -> None:
+def test_queried_twice_every_question_has_another_seed() -> None:
     seeds = []
 
     class Noting(FakeModel):
@@ -87,30 +87,30 @@ def test_asked_twice_every_question_has_another_seed() -> None:
             seeds.append((seed, max_tokens, len(prompts)))
             return super().complete(prompts)
 
-    _, told = describe_with(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5)
-    assert seeds == [(5, 99, 25), (6, 99, 25)] and told["asked"] == 50
+    _, summary = describe_with(Noting(good), OraclePrompts(count=2, times=2, max_tokens=99), seed=5)
+    assert seeds == [(5, 99, 25), (6, 99, 25)] and summary["queries"] == 50
 
 
 @every_row(
     ("text", "category", "kind", "reason"),
     [
         ("There is moderate cardiomegaly.", Category.CARDIAC, "abnormal", None),
-        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "speaks of another part"),
-        ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
-        ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "states no finding that the reader knows"),
+        ("There is moderate cardiomegaly.", Category.AIRWAY, "abnormal", "other category"),
+        ("There is no cardiomegaly.", Category.CARDIAC, "abnormal", "no readable finding"),
+        ("The cardiac silhouette sings.", Category.CARDIAC, "abnormal", "no readable finding"),
         ("The heart is normal in size.", Category.CARDIAC, "normal", None),
-        ("There is a large heart.", Category.CARDIAC, "normal", "states a finding where nothing should be wrong"),
-        ("No pleural effusion.", Category.CARDIAC, "normal", "speaks of another part"),
-        ("All is well today.", Category.CARDIAC, "normal", "says nothing that the reader knows"),
+        ("There is a large heart.", Category.CARDIAC, "normal", "a finding in a normal description"),
+        ("No pleural effusion.", Category.CARDIAC, "normal", "other category"),
+        ("All is well today.", Category.CARDIAC, "normal", "no readable statement"),
     ],
 )
-def test_a_description_must_be_read_as_what_it_was_asked_for(
+def test_a_description_must_be_read_as_what_it_was_requested(
     text: str, category: Category, kind: Any, reason: str | None
 ) -> None:
     assert misfit(text, category, kind) == reason
 
 
-def test_a_category_without_a_description_is_told_in_a_sentence() -> None:
+def test_a_category_without_a_description_is_reported_in_a_sentence() -> None:
     def evasive(prompt: str) -> str:
         return "I'm sorry, I cannot." if ASKED[prompt].category is Category.CARDIAC else good(prompt)
 
@@ -129,13 +129,13 @@ def test_questions_of_ones_own_and_what_is_wrong_with_them(tmp_path: Path) -> No
     found = load_questions(with_wordings('["{count} of {part}!"]'))
     assert [row.prompt for row in found.fill_in(3)][:2] == ["3 of the airway!", "Normal the airway?"]
     assert found.version == "mine/1" and found.digest != QUESTIONS.digest
-    for wrong, told in (
+    for wrong, message in (
         ('["no place"]', "needs {part} exactly once"),
         ('["{part} {side}"]', "placeholder {side}"),
         ("[]", "is empty"),
         ("[3]", "must be a text"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             load_questions(with_wordings(wrong))
     with pytest.raises(ConfigError, match="version must be a text"):
         load_questions(with_wordings('["{part}"]', version='""'))
@@ -163,12 +163,12 @@ def test_killed_half_way_it_goes_on_with_the_questions_that_are_left(tmp_path: P
         assert len(first) == 10 and not (tmp_path / "oracle.json").exists()
         server.answer = lambda body: good(body["messages"][-1]["content"])
         server.requests.clear()
-        found, told = query_llm_oracle(name, PATIENT, how, 1, tmp_path)
+        found, summary = query_llm_oracle(name, PATIENT, how, 1, tmp_path)
         assert sorted([*first, *server.prompts]) == sorted(ASKED)
-        assert (told["paid"], told["found"], told["model"]) == (25, 0, name)
+        assert (summary["paid"], summary["found"], summary["model"]) == (25, 0, name)
     # The server is gone: what was said stands in the folder.
     again, counts = query_llm_oracle(name, PATIENT, how, 1, tmp_path)
-    assert again == found and counts == told
+    assert again == found and counts == summary
     assert found.to_json() == read_json(tmp_path / "oracle.json")["descriptions"]
     assert len(list(read_jsonl(tmp_path / "oracle" / "requests.jsonl"))) == 25
 
@@ -179,13 +179,13 @@ def test_an_attack_moves_pictures_towards_what_the_model_said(tmp_path: Path) ->
     script.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = attackers.settings(budget=6, oracle=f"scripted:{script}", consulting=OraclePrompts(count=2))
     assert config.oracle_is_a_model
-    said, told = query_llm_oracle(config.oracle, config.oracle_llm, config.consulting, config.seed, tmp_path / "run")
+    said, summary = query_llm_oracle(config.oracle, config.oracle_llm, config.consulting, config.seed, tmp_path / "run")
     attack, _ = attackers.attack_on(tmp_path / "run", config)
     run_attack(replace(attack, descriptions=said))
     rows = [row for _, row in read_jsonl(tmp_path / "run" / "rounds" / "1" / "plan.jsonl")]
     parts = [part for row in rows for part in row["target"]["parts"].values()]
     spoken = {text for source, text in parts if source == "abnormal"}
-    assert spoken and spoken <= set(ABNORMAL.values()) and told["model"] == config.oracle
+    assert spoken and spoken <= set(ABNORMAL.values()) and summary["model"] == config.oracle
     assert all(text in NORMAL.values() for source, text in parts if source == "normal")
     assert distinct(said.texts()) == tuple(said.texts())
 
@@ -196,13 +196,13 @@ def test_names_of_text_models_are_oracles(name: str) -> None:
     assert not attackers.settings().oracle_is_a_model
 
 
-def test_what_cannot_be_an_oracle_is_told() -> None:
-    for name, told in (
+def test_what_cannot_be_an_oracle_is_reported() -> None:
+    for name, message in (
         ("http://127.0.0.1:9/v1", "names no model"),
         ("builtin:reporter", "oracle=builtin:reporter is unknown.*text models by name"),
         ("hf", "is unknown"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             attackers.settings(oracle=name)
     address = "http://127.0.0.1:9/v1#m"
     with pytest.raises(ConfigError, match="is the victim"):

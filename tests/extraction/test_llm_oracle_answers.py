@@ -32,8 +32,8 @@ WHOLE = {
 
 @every_row("answer", WHOLE.values(), ids=WHOLE)
 def test_usual_forms_of_a_list_are_read(answer: str) -> None:
-    told = parse_descriptions(answer)
-    assert (told.state, told.lines, told.why) == ("parsed", (EDEMA, HEART), "")
+    parsed = parse_descriptions(answer)
+    assert (parsed.state, parsed.lines, parsed.why) == ("parsed", (EDEMA, HEART), "")
 
 
 PARTS = {
@@ -47,14 +47,14 @@ PARTS = {
 
 
 @pytest.mark.parametrize(("answer", "why"), PARTS.values(), ids=PARTS)
-def test_what_is_no_description_is_left_out_and_told(answer: str, why: str) -> None:
-    told = parse_descriptions(answer)
-    assert (told.state, told.lines, told.why) == ("partial", (EDEMA,), why)
+def test_what_is_no_description_is_left_out_and_reported(answer: str, why: str) -> None:
+    parsed = parse_descriptions(answer)
+    assert (parsed.state, parsed.lines, parsed.why) == ("partial", (EDEMA,), why)
 
 
 NOTHING = {
     "empty": ("  \n", "empty"),
-    "thoughts alone": ("<think>Let me list what an image", "cut off while thinking aloud"),
+    "thoughts alone": ("<think>Let me list what an image", "cut off within its reasoning"),
     "thoughts and nothing after them": ("<think>Edema.</think>", "empty"),
     "a refusal": ("I'm sorry, but I can't help with medical text.", "refused"),
     "prose": ("Lungs may show edema. Hearts may be large. Fluid is common. Much else occurs.", "prose, not a list"),
@@ -68,8 +68,8 @@ NOTHING = {
 
 @every_row(("answer", "why"), NOTHING.values(), ids=NOTHING)
 def test_an_answer_without_a_description_has_failed(answer: str, why: str) -> None:
-    told = parse_descriptions(answer)
-    assert (told.state, told.lines, told.why) == ("failed", (), why)
+    parsed = parse_descriptions(answer)
+    assert (parsed.state, parsed.lines, parsed.why) == ("failed", (), why)
 
 
 def test_no_answer_takes_long_or_breaks_the_reader() -> None:

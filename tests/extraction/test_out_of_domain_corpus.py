@@ -16,7 +16,7 @@ from cxrlab.extraction.out_of_domain_corpus import (
     make_out_of_domain_corpus,
     normal_reports,
 )
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.transcript_analysis import transcript_diversity
 
 SMALL = OutOfDomainConfig(n=30, size=32, seed=5, reports=3, workers=1)
@@ -25,8 +25,8 @@ SMALL = OutOfDomainConfig(n=30, size=32, seed=5, reports=3, workers=1)
 def test_the_reports_are_short_normal_and_different() -> None:
     texts = [report.findings or "" for report in normal_reports(5, 12)]
     assert len(set(texts)) == 12 and max(len(text.split()) for text in texts) <= MOST_WORDS
-    told = transcript_diversity(texts)
-    assert told["abnormal_share"] == 0.0 and told["silent"] == 0 and told["distinct_finding_sets"] == 1
+    diversity = transcript_diversity(texts)
+    assert diversity["abnormal_share"] == 0.0 and diversity["silent"] == 0 and diversity["distinct_finding_sets"] == 1
 
 
 def test_fewer_reports_begin_more_of_the_same_seed() -> None:
@@ -38,8 +38,8 @@ def test_every_picture_is_a_frontal_image_to_learn_from(tmp_path: Path) -> None:
     assert len(corpus.ids("train")) == 30 and not corpus.ids("test")
     studies = [corpus[key] for key in corpus.ids("train")]
     assert {study.images[0].view for study in studies} == {View.FRONTAL}
-    told = [study.sections.findings for study in studies if study.sections is not None]
-    assert len(told) == 30 and set(told) == {report.findings for report in normal_reports(5, 3)}
+    diversity = [study.sections.findings for study in studies if study.sections is not None]
+    assert len(diversity) == 30 and set(diversity) == {report.findings for report in normal_reports(5, 3)}
     assert load_selected_image(corpus, studies[0]).shape == (32, 32)  # grey, as an image is shown
 
 
@@ -61,10 +61,10 @@ def test_a_corpus_that_was_begun_is_continued_with_the_same_settings_alone(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"), [({"n": 0}, "n=0"), ({"size": 16}, "size=16"), ({"size": 4096}, "32 to 2048")]
+    ("changes", "message"), [({"n": 0}, "n=0"), ({"size": 16}, "size=16"), ({"size": 4096}, "32 to 2048")]
 )
-def test_sizes_that_make_no_sense_are_refused(changes: dict[str, int], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_sizes_that_make_no_sense_are_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         OutOfDomainConfig(**changes)
 
 

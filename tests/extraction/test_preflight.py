@@ -20,9 +20,9 @@ from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.extraction import audit
 from cxrlab.extraction.config import Alignment, DefenceSettings, ExtractConfig, FidelityConfig
-from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.preflight import check_measurable, check_pool, pictures_needed
+from cxrlab.extraction.query_ledger import Ledger
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.records import AuditScope
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.load_settings import LoadSettings
@@ -41,13 +41,13 @@ def checked(config: ExtractConfig) -> None:
     check_pool(config, open_pool(config.pool, size=config.size, seed=config.seed), check_measurable(config))
 
 
-def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
+def test_what_can_be_measured_and_queried_passes(data: Path) -> None:
     checked(settings(data))
     checked(settings(data, pool="noise", method="none", budget=10_000))
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "told"),
+    ("changes", "error", "message"),
     [
         ({"data": Path("nowhere")}, DataError, "nowhere does not exist"),
         ({"split": "val"}, DataError, "no study in its val split"),
@@ -56,10 +56,10 @@ def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
     ],
 )
 def test_what_could_not_be_measured_costs_no_query(
-    data: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], told: str
+    data: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     config = settings(**{"data": data, **changes})
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         audit.extract(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -89,7 +89,7 @@ def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("pool", ["corpus:{}@test", "mix:0.5:corpus:{}@test+noise"])
-def test_nobody_is_graded_on_the_images_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
+def test_nobody_is_graded_on_the_images_that_were_queried(data: Path, tmp_path: Path, pool: str) -> None:
     with pytest.raises(DataError, match="holds (the )?test images"):
         checked(settings(data, pool=pool.format(data)))
     copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same images
@@ -159,7 +159,7 @@ def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path
                 client = VictimClient(
                     audit.defended_victim(config, Victim(), ledger, folder), ledger, folder, batch_size=1
                 )
-                client.ask(asked[:stop], 0, 0)
+                client.query(asked[:stop], 0, 0)
                 found = [query.refused for query in ledger.queries()]
         return found
 

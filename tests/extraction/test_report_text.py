@@ -4,9 +4,9 @@ from collections import Counter
 import pytest
 
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.extraction.anatomical_categories import Category, category_of, sentences_of, split_by_category
+from cxrlab.extraction.report_content import Category, category_of, sentences_of, split_by_category
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 A, B, C, D, E = Category
 

@@ -14,7 +14,7 @@ from tables import every_row
 
 from cxrlab import extraction
 from cxrlab.core.model_interfaces import Capabilities, Generated
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope
 from cxrlab.extraction.victim_client import VictimClient, response_of
 
@@ -89,19 +89,19 @@ def reachable(start: object) -> Iterator[object]:
         waiting.extend(value for name in names if (value := getattr(thing, name, None)) is not None)
 
 
-def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_client_needs_only_reports(tmp_path: Path, ledger: Ledger) -> None:
     client = VictimClient(Secretive(), ledger, tmp_path)
-    answers = client.ask(helper.small_images(3), 0, 0)
+    answers = client.query(helper.small_images(3), 0, 0)
     assert answers == ["Report 0.", "Report 1.", "Report 2."]
     assert [type(answer) for answer in answers] == [str] * 3
     assert [(one.tokens, type(one.report)) for one in ledger.queries()] == [(7, str)] * 3
-    assert [type(answer) for answer in client.ask(helper.small_images(3), 0, 0)] == [str] * 3  # from the ledger too
+    assert [type(answer) for answer in client.query(helper.small_images(3), 0, 0)] == [str] * 3  # from the ledger too
 
 
-def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
+def test_no_attribute_of_a_client_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
     client = VictimClient(Secretive(), ledger, tmp_path)
-    client.ask(helper.small_images(3), 0, 0)
-    assert [name for name in dir(client) if not name.startswith("_")] == ["ask", "left"]
+    client.query(helper.small_images(3), 0, 0)
+    assert [name for name in dir(client) if not name.startswith("_")] == ["left", "query"]
     assert not hasattr(client, "__dict__")
     with pytest.raises(AttributeError):
         client.victim = "planted"  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert not response_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("rounds", "knockoff", "adaptive_attackers", "surrogate", "oracles")
+ATTACKS = ("attack_rounds", "knockoff", "adaptive_attackers", "surrogate", "rule_oracles")
 FORBIDDEN = {
     *(
         "cxrlab.evaluation.load_model",
@@ -139,7 +139,7 @@ FORBIDDEN = {
         "cxrlab.models.model_registry",
         "cxrlab.extraction.audit",
     ),
-    *("cxrlab.extraction.victim_client", "cxrlab.extraction.ledger", "cxrlab.extraction.preflight"),
+    *("cxrlab.extraction.victim_client", "cxrlab.extraction.query_ledger", "cxrlab.extraction.preflight"),
 }
 
 
@@ -154,4 +154,6 @@ def test_no_attack_opens_a_victim_for_itself(name: str) -> None:
     assert imported & FORBIDDEN == set()
     looked_at = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     assert not {"data", "victim_run", "victim_decoding"} & set(looked_at)
-    assert looked_at.count("victim") == (1 if name == "rounds" else 0)  # its name, for the card of the transcript
+    assert looked_at.count("victim") == (
+        1 if name == "attack_rounds" else 0
+    )  # its name, for the card of the transcript

@@ -47,7 +47,7 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     "name", ["parts:", "parts:hf:vision_encoder", "parts:+builtin:general", "parts:hf:vision_encoder+"]
 )
-def test_half_a_surrogate_is_told(name: str) -> None:
+def test_half_a_surrogate_is_reported(name: str) -> None:
     with pytest.raises(ConfigError, match=r"write parts:VISION_ENCODER\+LANGUAGE_MODEL"):
         parse_surrogate(name)
 
@@ -84,8 +84,14 @@ def test_settings_reach_the_training(start: Path, transcript: Path) -> None:
     )
     assert (config.data, config.start, config.indication) == (transcript, f"hf:{start}", False)
     assert (config.lora_rank, config.lora_alpha, config.train_vision_encoder) == (4, 8.0, False)
-    told = config.optimisation
-    assert (told.seed, told.batch_size, told.epochs, told.schedule, told.learning_rate) == (9, 2, 15, "constant", 3e-3)
+    settings = config.optimisation
+    assert (settings.seed, settings.batch_size, settings.epochs, settings.schedule, settings.learning_rate) == (
+        9,
+        2,
+        15,
+        "constant",
+        3e-3,
+    )
 
 
 def test_a_step_is_no_larger_than_the_transcript(start: Path, transcript: Path) -> None:

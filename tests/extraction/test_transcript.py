@@ -13,8 +13,8 @@ from recording_victims import small_images
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.extraction.anatomical_categories import report_content
 from cxrlab.extraction.records import Query, fingerprint
+from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import EmptyTranscript, write_transcript
 
 LARGE, CLEAR = "There is mild cardiomegaly.", "The lungs are clear."
@@ -52,7 +52,7 @@ def test_what_says_nothing_of_a_image_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reports", [[], [REFUSAL, ""]])
-def test_nothing_to_learn_from_is_told(tmp_path: Path, reports: list[str]) -> None:
+def test_nothing_to_learn_from_is_reported(tmp_path: Path, reports: list[str]) -> None:
     with pytest.raises(EmptyTranscript, match=f"None of {len(reports)} answers"):
         write_transcript(asked(tmp_path, reports), tmp_path, tmp_path / "t", victim="v")
     assert not (tmp_path / "t").exists()

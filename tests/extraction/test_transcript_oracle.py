@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from cxrlab.extraction.anatomical_categories import Category
-from cxrlab.extraction.oracles import load_descriptions, transcript_descriptions
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import load_descriptions, transcript_descriptions
 
 RULES = load_descriptions("rules", 1)
 

@@ -15,7 +15,7 @@ import recording_victims as helper
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.image_codec import decode
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage, fingerprint
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding
@@ -47,7 +47,7 @@ def test_words_come_in_order_and_pictures_are_kept(tmp_path: Path) -> None:
     victim, pool = Victim(), helper.small_images(5)
     with opened(tmp_path) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=2, accounts=("one", "two"))
-        assert client.ask(pool, 0, 0) == ["0", "1", "2", "3", "4"]
+        assert client.query(pool, 0, 0) == ["0", "1", "2", "3", "4"]
         assert client.left == 5
         queries = ledger.queries()
     assert [len(batch) for batch in victim.batches] == [2, 2, 1]
@@ -62,7 +62,7 @@ def test_words_come_in_order_and_pictures_are_kept(tmp_path: Path) -> None:
         assert np.array_equal(decode(file.read_bytes(), file.name), picture.pixels)
 
 
-def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
+def test_a_picture_is_on_file_before_it_is_queried(tmp_path: Path) -> None:
     class Looking(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
             assert len(list((tmp_path / "pictures").glob("*.png"))) == 3
@@ -70,16 +70,16 @@ def test_a_picture_is_on_file_before_it_is_asked(tmp_path: Path) -> None:
             return super().generate(images)
 
     with opened(tmp_path) as ledger:
-        assert len(VictimClient(Looking(), ledger, tmp_path).ask(helper.small_images(3), 0, 0)) == 3
+        assert len(VictimClient(Looking(), ledger, tmp_path).query(helper.small_images(3), 0, 0)) == 3
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_same_pixels_are_asked_once(tmp_path: Path, workers: int) -> None:
+def test_the_same_pixels_are_queried_once(tmp_path: Path, workers: int) -> None:
     victim, pool = Victim(black_box=True), helper.small_images(3)
     with opened(tmp_path) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=1, workers=workers)
-        assert client.ask([pool[0], pool[1], pool[0], pool[1]], 0, 0) == ["0", "1", "0", "1"]
-        assert client.ask([pool[1], pool[2]], 1, 4) == ["1", "2"]
+        assert client.query([pool[0], pool[1], pool[0], pool[1]], 0, 0) == ["0", "1", "0", "1"]
+        assert client.query([pool[1], pool[2]], 1, 4) == ["1", "2"]
         assert [one.cached for one in ledger.queries()] == [False, False, True, True, True, False]
         assert (ledger.statement().spent, len(victim.batches)) == (3, 3)
 
@@ -87,11 +87,11 @@ def test_the_same_pixels_are_asked_once(tmp_path: Path, workers: int) -> None:
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     victim, pool = Victim(), helper.small_images(6)
     with opened(tmp_path) as ledger:
-        VictimClient(victim, ledger, tmp_path, batch_size=2).ask(pool[:4], 0, 0)
+        VictimClient(victim, ledger, tmp_path, batch_size=2).query(pool[:4], 0, 0)
     with opened(tmp_path) as ledger:
-        assert VictimClient(victim, ledger, tmp_path, batch_size=2).ask(pool, 0, 0) == ["0", "1", "2", "3", "4", "5"]
+        assert VictimClient(victim, ledger, tmp_path, batch_size=2).query(pool, 0, 0) == ["0", "1", "2", "3", "4", "5"]
         with pytest.raises(RunError, match="Query 0 "):
-            VictimClient(victim, ledger, tmp_path).ask(pool[1:2], 0, 0)
+            VictimClient(victim, ledger, tmp_path).query(pool[1:2], 0, 0)
     assert [len(batch) for batch in victim.batches] == [2, 2, 2]
 
 
@@ -102,7 +102,7 @@ def test_beyond_the_budget_every_answer_is_kept(tmp_path: Path, workers: int) ->
     with opened(tmp_path, budget=5) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=4, workers=workers)
         with pytest.raises(BudgetExceeded, match="budget of 5"):
-            client.ask(helper.small_images(8), 0, 0)
+            client.query(helper.small_images(8), 0, 0)
         assert (len(ledger.queries()), client.left) == (5, 0)
     assert sum(map(len, victim.batches)) == 5
     assert len(list((tmp_path / "pictures").glob("*.png"))) == 5
@@ -125,14 +125,14 @@ def test_eight_workers_ask_at_once_and_stay_within_the_budget(tmp_path: Path) ->
     remote, local = Counting(black_box=True), Counting()
     with opened(tmp_path / "remote", budget=50) as ledger:
         with pytest.raises(BudgetExceeded):
-            VictimClient(remote, ledger, tmp_path / "remote", batch_size=1, workers=8).ask(
+            VictimClient(remote, ledger, tmp_path / "remote", batch_size=1, workers=8).query(
                 helper.small_images(80), 0, 0
             )
         assert (ledger.statement().spent, len(ledger.queries())) == (50, 50)
     assert len(remote.batches) == 50
     assert 1 < remote.most <= 8
     with opened(tmp_path / "local") as ledger:
-        VictimClient(local, ledger, tmp_path / "local", batch_size=1, workers=8).ask(helper.small_images(4), 0, 0)
+        VictimClient(local, ledger, tmp_path / "local", batch_size=1, workers=8).query(helper.small_images(4), 0, 0)
     assert local.most == 1  # a model in this process is not asked by two at once
 
 
@@ -153,20 +153,20 @@ def test_a_failing_victim_costs_what_may_have_been_billed(
         client = VictimClient(victim, ledger, tmp_path)
         victim.failure = failure
         with pytest.raises(type(failure)):
-            client.ask(pool, 0, 0)
+            client.query(pool, 0, 0)
         assert ledger.statement().spent == spent
         victim.failure = None
-        assert client.ask(pool, 0, 0) == ["0", "1"]
+        assert client.query(pool, 0, 0) == ["0", "1"]
         assert ledger.statement().spent == (spent + 2 if remote else 2)
         assert ledger.statement().lost == (spent if remote else 0)
 
 
-def test_a_picture_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_kept_is_not_queried(tmp_path: Path) -> None:
     (tmp_path / "pictures").write_text("a file in the way")
     victim = Victim()
     with opened(tmp_path) as ledger:
         with pytest.raises(RunError):
-            VictimClient(victim, ledger, tmp_path).ask(helper.small_images(1), 0, 0)
+            VictimClient(victim, ledger, tmp_path).query(helper.small_images(1), 0, 0)
         assert (ledger.statement().spent, victim.batches) == (0, [])
 
 
@@ -176,14 +176,14 @@ def test_a_refusal_is_settled_as_one(tmp_path: Path) -> None:
             return [Generated("Not a chest radiograph.", extra={"refused": True}) for _ in images]
 
     with opened(tmp_path) as ledger:
-        assert VictimClient(Guarded(), ledger, tmp_path).ask(helper.small_images(1), 0, 0) == [
+        assert VictimClient(Guarded(), ledger, tmp_path).query(helper.small_images(1), 0, 0) == [
             "Not a chest radiograph."
         ]
         assert [(one.refused, one.tokens) for one in ledger.queries()] == [(True, None)]
         assert ledger.statement().spent == 1
 
 
-def test_words_are_chosen_as_told(tmp_path: Path) -> None:
+def test_words_are_chosen_by_the_settings(tmp_path: Path) -> None:
     class Choosing(Victim):
         def answers(
             self, images: Sequence[Any], indications: Sequence[str | None] | None = None, decoding: Any = None
@@ -192,12 +192,14 @@ def test_words_are_chosen_as_told(tmp_path: Path) -> None:
 
     wish = Decoding(strategy="beam", answers=2)
     with opened(tmp_path) as ledger:
-        assert VictimClient(Choosing(), ledger, tmp_path, decoding=wish).ask(helper.small_images(1), 0, 0) == ["beam 0"]
+        assert VictimClient(Choosing(), ledger, tmp_path, decoding=wish).query(helper.small_images(1), 0, 0) == [
+            "beam 0"
+        ]
         with pytest.raises(ConfigError, match="decoding"):
             VictimClient(Victim(), ledger, tmp_path, decoding=wish)
 
 
-def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_queried_is_a_sentence(tmp_path: Path) -> None:
     class Silent(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
             return []
@@ -205,10 +207,10 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         client = VictimClient(Silent(), ledger, tmp_path)
         with pytest.raises(RunError, match="0 answers to 1 images"):
-            client.ask(helper.small_images(1), 0, 0)
+            client.query(helper.small_images(1), 0, 0)
         with pytest.raises(DataError, match=r"'x' is float64 \[2, 2\]"):
-            client.ask([QueryImage("x", np.zeros((2, 2)))], 0, 1)
-        assert client.ask([], 0, 1) == []
+            client.query([QueryImage("x", np.zeros((2, 2)))], 0, 1)
+        assert client.query([], 0, 1) == []
         with pytest.raises(ConfigError, match="batch_size=0"):
             VictimClient(Silent(), ledger, tmp_path, batch_size=0)
 
@@ -218,29 +220,29 @@ class Declining(Victim):
 
     def __init__(self, answers: int, still: tuple[int, ...] = ()) -> None:
         super().__init__(black_box=True)
-        self.told, self.still = answers, still
+        self.answered, self.still = answers, still
 
     def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
         declined = Generated("Stopped.", extra={REFUSED: True})
-        answered = (*range(self.told), *self.still)
+        answered = (*range(self.answered), *self.still)
         return [one if int(one.text) in answered else declined for one in super().generate(images)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_victim_that_has_shut_the_door_is_asked_no_more(tmp_path: Path, workers: int) -> None:
+def test_a_victim_that_has_blocked_the_account_is_queried_no_more(tmp_path: Path, workers: int) -> None:
     """Pictures 0 to 4 are answered; refusals 5 to 8 are four in a row, and their batch of two is the fifth."""
     victim, pool = Declining(5), helper.small_images(30)
     with opened(tmp_path, 30) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=2, workers=workers, patience=4)
         with pytest.raises(AccountsBlocked, match="refused 4 images in a row, from query 6 on: Stopped") as end:
-            client.ask(pool, 0, 0)
+            client.query(pool, 0, 0)
         assert (end.value.refusals, end.value.first, end.value.answer) == (4, 5, "Stopped.")
         spent = ledger.statement().spent
     assert spent == 10 if workers == 1 else 10 <= spent < 30
     seen = len(victim.batches)
     with opened(tmp_path, 30) as ledger:  # asked again after a stop it ends at the same question, from the ledger
         with pytest.raises(AccountsBlocked) as again:
-            VictimClient(victim, ledger, tmp_path, batch_size=2, patience=4).ask(pool, 0, 0)
+            VictimClient(victim, ledger, tmp_path, batch_size=2, patience=4).query(pool, 0, 0)
         assert (again.value.refusals, again.value.first) == (4, 5) and ledger.statement().spent == spent
     assert len(victim.batches) == seen
 
@@ -249,19 +251,19 @@ def test_an_answer_in_between_begins_the_count_anew_and_a_repeated_picture_count
     pool = helper.small_images(12)
     with opened(tmp_path, 30) as ledger:
         client = VictimClient(Declining(0, still=(3, 7, 11)), ledger, tmp_path, batch_size=1, patience=4)
-        assert client.ask(pool, 0, 0).count("Stopped.") == 9
-        asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: told from the ledger, they are no news
-        assert client.ask(asked, 0, 12) == ["Stopped."] * 7
+        assert client.query(pool, 0, 0).count("Stopped.") == 9
+        asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: answered from the ledger, they are no news
+        assert client.query(asked, 0, 12) == ["Stopped."] * 7
         endless = VictimClient(Declining(0), ledger, tmp_path)
-        assert endless.ask(helper.small_images(20), 1, 19).count("Stopped.") == 17
+        assert endless.query(helper.small_images(20), 1, 19).count("Stopped.") == 17
 
 
 def test_patience_lasts_over_rounds(tmp_path: Path) -> None:
     with opened(tmp_path, 30) as ledger:
         client = VictimClient(Declining(0), ledger, tmp_path, batch_size=1, patience=4)
-        client.ask(helper.small_images(3), 0, 0)
+        client.query(helper.small_images(3), 0, 0)
         with pytest.raises(AccountsBlocked, match="from query 1 on"):
-            client.ask(helper.small_images(9)[3:], 1, 3)
+            client.query(helper.small_images(9)[3:], 1, 3)
 
 
 class Small(Victim):
@@ -274,17 +276,17 @@ class Small(Victim):
         return answers
 
 
-def test_a_batch_that_does_not_fit_is_asked_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_fit_is_queried_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
     victim, pool = Small(), helper.small_images(10)
     with opened(tmp_path) as ledger:
         client = VictimClient(victim, ledger, tmp_path, batch_size=4)
-        assert client.ask(pool, 0, 0) == [str(number) for number in range(10)]
+        assert client.query(pool, 0, 0) == [str(number) for number in range(10)]
         assert client.left == 0 and [one.key for one in ledger.queries()] == [one.key for one in pool]
     assert [len(batch) for batch in victim.batches] == [4, 2, 2, 2, 2, 2]
 
 
-def test_a_victim_behind_an_address_is_not_asked_a_second_time(tmp_path: Path) -> None:
+def test_a_victim_behind_an_address_is_not_queried_a_second_time(tmp_path: Path) -> None:
     victim = Small(black_box=True)
     with opened(tmp_path, remote=True) as ledger, pytest.raises(MemoryError):
-        VictimClient(victim, ledger, tmp_path, batch_size=4).ask(helper.small_images(4), 0, 0)
+        VictimClient(victim, ledger, tmp_path, batch_size=4).query(helper.small_images(4), 0, 0)
     assert [len(batch) for batch in victim.batches] == [4]

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Certainty, View
-from cxrlab.findings.patients import PatientCase, Visit, draw_patient
+from cxrlab.findings.simulated_patients import PatientCase, Visit, draw_patient
 
 PATIENTS = 4000
 

@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.vocabulary import DRAWN, Certainty, Change, Group, Presence, Severity, Side, View, observation
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, RESHAPING, SHAPES, Shape, days_to_clear
-from cxrlab.findings.patients import CaseConfig, draw_patient, visit_count
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
 
 RANK = {"mild": 0, "moderate": 1, "severe": 2}
 
@@ -30,7 +30,7 @@ def test_visit_count_is_what_is_drawn(patients):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.6, 1.0])
-def test_the_share_of_normal_studies_is_the_one_asked_for(share):
+def test_the_share_of_normal_studies_is_the_one_requested(share):
     """3,000 patients give some 5,500 studies: a standard error near 0.9 % with visits in chains."""
     config = CaseConfig(normal=share)
     images = [not visit.present for i in range(3000) for visit in draw_patient(3, f"p{i}", config).visits]

@@ -1,7 +1,7 @@
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.findings.patients import CaseConfig
+from cxrlab.findings.simulated_patients import CaseConfig
 
 
 @pytest.mark.parametrize("settings", [{"normal": -0.1}, {"normal": 1.5}, {"faint": 2.0}, {"faint": float("nan")}])

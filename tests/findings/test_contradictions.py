@@ -2,7 +2,7 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
-from cxrlab.findings.disease_models import clash, fits, sides_meet
+from cxrlab.findings.disease_models import fits, mutually_exclusive, sides_meet
 
 LEFT, RIGHT, BOTH = Side.LEFT, Side.RIGHT, Side.BILATERAL
 
@@ -44,13 +44,13 @@ COMPATIBLE = [
 
 @every_row(("first", "second", "why"), CLASHES)
 def test_contradictions_are_found_both_ways(first, second, why):
-    assert clash(first, second) and clash(second, first), why
+    assert mutually_exclusive(first, second) and mutually_exclusive(second, first), why
     assert not fits(first, [second])
 
 
 @every_row(("first", "second", "why"), COMPATIBLE)
 def test_what_can_stand_together_may(first, second, why):
-    assert not clash(first, second) and not clash(second, first), why
+    assert not mutually_exclusive(first, second) and not mutually_exclusive(second, first), why
 
 
 def test_no_side_meets_nothing():

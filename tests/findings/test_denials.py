@@ -6,8 +6,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Presence, Severity, Side
 from cxrlab.findings.lexicon import load_lexicon, without_article
+from cxrlab.findings.negative_statements import NORMAL, NegativeStatements
 from cxrlab.findings.realiser import Realiser
-from cxrlab.findings.true_negatives import NORMAL, NegativeStatements
 
 REGIONS = sorted({row.region for row in NORMAL.values()})
 EFFUSION = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
@@ -17,7 +17,7 @@ def denier(visit, seed=0, lexicon="A"):
     return NegativeStatements(visit, Realiser(load_lexicon(lexicon), generator(seed)))
 
 
-def test_no_negative_is_said_twice(image):
+def test_no_negative_is_stated_twice(image):
     """Twenty lists drain the observations; each name comes up once at most."""
     for seed in range(20):
         source = denier(image(), seed)

@@ -35,7 +35,7 @@ def test_every_edit_finds_reports_and_changes_the_text(edited):
         assert all(edit.reference != edit.candidate for _, edit in cases), name
 
 
-def test_harmful_and_harmless_edits_are_the_ten_that_are_asked_for():
+def test_harmful_and_harmless_edits_are_the_ten_that_are_requested():
     assert [name for name, row in EDITS.items() if row.must_fall] == [
         "negation flip", "side flip", "severity flip", "measurement change", "omission", "invention",
     ]  # fmt: skip

@@ -6,8 +6,8 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side
 from cxrlab.findings.finding_sentences import NOTHING_PRESENT, listed, present_sentences
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import read
+from cxrlab.findings.simulated_patients import draw_patient
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Presence, Severity, Side
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.narrator import ALWAYS, always, calm, grouped, impression, weight
+from cxrlab.findings.narrator import ALWAYS, always, grouped, impression, nothing_acute, weight
 from cxrlab.findings.realiser import Realiser
 
 PNEUMOTHORAX = Finding("pneumothorax", side=Side.LEFT, location="apex", severity=Severity.MILD)
@@ -27,7 +27,7 @@ def test_the_most_important_finding_comes_first(image):
         assert "pneumothora" in " ".join(first[:2])
 
 
-def test_nothing_acute_is_said_beside_chronic_things_only(image):
+def test_nothing_acute_is_stated_beside_chronic_things_only(image):
     chronic = [text(image(SCOLIOSIS, AORTA), seed) for seed in range(60)]
     assert any(NO_ACUTE.search(row) for row in chronic)
     acute = [text(image(SCOLIOSIS, PNEUMOTHORAX), seed) for seed in range(60)]
@@ -47,8 +47,8 @@ def test_a_resolved_finding_may_be_reported_but_the_image_is_normal(image):
 
 @pytest.mark.parametrize("change", [Change.NEW, Change.INCREASED])
 def test_a_new_or_worse_chronic_thing_is_not_calm(change):
-    assert not calm([Finding("hiatal hernia", severity=Severity.MILD, change=change)])
-    assert calm([Finding("hiatal hernia", severity=Severity.MILD, change=Change.UNCHANGED)])
+    assert not nothing_acute([Finding("hiatal hernia", severity=Severity.MILD, change=change)])
+    assert nothing_acute([Finding("hiatal hernia", severity=Severity.MILD, change=Change.UNCHANGED)])
 
 
 def test_a_tube_in_the_wrong_place_outweighs_one_in_the_right_place():

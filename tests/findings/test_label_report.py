@@ -146,7 +146,7 @@ def test_only_labels_without_a_name_in_the_vocabulary_stand_alone() -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_style_tells_every_label_of_its_corpus(style: str) -> None:
+def test_a_style_states_every_label_of_its_corpus(style: str) -> None:
     row = STYLES[style]
     assert {*row.wordings, *({row.nothing} if row.nothing else ())} == set(LABEL_MAPS[row.corpus])
 

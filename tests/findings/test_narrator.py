@@ -10,8 +10,8 @@ from cxrlab.core.errors import UnknownName
 from cxrlab.core.vocabulary import Certainty, Change, Presence, Side, View
 from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.narrator import STYLES, narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.realiser import Realiser
+from cxrlab.findings.simulated_patients import draw_patient
 
 BOTH_LEXICONS = pytest.mark.parametrize("lexicon", ["A", "B"])
 TERMS = {
@@ -109,7 +109,7 @@ def has(pattern, text):
 
 
 @pytest.fixture(scope="module")
-def told(visits):
+def reported(visits):
     """600 narrated visits of each lexicon."""
     sample = visits[:600]
     return {name: [(v, narrate(v, 5, f"s{i}", name)) for i, v in enumerate(sample)] for name in ("A", "B")}
@@ -124,9 +124,9 @@ def statements(pairs):
 
 
 @BOTH_LEXICONS
-def test_everything_present_is_said_with_all_that_belongs_to_it(told, lexicon):
+def test_everything_present_is_stated_with_all_that_belongs_to_it(reported, lexicon):
     """The words of each finding hold a term of its own, its side, degree, place, size, tip and change."""
-    for finding, text in statements(told[lexicon]):
+    for finding, text in statements(reported[lexicon]):
         assert re.search(TERMS[finding.observation], text, re.I), (finding, text)
         if finding.side:
             assert has(SIDES[finding.side], text), (finding, text)
@@ -141,24 +141,24 @@ def test_everything_present_is_said_with_all_that_belongs_to_it(told, lexicon):
 
 
 @BOTH_LEXICONS
-def test_the_possible_is_hedged_and_the_certain_is_not(told, lexicon):
-    for finding, text in statements(told[lexicon]):
+def test_the_possible_is_hedged_and_the_certain_is_not(reported, lexicon):
+    for finding, text in statements(reported[lexicon]):
         assert bool(HEDGE.search(text)) == (finding.certainty is Certainty.POSSIBLE), text
 
 
 @BOTH_LEXICONS
-def test_a_one_sided_finding_never_names_the_other_side(told, lexicon):
+def test_a_one_sided_finding_never_names_the_other_side(reported, lexicon):
     """Left and right are the patient's; vessels and heart chambers carry a right of their own."""
     named = re.compile(r"right (atrium|ventricle|main|mainstem|stem)|ventricle", re.I)
     other = {Side.LEFT: "right|both|bilateral", Side.RIGHT: "left|both|bilateral"}
-    for finding, text in statements(told[lexicon]):
+    for finding, text in statements(reported[lexicon]):
         if finding.side in other:
             assert not has(other[finding.side], named.sub("", text)), text
 
 
 @BOTH_LEXICONS
-def test_negatives_are_true_and_stand_where_their_span_says(told, lexicon):
-    for visit, narration in told[lexicon]:
+def test_negatives_are_true_and_stand_where_their_span_says(reported, lexicon):
+    for visit, narration in reported[lexicon]:
         present = {f.observation for f in visit.present}
         negatives = narration.findings[len(visit.findings) :]
         assert len({f.observation for f in negatives}) == len(negatives)
@@ -172,8 +172,8 @@ def test_negatives_are_true_and_stand_where_their_span_says(told, lexicon):
 
 
 @BOTH_LEXICONS
-def test_no_section_contradicts_the_image(told, lexicon):
-    for visit, narration in told[lexicon]:
+def test_no_section_contradicts_the_image(reported, lexicon):
+    for visit, narration in reported[lexicon]:
         present = {f.observation for f in visit.present}
         for names, pattern in FORBIDDEN:
             if present & names:
@@ -182,20 +182,20 @@ def test_no_section_contradicts_the_image(told, lexicon):
 
 
 @BOTH_LEXICONS
-def test_a_first_image_is_compared_with_nothing(told, lexicon):
+def test_a_first_image_is_compared_with_nothing(reported, lexicon):
     pattern = re.compile(
         r"\b(prior|previous(ly)?|interval|unchanged|stable|earlier (image|exam)|last time|as before)\b", re.I
     )
-    for visit, narration in told[lexicon]:
+    for visit, narration in reported[lexicon]:
         if visit.days_since_prior is None:
             report = narration.report
             assert not pattern.search(f"{report.indication} {report.findings} {report.impression}"), report
 
 
 @BOTH_LEXICONS
-def test_the_text_is_clean(told, lexicon):
+def test_the_text_is_clean(reported, lexicon):
     """One space, capitals, full stops, right articles, nothing left of the template language."""
-    for _, narration in told[lexicon]:
+    for _, narration in reported[lexicon]:
         report = narration.report
         for text in (report.indication, report.comparison, report.findings, report.impression):
             assert not re.search(r"  |[{}\[\]<>|]| ,|\.\.| \.|,,", text), text
@@ -217,9 +217,9 @@ def test_same_name_same_words_and_another_name_other_words(visits):
     assert differ >= 149
 
 
-def test_reports_hardly_ever_repeat(told):
+def test_reports_hardly_ever_repeat(reported):
     """Normal films are where wording is most likely to run out."""
-    for pairs in told.values():
+    for pairs in reported.values():
         normal = [n.report.findings for v, n in pairs if not v.findings]
         assert len(normal) > 80 and len(set(normal)) > 0.95 * len(normal)
         assert len({n.report.findings for _, n in pairs}) > 0.98 * len(pairs)
@@ -232,20 +232,20 @@ def _grams(pairs, size=4):
             yield from (tuple(words[i : i + size]) for i in range(len(words) - size + 1))
 
 
-def test_the_lexicons_share_few_four_word_sequences(told):
+def test_the_lexicons_share_few_four_word_sequences(reported):
     """Below 2 % of running text (measured near 1 %): a model cannot get by in B on the sentences of A."""
-    a, b = list(_grams(told["A"])), list(_grams(told["B"]))
+    a, b = list(_grams(reported["A"])), list(_grams(reported["B"]))
     common = set(a) & set(b)
     assert sum(gram in common for gram in b) / len(b) < 0.02
     assert sum(gram in common for gram in a) / len(a) < 0.02
 
 
-def test_no_sentence_is_written_by_both_lexicons(told):
+def test_no_sentence_is_written_by_both_lexicons(reported):
     def sentences(pairs):
         texts = (text for _, n in pairs for text in n.report.to_json().values())
         return {s.lower() for text in texts for s in re.split(r"(?<=[a-z]\.)\s+|\d+\. |: ", text) if s}
 
-    assert sentences(told["A"]) & sentences(told["B"]) == set()
+    assert sentences(reported["A"]) & sentences(reported["B"]) == set()
 
 
 @BOTH_LEXICONS

@@ -4,7 +4,15 @@ from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Presence, Severity, Side
-from cxrlab.findings.planted_errors import DIRECTIONS, RULES, PlantedError, changes_of, significant, size_ratio, slips
+from cxrlab.findings.planted_errors import (
+    DIRECTIONS,
+    RULES,
+    PlantedError,
+    changes_of,
+    possible_errors,
+    significant,
+    size_ratio,
+)
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT
 MILD, MODERATE, SEVERE = Severity.MILD, Severity.MODERATE, Severity.SEVERE
@@ -41,9 +49,9 @@ EXAMPLES = [
 ]
 
 
-@every_row(("kind", "was", "told", "expected", "reason"), EXAMPLES)
-def test_significance_follows_the_stated_rule(kind, was, told, expected, reason):
-    assert significant(PlantedError(kind, was, told), age=60) is expected, reason
+@every_row(("kind", "was", "reported", "expected", "reason"), EXAMPLES)
+def test_significance_follows_the_stated_rule(kind, was, reported, expected, reason):
+    assert significant(PlantedError(kind, was, reported), age=60) is expected, reason
 
 
 def test_every_kind_has_a_rule_in_words_and_both_verdicts_occur():
@@ -60,7 +68,7 @@ def test_age_decides_with_the_finding():
     assert significant(mistake, 30)
 
 
-def test_each_slip_changes_exactly_what_its_kind_says(examples):
+def test_each_error_changes_exactly_what_its_kind_says(examples):
     """A location slip that also changed the degree would be two errors counted as one."""
     touched = {
         PLACE: {"side", "location", "tip", "tip_mm"},
@@ -70,7 +78,7 @@ def test_each_slip_changes_exactly_what_its_kind_says(examples):
     }
     for rows in examples.values():
         for finding in (replace(row, change=change) for row in rows[:4] for change in (None, Change.UNCHANGED)):
-            for mistake in slips(finding):
+            for mistake in possible_errors(finding):
                 assert mistake.reference is finding
                 if mistake.candidate is None:
                     assert mistake.kind is ErrorKind.OMITTED_FINDING
@@ -82,24 +90,24 @@ def test_each_slip_changes_exactly_what_its_kind_says(examples):
 
 
 def test_new_and_increased_are_not_taken_for_each_other():
-    told = {m.candidate.change for m in slips(replace(EFFUSION, change=Change.NEW)) if m.kind is FALSE}
-    assert told == {Change.UNCHANGED, Change.DECREASED}
+    reported = {m.candidate.change for m in possible_errors(replace(EFFUSION, change=Change.NEW)) if m.kind is FALSE}
+    assert reported == {Change.UNCHANGED, Change.DECREASED}
     assert DIRECTIONS[Change.NEW] == DIRECTIONS[Change.INCREASED]
 
 
 def test_what_two_readers_differ_by_is_no_mistake():
     """A nodule of 8 mm called 11 is within five millimetres."""
     small = replace(NODULE, size_mm=8.0)
-    assert [m.candidate.size_mm for m in slips(small) if m.kind is DEGREE] == [16.0]
+    assert [m.candidate.size_mm for m in possible_errors(small) if m.kind is DEGREE] == [16.0]
 
 
 def test_of_a_resolved_finding_only_the_change_can_be_lost():
     gone = Finding("edema", presence=Presence.ABSENT, change=Change.RESOLVED)
-    assert [(m.kind, m.candidate) for m in slips(gone)] == [(LOST, None)]
+    assert [(m.kind, m.candidate) for m in possible_errors(gone)] == [(LOST, None)]
 
 
 def test_a_tube_that_leaves_the_image_does_not_contradict_the_stomach():
-    tips = {m.candidate.tip for m in slips(Finding("enteric tube", tip="stomach")) if m.kind is PLACE}
+    tips = {m.candidate.tip for m in possible_errors(Finding("enteric tube", tip="stomach")) if m.kind is PLACE}
     assert tips == {"distal esophagus"}
 
 

@@ -6,7 +6,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Change, Severity, Side
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, EXTRAS, SHAPES, days_to_clear
-from cxrlab.findings.progression import FOLLOWERS, Radiograph, between, pick, resolved
+from cxrlab.findings.progression import ASSOCIATED_FINDINGS, Radiograph, between, pick, resolved
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT
 
@@ -18,9 +18,9 @@ def image(context, rng, *, days=30, **settings):
 def test_the_tables_name_drawn_observations_only_and_leave_none_out():
     """A typo in a table would silently lose an observation."""
     assert set(COURSES) == set(DRAWN)
-    assert set(DRAWN) - set(EXTRAS) == {"endotracheal tube", "enteric tube", *FOLLOWERS}
+    assert set(DRAWN) - set(EXTRAS) == {"endotracheal tube", "enteric tube", *ASSOCIATED_FINDINGS}
     assert {course.arises for course in COURSES.values()} <= {None, *CONTEXTS}
-    assert all(row.alone_in <= set(CONTEXTS) and set(row.leaders) < set(DRAWN) for row in FOLLOWERS.values())
+    assert all(row.alone_in <= set(CONTEXTS) and set(row.causes) < set(DRAWN) for row in ASSOCIATED_FINDINGS.values())
     assert set(SHAPES) <= set(DRAWN)
     assert all(set(row.chances) <= set(DRAWN) for row in CONTEXTS.values())
     assert all(0 < chance < 1 for row in CONTEXTS.values() for chance in row.chances.values())

@@ -17,11 +17,11 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
 from cxrlab.findings.reader import Reading, read
 from cxrlab.findings.reading.phrases import load_matcher
 from cxrlab.findings.reading.sentences import LONGEST, split_sentences
 from cxrlab.findings.reading.tokens import tokenize
+from cxrlab.findings.simulated_patients import draw_patient
 
 FILES = sorted((Path(__file__).parent / "cases" / "reader").glob("*.json"))
 CASES = [(path.stem, case) for path in FILES for case in json.loads(path.read_text("utf-8"))]
@@ -98,17 +98,17 @@ def key(finding: Finding) -> tuple[str, str | None, str | None]:
 @pytest.mark.parametrize("lexicon", ["A", "B"])
 def test_narrated_reports_are_read_back(lexicon: str) -> None:
     """Kind, side and degree of what is present, as multisets over 300 reports: F1 of at least 0.97."""
-    hits = told = found = 0
+    hits = reported = found = 0
     number = reports = 0
     while reports < 300:
         for visit in draw_patient(41, f"p{number}").visits:
             narration = narrate(visit, 41, f"p{number}-{visit.number}", lexicon)
             truth = Counter(key(finding) for finding in narration.findings if finding.present)
             seen = Counter(key(finding) for finding in read(narration.report.findings) if finding.present)
-            hits, told, found = hits + (truth & seen).total(), told + truth.total(), found + seen.total()
+            hits, reported, found = hits + (truth & seen).total(), reported + truth.total(), found + seen.total()
             reports += 1
         number += 1
-    assert 2 * hits / (told + found) >= 0.97
+    assert 2 * hits / (reported + found) >= 0.97
 
 
 WORDS = st.sampled_from(sorted(load_matcher().spelling.known))

@@ -94,6 +94,6 @@ def test_a_possible_clause_carries_its_hedge_in_the_verb():
         assert any(hedge in speaker(seed=seed).clause(heart) for hedge in hedges)
 
 
-def test_nothing_is_said_about_change_on_a_first_image():
+def test_nothing_is_stated_about_change_on_a_first_image():
     assert speaker().change(EFFUSION) == ""
     assert speaker().change(replace(EFFUSION, change=Change.NEW)).startswith(", ")

@@ -7,7 +7,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
-from cxrlab.findings.disease_models import clash
+from cxrlab.findings.disease_models import mutually_exclusive
 from cxrlab.findings.planted_errors import MOST_MISTAKES, Plan, PlantedError, apply, draw_error_plan, mistaken
 from cxrlab.findings.relatedness import relatedness
 
@@ -34,27 +34,27 @@ def independent_count(reference, candidate):
     left, right = Counter(reference) - Counter(candidate), Counter(candidate) - Counter(reference)
     found = Counter()
     for was in list(left):
-        told = next((f for f in right if f.observation == was.observation), None)
-        if told is None:
+        reported = next((f for f in right if f.observation == was.observation), None)
+        if reported is None:
             found[ErrorKind.OMITTED_FINDING if was.present else ErrorKind.OMITTED_COMPARISON] += 1
             continue
-        del right[told]
-        if (was.side, was.location, was.tip) != (told.side, told.location, told.tip):
+        del right[reported]
+        if (was.side, was.location, was.tip) != (reported.side, reported.location, reported.tip):
             found[ErrorKind.WRONG_LOCATION] += 1
-        elif (was.severity, was.size_mm) != (told.severity, told.size_mm):
+        elif (was.severity, was.size_mm) != (reported.severity, reported.size_mm):
             found[ErrorKind.WRONG_SEVERITY] += 1
         else:
-            found[ErrorKind.OMITTED_COMPARISON if told.change is None else ErrorKind.FALSE_COMPARISON] += 1
-    for told in right:
-        found[ErrorKind.FALSE_FINDING if told.present else ErrorKind.FALSE_COMPARISON] += 1
+            found[ErrorKind.OMITTED_COMPARISON if reported.change is None else ErrorKind.FALSE_COMPARISON] += 1
+    for reported in right:
+        found[ErrorKind.FALSE_FINDING if reported.present else ErrorKind.FALSE_COMPARISON] += 1
     return found
 
 
 def test_the_plan_is_exactly_the_difference_of_the_two_lists(drawn):
     for number, (visit, case) in enumerate(drawn):
         # The visit's findings come before the stated negatives, and of those only resolved ones carry a change.
-        told = [f for f in case.candidate.findings if f.present or f.change]
-        count = independent_count(bare(case.reference.findings, len(visit.findings)), bare(told, len(told)))
+        reported = [f for f in case.candidate.findings if f.present or f.change]
+        count = independent_count(bare(case.reference.findings, len(visit.findings)), bare(reported, len(reported)))
         assert count == Counter(error.kind for error in case.errors), f"c{number}"
 
 
@@ -69,12 +69,12 @@ def test_from_no_mistake_to_many(drawn):
 
 
 def test_the_candidate_contradicts_neither_itself_nor_its_negatives(drawn):
-    """It is narrated from the mistaken visit: what it asserts it does not deny, and no two findings clash."""
+    """It is narrated from the mistaken visit: what it asserts it does not deny, and no two findings exclude each other."""
     for _, case in drawn:
         present = [f for f in case.candidate.findings if f.present]
         denied = {f.observation for f in case.candidate.findings if not f.present and f.change is None}
         assert denied.isdisjoint(f.observation for f in present)
-        assert not any(clash(one, other) for i, one in enumerate(present) for other in present[i + 1 :])
+        assert not any(mutually_exclusive(one, other) for i, one in enumerate(present) for other in present[i + 1 :])
 
 
 def test_inventions_resemble_nothing_that_is_there(drawn):
@@ -91,8 +91,8 @@ def test_spans_point_at_the_words(drawn):
             spans = {error.reference_span: case.reference, error.candidate_span: case.candidate}
             for span, narration in spans.items():
                 if span:
-                    told = [f for f in narration.findings if f.span == span]
-                    assert error.observation in {f.observation for f in told}
+                    reported = [f for f in narration.findings if f.span == span]
+                    assert error.observation in {f.observation for f in reported}
         assert visit.findings == tuple(bare(case.reference.findings, len(visit.findings)))
 
 

@@ -9,13 +9,13 @@ from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Severity
 from cxrlab.findings.significance import (
     AGE_RULES,
     CLASSES,
+    CLINICAL_QUESTIONS,
     DEGREE_RULES,
     EXPECTED,
     INDICATIONS,
-    LOOKED_FOR,
     MISPLACED,
     Urgency,
-    looked_for,
+    is_clinical_question,
     urgency,
     urgency_of,
 )
@@ -119,10 +119,10 @@ def test_an_unknown_observation_is_named():
 )
 def test_an_indication_is_found_by_whole_words(name, indication, asked):
     """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither looks for a catheter."""
-    assert looked_for(name, indication) is asked
+    assert is_clinical_question(name, indication) is asked
 
 
-def test_what_is_looked_for_rises_by_one_class_and_never_above_urgent():
+def test_what_the_indication_asks_for_rises_by_one_class_and_never_above_urgent():
     tube = Finding("endotracheal tube", tip="above carina")
     assert urgency_of(tube, indication="Tube placement.") is Urgency.ACTIONABLE
     assert urgency_of(Finding("pneumothorax"), indication="Trauma.") is Urgency.URGENT
@@ -143,7 +143,7 @@ def test_what_the_indication_explains_matters_less(name, indication, expected):
 
 
 def test_indications_speak_of_the_vocabulary():
-    for row in (*LOOKED_FOR, *EXPECTED):
+    for row in (*CLINICAL_QUESTIONS, *EXPECTED):
         assert set(row.observations) <= set(OBSERVATIONS) and row.observations and row.reason
-    assert set(INDICATIONS) == {row.indication for row in (*LOOKED_FOR, *EXPECTED)}
+    assert set(INDICATIONS) == {row.indication for row in (*CLINICAL_QUESTIONS, *EXPECTED)}
     assert all(words and all(word == word.lower() for word in words) for words in INDICATIONS.values())

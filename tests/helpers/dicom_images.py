@@ -23,8 +23,8 @@ def write_image(path: Path, rows: int = 8, columns: int = 6, **elements: object)
     image.Rows, image.Columns, image.SamplesPerPixel = rows, columns, 1
     image.BitsAllocated = image.BitsStored = 8
     image.HighBit, image.PixelRepresentation = 7, 0
+    image.PixelData = np.zeros((rows, columns), np.uint8).tobytes()
     for name, value in elements.items():
         setattr(image, name, value)
-    image.PixelData = np.zeros((rows, columns), np.uint8).tobytes()
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save_as(path, enforce_file_format=True)

@@ -12,13 +12,13 @@ import torch
 
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.data.corpus import load_corpus
-from cxrlab.extraction.anatomical_categories import Category
+from cxrlab.extraction.attack_rounds import Attack
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.ledger import Ledger
-from cxrlab.extraction.oracles import Descriptions
-from cxrlab.extraction.pools import Pool, open_pool
+from cxrlab.extraction.query_ledger import Ledger
+from cxrlab.extraction.query_pools import Pool, open_pool
 from cxrlab.extraction.records import AuditScope, Query, QueryImage, fingerprint
-from cxrlab.extraction.rounds import Attack
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import Descriptions
 from cxrlab.extraction.victim_client import VictimClient
 
 ReportFunction = Callable[[Any], str]
@@ -43,7 +43,7 @@ class FunctionClient:
     def left(self) -> int:
         return self._budget - len(self._queries)
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         assert len(pictures) <= self.left, "more queries than the budget allows"
         assert first == len(self._queries), "query numbers must continue"
         self._queries += pictures

@@ -151,7 +151,7 @@ def attack(with_: float, low: float, high: float, **more: Any) -> dict[str, Any]
     """One attack on a defended victim; without the defence the copy has 0.45."""
     loss = {"metric": FINDINGS, "with": with_, "without": 0.45, "difference": with_ - 0.45, "low": low, "high": high}
     result = {"spent": 1500, "refused": more.pop("refused", 0)}
-    return {"dress": 0.0, "chest": None, "rewrite": False, "accounts": 1, "loss": loss, "result": result, **more}
+    return {"blend_chest": 0.0, "chest": None, "rewrite": False, "accounts": 1, "loss": loss, "result": result, **more}
 
 
 def defended(benign: float = 0.0, harms: tuple[str, ...] = (), **attacks: dict[str, Any]) -> dict[str, Any]:
@@ -170,9 +170,9 @@ def defended(benign: float = 0.0, harms: tuple[str, ...] = (), **attacks: dict[s
 
 def defence(**changed: Any) -> dict[str, Any]:
     """Content of defence.json: an adaptive attack passes the gate, coarse reports hold, the quota refuses benign use."""
-    probing = {"dress": 0.6, "queries": 280, "passed": {"0": 0.0, "0.6": 0.925}}
-    dressed = attack(0.44, -0.1, 0.08, dress=0.6, probing=probing)
-    gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=dressed)
+    probing = {"blend_chest": 0.6, "queries": 280, "passed": {"0": 0.0, "0.6": 0.925}}
+    blended = attack(0.44, -0.1, 0.08, blend_chest=0.6, probing=probing)
+    gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=blended)
     coarse = defended(plain=attack(0.2, -0.35, -0.15), adaptive=attack(0.22, -0.33, -0.13, rewrite=True))
     quota = defended(harms=("refuses 12.0% of benign requests at the stated use",), plain=attack(0.3, -0.25, -0.05))
     quota["benign"]["quota"] = {"answers": 100, "by_images_per_window": {"60": 0.12}, "share_refused": 0.12}

@@ -460,7 +460,7 @@ def _routes() -> Iterator[Hostile]:
             f"{CHAT};x",
             f"{CHAT}%20",
         ),
-        *("/admin", "/.env", "/.git/config", "/config.yaml", "/books.sqlite", "/guard/guard.sqlite", "/keys.yaml"),
+        *("/admin", "/.env", "/.git/config", "/config.yaml", "/quotas.sqlite", "/guard/guard.sqlite", "/keys.yaml"),
         *("/docs/", "/docs/..%2f..%2fetc%2fpasswd", "/static/%2e%2e/%2e%2e/etc/passwd", "/openapi.json.bak", "/redoc"),
         *("/healthz%0d%0aX-Planted:%20x", "/%ff%fe", "/%c0%ae%c0%ae/etc/passwd", "/%00", "/?x=../../etc/passwd"),
     ):

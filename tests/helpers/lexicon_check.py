@@ -9,7 +9,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change, Group, observation
 from cxrlab.findings.disease_models import CONTEXTS, GRADES, SHAPES, Shape
 from cxrlab.findings.lexicon import Lexicon, compiled, slots, templates
-from cxrlab.findings.true_negatives import NORMAL
+from cxrlab.findings.negative_statements import NORMAL
 
 WAYS = 6
 KINDS = ("finding", "lesion", "device", "bone", "inflation")
@@ -112,7 +112,7 @@ def _counts(lexicon: Lexicon) -> Iterator[str]:
         name: getattr(lexicon, name)
         for name in (
             "on_side", "places", "tip_frames", "full", "terse", "hedged", "hedged_verbs", "denials", "openers",
-             "comparisons", "no_comparison", "impression_normal", "impression_calm",
+             "comparisons", "no_comparison", "impression_normal", "impression_nothing_acute",
         )
     }  # fmt: skip
     changes = [change for change in Change if change is not Change.RESOLVED]

@@ -17,8 +17,8 @@ from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.robustness.answer_records import ImageAnswer
-from cxrlab.robustness.audited_models import Target, truth_table, wrong_answers
+from cxrlab.robustness.audit_records import ImageAnswer
+from cxrlab.robustness.audited_models import AuditedModel, count_wrong_answers, truth_table
 from cxrlab.robustness.audited_studies import Case, Label, labels_in
 
 SIDE = 16
@@ -52,7 +52,7 @@ def pattern_corpus(path: Path, count: int = 40) -> Corpus:
     return writer.finish()
 
 
-class PatternTarget(Target):
+class PatternTarget(AuditedModel):
     """Sees only the pattern, so that a change of `MARK` along it flips the answer."""
 
     aims = ("report", "answers")
@@ -107,7 +107,7 @@ class PatternTarget(Target):
             return self.text_objective(cases, clean)
         if aim == "answers":
             margins = lambda all_images, rows: self.margin(all_images)[:, None]  # noqa: E731
-            return WrongAnswers(margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+            return WrongAnswers(margins, truth_table(cases, self.labels), count_wrong_answers(cases, clean))
         return RaiseReportLoss(self, [case.reference or "" for case in cases], [None] * len(cases), before, writes)
 
     def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.model_interfaces import Capabilities, Generated
-from cxrlab.extraction.ledger import BudgetExceeded, Ledger, Reservation, read_ledger
+from cxrlab.extraction.query_ledger import BudgetExceeded, Ledger, Reservation, read_ledger
 from cxrlab.extraction.records import AuditScope, PendingQuery, Query, QueryImage, Response, fingerprint
 from cxrlab.extraction.victim_client import VictimClient
 
@@ -116,8 +116,8 @@ def audit(
     pool = small_images(count)
     with Ledger.open(folder / "ledger.sqlite", terms, remote=remote) as ledger:
         client = VictimClient(victim, ledger, folder, batch_size=2, workers=workers)
-        client.ask(pool[: count // 2], 0, 0)
-        client.ask(pool[count // 2 :], 1, count // 2)
+        client.query(pool[: count // 2], 0, 0)
+        client.query(pool[count // 2 :], 1, count // 2)
 
 
 def audit_with_kills(folder: Path, count: int, budget: int, remote: bool, workers: int, times: int) -> None:

@@ -16,10 +16,10 @@ def measure(value: float | None, difference: float | None = None) -> dict[str, A
 
 def condition(accuracy: float, **more: Any) -> dict[str, Any]:
     return {
-        "asked.accuracy": measure(accuracy, accuracy - 0.875),
+        "closed_questions.accuracy": measure(accuracy, accuracy - 0.875),
         "findings.f1": measure(0.3125, -0.25),
         "flip_rate": measure(0.75),
-        "uint8": {"asked.accuracy": measure(accuracy + 0.0625)},
+        "uint8": {"closed_questions.accuracy": measure(accuracy + 0.0625)},
         "realised": {"linf": {"mean": 2 / 255, "max": 2 / 255}, "l2": {"mean": 0.5, "max": 0.75}},
         "passes": 20,
         "broken": 0.25,
@@ -32,7 +32,7 @@ def label_row() -> dict[str, Any]:
     return {
         "n": 40,
         "positives": 13,
-        "asked": {"accuracy": sides, "confidence": {**sides, "perturbed": measure(0.8125)}},
+        "closed_questions": {"accuracy": sides, "confidence": {**sides, "perturbed": measure(0.8125)}},
     }
 
 
@@ -47,13 +47,13 @@ def model(key: str = "a", **changed: Any) -> dict[str, Any]:
     }
     return {
         "key": key,
-        "clean": {"asked.accuracy": measure(0.875), "findings.f1": measure(0.5625)},
+        "clean": {"closed_questions.accuracy": measure(0.875), "findings.f1": measure(0.5625)},
         "attacks": attacks,
         "corruptions": {"blur@1": condition(0.875), "blur@3": condition(0.65625)},
         "worst": {"2/255": condition(0.125)},
         "labels": {name: {"edema": label_row(), "all": label_row()} for name in attacks},
         "smallest_eps": {"report": {"harmed": {"2/255": measure(0.71875)}, "median": "2/255"}},
-        "curves": {"asked.accuracy": {"noise": [[4 / 255, 0.875, 0.8125, 0.9375]], "pgd": curve}},
+        "curves": {"closed_questions.accuracy": {"noise": [[4 / 255, 0.875, 0.8125, 0.9375]], "pgd": curve}},
         **changed,
     }
 
@@ -61,13 +61,17 @@ def model(key: str = "a", **changed: Any) -> dict[str, Any]:
 def comparison() -> dict[str, Any]:
     drop = {"value": 0.1875, "low": 0.125, "high": 0.25, "p_holm": 0.0004}
     one = {"a": 0.375, "b": 0.5, "difference": 0.125, "low": 0.0625, "high": 0.1875, "p_holm": 0.25, "drop": drop}
-    way = {"asked.accuracy": measure(0.6875), "flip_rate": measure(0.5), "ratios": {"asked.accuracy": measure(0.4375)}}
+    way = {
+        "closed_questions.accuracy": measure(0.6875),
+        "flip_rate": measure(0.5),
+        "ratios": {"closed_questions.accuracy": measure(0.4375)},
+    }
     return {
         "sentence": "On clean images the two are equal.",
         "equal_clean": True,
         "n": 40,
         "patients": 31,
-        "conditions": {"pgd@2/255": {"asked.accuracy": {**one, "smallest_detectable": 0.09375}}},
+        "conditions": {"pgd@2/255": {"closed_questions.accuracy": {**one, "smallest_detectable": 0.09375}}},
         "flips": {"pgd@2/255": {"of": "reports", "only_a": 17, "only_b": 3, "both": 8, "n": 40, "p": 0.003}},
         "transfer": {"pgd@2/255": {"a_to_b": way}},
         "matched": None,

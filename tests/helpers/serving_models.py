@@ -16,8 +16,8 @@ import numpy as np
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.serving.config import ServeConfig
+from cxrlab.serving.http_server import Server
 from cxrlab.serving.monitoring import Journal
-from cxrlab.serving.server import Server
 from cxrlab.serving.service import open_service
 
 NAME = "planted:echo"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cxrlab.robustness.answer_records import (
+from cxrlab.robustness.audit_metrics import Evidence, gather
+from cxrlab.robustness.audit_records import (
     Answer,
     AttackTrace,
-    Evidence,
     ImageAnswer,
     StudyTruth,
     answer_id,
-    gather,
     parse_condition,
 )
 from cxrlab.robustness.condition_results import Outcomes

@@ -109,7 +109,7 @@ def test_two_good_tips_differ_a_little_and_a_tube_beyond_the_image_is_in_the_sto
     line = lambda tip: [Finding("central venous catheter", tip=tip)]  # noqa: E731
     assert kinds(line("superior vena cava"), line("cavoatrial junction")) == [("incorrect_location", False)]
     tube = lambda tip: [Finding("enteric tube", tip=tip)]  # noqa: E731
-    assert kinds(tube("stomach"), tube("beyond film")) == []
+    assert kinds(tube("stomach"), tube("beyond image")) == []
 
 
 def test_a_tube_height_two_centimetres_off_is_wrong_and_significant_where_one_of_them_is_unsafe() -> None:

@@ -53,8 +53,8 @@ def test_entities_of_both_versions_are_read_with_the_target_of_each_relation() -
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([], "here is no RadGraph graph"),
-        ({"entities": []}, "here is no RadGraph graph"),
+        ([], "here is not a RadGraph graph"),
+        ({"entities": []}, "here is not a RadGraph graph"),
         ({"entities": {"1": {"tokens": "edema"}}}, "here, entity '1': it must be an object with the texts"),
         ({"entities": {"1": "edema"}}, "here, entity '1'"),
         ({"entities": {"1": {**entity("x"), "relations": 3}}}, "relations is 3; it must be a list"),
@@ -123,7 +123,7 @@ def test_a_missing_graph_is_an_error_with_count_and_examples(tmp_path: Path) -> 
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it must be an object from id or text to graph"):
         GraphFile(save(tmp_path / "g.json", 3))
-    with pytest.raises(DataError, match="graph 's1' is no RadGraph graph"):
+    with pytest.raises(DataError, match="graph 's1' is not a RadGraph graph"):
         GraphFile(save(tmp_path / "g.json", {"s1": {}}))
 
 

@@ -14,7 +14,7 @@ from tables import every_row
 
 from cxrlab.core.randomness import generator
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.tokenization import stem
 
 ORACLE = PorterStemmer()

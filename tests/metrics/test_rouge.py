@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
 

@@ -14,7 +14,7 @@ from function_model import FunctionModel
 
 from cxrlab.core.egress import Connection, EgressData
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.language_models import BudgetSpent, LLMConfig
+from cxrlab.core.llm_requests import BudgetSpent, LLMConfig
 from cxrlab.core.model_interfaces import Generated, TextModel
 from cxrlab.evaluation.load_model import open_text_model
 from cxrlab.models.http_client import ChatClient

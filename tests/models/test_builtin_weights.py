@@ -11,7 +11,7 @@ from cxrlab.core.atomic_folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import WORDS, draw_scene
+from cxrlab.data.synthetic_scenes import WORDS, draw_scene
 from cxrlab.evaluation.load_model import load_model
 from cxrlab.findings.finding_sentences import present_sentences
 from cxrlab.findings.reader import read

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.llm_cache import CachedTextModel
 from cxrlab.models.model_registry import load_text_model

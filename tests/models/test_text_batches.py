@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from cxrlab.core.batch_size import BatchSize  # noqa: E402
+from cxrlab.core.out_of_memory import BatchSize  # noqa: E402
 from cxrlab.models.tokenization import TextBatch, in_batches  # noqa: E402
 
 

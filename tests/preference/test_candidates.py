@@ -62,7 +62,7 @@ def test_blank_lines_and_wide_characters_do_not_shift_the_places(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "message"),
     [
         ([], "c.jsonl holds no candidate"),
         ([{"report": "x"}], "c.jsonl:1: a prediction needs a text 'id'"),
@@ -70,9 +70,9 @@ def test_blank_lines_and_wide_characters_do_not_shift_the_places(tmp_path: Path)
         ([{"id": "a", "report": "x"}, {"id": "a", "report": "y"}], "c.jsonl:2: the id 'a' is on line 1 too"),
     ],
 )
-def test_files_that_cannot_be_joined_are_refused(tmp_path: Path, records: list[dict[str, Any]], said: str) -> None:
+def test_files_that_cannot_be_joined_are_refused(tmp_path: Path, records: list[dict[str, Any]], message: str) -> None:
     path = written(tmp_path / "c.jsonl", *records)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         CandidateFiles([path])
 
 

@@ -20,7 +20,7 @@ def test_the_settings_of_sampling_become_those_of_decoding() -> None:
 
 
 @every_row(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"split": "test"}, "split='test' is kept for measuring: .* use train or val"),
         ({"split": "vall"}, "split='vall' is unknown. Did you mean 'val'"),
@@ -35,8 +35,8 @@ def test_the_settings_of_sampling_become_those_of_decoding() -> None:
         ({"top_p": 1.5}, "top_p=1.5 is not usable"),
     ],
 )
-def test_what_cannot_be_sampled_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_sampled_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         SampleConfig(**{"model": "m", "data": HERE, **changes})
 
 
@@ -46,20 +46,20 @@ def test_both_other_splits_may_be_sampled(split: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"candidates": ()}, "candidates is empty; name at least one run"),
         ({"candidates": (Path("a"), Path("b"), Path("a"))}, "candidates names a twice; name it once"),
         ({"seed": -1}, "seed=-1 is not usable"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         JudgeConfig(**{"candidates": (HERE,), "data": HERE, **changes})
 
 
 @every_row(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({}, "give one source of pairs: --rewards RUN, or --feedback FILE with --data CORPUS"),
         ({"rewards": HERE, "feedback": HERE, "data": HERE}, "give one source of pairs"),
@@ -73,8 +73,8 @@ def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], said: str) ->
         ({"rewards": HERE, "longest_ratio": 0.0}, "longest_ratio=0.0 is not usable; give a number above 0"),
     ],
 )
-def test_what_cannot_be_paired_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_paired_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         PairConfig(**changes)
 
 

@@ -76,7 +76,7 @@ def test_jsonl_is_read_as_csv_is(toy: Corpus, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("id,chosen\ns0,x\n", r"f.csv:2: the column 'rejected' is missing. .*id, chosen, rejected \(pairs\)"),
         ("id,report,ratings\ns0,x,3\n", "f.csv:2: the column 'rating' is missing. Did you mean 'ratings'"),
@@ -112,14 +112,16 @@ def test_jsonl_is_read_as_csv_is(toy: Corpus, tmp_path: Path) -> None:
         ("id,chosen,rejected\n", "f.csv holds no report"),
     ],
 )
-def test_everything_wrong_is_one_sentence_with_file_and_row(toy: Corpus, tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(DataError, match=said) as error:
+def test_everything_wrong_is_one_sentence_with_file_and_row(
+    toy: Corpus, tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as error:
         read(tmp_path, toy, text)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([{"id": "s0", "report": "x", "rating": True}], "f.jsonl:1: 'rating' is True; give a number"),
         ([{"id": "s0", "report": "x", "rating": 1}, {"id": "s0", "report": "y"}], "f.jsonl:2: the column 'rating' is"),
@@ -127,9 +129,9 @@ def test_everything_wrong_is_one_sentence_with_file_and_row(toy: Corpus, tmp_pat
     ],
 )
 def test_rows_of_jsonl_are_checked_one_by_one(
-    toy: Corpus, tmp_path: Path, rows: list[dict[str, object]], said: str
+    toy: Corpus, tmp_path: Path, rows: list[dict[str, object]], message: str
 ) -> None:
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         read(tmp_path, toy, "".join(json.dumps(row) + "\n" for row in rows), "f.jsonl")
 
 
@@ -142,10 +144,10 @@ def test_no_message_tells_the_words_of_a_report(toy: Corpus, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["f.txt", "f.json", "f"])
 def test_other_files_are_refused(toy: Corpus, tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="is no feedback; give a file that ends in .csv, .tsv, .jsonl, .ndjson"):
+    with pytest.raises(DataError, match="is not a feedback file; give one that ends in .csv, .tsv, .jsonl, .ndjson"):
         read(tmp_path, toy, "id,chosen,rejected\ns0,x,y\n", name)
     (tmp_path / "d.csv").mkdir()
-    with pytest.raises(DataError, match="is no feedback"):
+    with pytest.raises(DataError, match="is not a feedback file"):
         read_feedback(tmp_path / "d.csv", toy)
     with pytest.raises(DataError, match="nowhere.csv does not exist"):
         read_feedback(tmp_path / "nowhere.csv", toy)

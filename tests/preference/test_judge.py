@@ -20,7 +20,7 @@ from cxrlab.preference import judge_candidates as module
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.judge_candidates import judge
 from cxrlab.preference.judges import MetricJudge
-from cxrlab.preference.rewards import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
+from cxrlab.preference.reward_files import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study, 7 words
 HALF = f"{TOLD} There is a large right pneumothorax."  # GREEN 1/2, 13 words
@@ -226,7 +226,7 @@ def test_a_stopped_run_does_not_go_on_with_other_candidates(
 
 
 @pytest.mark.parametrize(
-    ("reports", "changes", "said"),
+    ("reports", "changes", "message"),
     [
         ({"s2": [TOLD], "s0": [TOLD]}, {}, "1 of 2 studies are of the test split .*'s2' at .*c.jsonl:1.*take them out"),
         ({"s0": [TOLD], "x": [TOLD]}, {}, "1 of 2 studies are not in .*'x' at .*c.jsonl:2.*name the corpus"),
@@ -235,15 +235,15 @@ def test_a_stopped_run_does_not_go_on_with_other_candidates(
     ],
 )
 def test_what_cannot_be_judged_leaves_no_folder(
-    toy: Corpus, tmp_path: Path, reports: dict[str, list[str]], changes: dict[str, Any], said: str
+    toy: Corpus, tmp_path: Path, reports: dict[str, list[str]], changes: dict[str, Any], message: str
 ) -> None:
     file = candidates(tmp_path / "c.jsonl", **reports)
-    with pytest.raises((ConfigError, DataError), match=said):
+    with pytest.raises((ConfigError, DataError), match=message):
         judge(config(toy, file, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def told(*rewards: float, words: Sequence[int] | None = None, reference: int = 4) -> JudgedStudy:
+def judged(*rewards: float, words: Sequence[int] | None = None, reference: int = 4) -> JudgedStudy:
     lengths = words or [1] * len(rewards)
     return JudgedStudy(
         "s", reference, tuple(RewardedReport("x", n, value) for value, n in zip(rewards, lengths, strict=True))
@@ -253,7 +253,11 @@ def told(*rewards: float, words: Sequence[int] | None = None, reference: int = 4
 def test_the_summary_on_round_numbers() -> None:
     """Two studies of two and three candidates and one without any reward."""
     nan = math.nan
-    studies = [told(1.0, 3.0, words=[2, 4]), told(nan, 4.0, 2.0, words=[9, 5, 5]), told(nan, words=[6], reference=0)]
+    studies = [
+        judged(1.0, 3.0, words=[2, 4]),
+        judged(nan, 4.0, 2.0, words=[9, 5, 5]),
+        judged(nan, words=[6], reference=0),
+    ]
     found = summarize(studies, "j", "j|v:1")
     assert (found.studies, found.candidates, found.undefined) == (3, 6, 2)
     # First reward that is there: 1 and 4; best 3 and 4; worst 1 and 2; means 2 and 3.
@@ -265,19 +269,19 @@ def test_the_summary_on_round_numbers() -> None:
 
 def test_the_correlation_is_within_studies() -> None:
     """Longer is worse in each study, although the study with longer reports has the higher rewards."""
-    studies = [told(0.2, 0.1, words=[10, 20]), told(0.9, 0.8, words=[100, 110])]
+    studies = [judged(0.2, 0.1, words=[10, 20]), judged(0.9, 0.8, words=[100, 110])]
     assert summarize(studies, "j", "s").length_correlation == pytest.approx(-1.0)
 
 
 def test_rewards_that_are_all_equal_are_counted_and_correlate_with_nothing() -> None:
     """0.1 three times has a mean that is not exactly 0.1: rounding is no correlation."""
-    found = summarize([told(0.1, 0.1, 0.1, words=[1, 2, 4]), told(0.5)], "j", "s")
+    found = summarize([judged(0.1, 0.1, 0.1, words=[1, 2, 4]), judged(0.5)], "j", "s")
     assert found.equal == 1.0, "a study with one reward cannot have equal ones"
     assert math.isnan(found.length_correlation)
 
 
 def test_a_summary_without_rewards_has_no_means_and_is_read_back() -> None:
-    found = summarize([told(math.nan)], "j", "s")
+    found = summarize([judged(math.nan)], "j", "s")
     assert math.isnan(found.first) and math.isnan(found.equal)
     again = Judging.from_json({"first": None, "studies": 1} | {
         name: None for name in ("best", "worst", "mean", "equal", "mean_words", "reference_words", "length_correlation")
@@ -286,7 +290,7 @@ def test_a_summary_without_rewards_has_no_means_and_is_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ({"id": "s", "reference_words": 1}, "r.jsonl:1: a judged study needs 'candidates'"),
         ({"id": "s", "reference_words": 1, "candidates": [{"report": "x"}]}, "needs 'words' and 'reward'"),
@@ -294,9 +298,9 @@ def test_a_summary_without_rewards_has_no_means_and_is_read_back() -> None:
         ({"id": "s", "reference_words": 1, "candidates": [], "preferred": [[0, 1]]}, "there are 0 candidates"),
     ],
 )
-def test_rewards_of_another_form_are_refused(tmp_path: Path, line: dict[str, Any], said: str) -> None:
+def test_rewards_of_another_form_are_refused(tmp_path: Path, line: dict[str, Any], message: str) -> None:
     (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         list(read_rewards(tmp_path / "r.jsonl"))
 
 

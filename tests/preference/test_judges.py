@@ -141,9 +141,9 @@ def test_a_mix_is_read_as_it_is_written() -> None:
 
 
 @every_row(
-    ("name", "said"),
+    ("name", "message"),
     [
-        ("", "'' is no judge: '' is not WEIGHT\\*METRIC"),
+        ("", "'' is not a judge: '' is not WEIGHT\\*METRIC"),
         ("green:rules+", "'' is not WEIGHT"),
         ("x*green:rules", "'x\\*green:rules' is not WEIGHT\\*METRIC with a weight above 0; write it as 0.7\\*green"),
         ("0*green:rules", "is not WEIGHT"),
@@ -163,8 +163,8 @@ def test_a_mix_is_read_as_it_is_written() -> None:
         ("radcliq1", "needs --extras.graphs, --extras.encoder, --extras.chexbert and --extras.bert"),
     ],
 )
-def test_what_cannot_judge_is_refused_with_the_reason(name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_judge_is_refused_with_the_reason(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_judge(name)
 
 

@@ -186,8 +186,8 @@ def test_the_judge_agrees_with_radiologists_as_often_as_reported(real_data: Path
     batch = Batch([replace(pair, context=Context()) for pair in data.pairs])
     rewards = metric_judge(BASE).rewards(batch.pairs)
     by, shares = rewards[::2] - rewards[1::2], (np.sign(data.ratings[::2] - data.ratings[1::2]) + 1) / 2
-    for reader, told in zip(READERS, shares.T, strict=True):
-        found = fit_noise(by, told)[0]
+    for reader, share in zip(READERS, shares.T, strict=True):
+        found = fit_noise(by, share)[0]
         assert reader.scale == pytest.approx(found.scale, rel=0.03) and reader.lapse == found.lapse
     groups = [range(place, place + 2) for place in range(0, len(batch), 2)]
     firsts = np.array(

@@ -15,7 +15,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.make_pairs import Pairing, pair
-from cxrlab.preference.rewards import REWARDS, JudgedStudy, RewardedReport
+from cxrlab.preference.reward_files import REWARDS, JudgedStudy, RewardedReport
 
 NAN = math.nan
 
@@ -191,8 +191,8 @@ def test_pairs_of_readers_are_all_kept(toy: Corpus, tmp_path: Path) -> None:
     ]
     assert {line["judge"] for line in found} == {"readers:pairs"}
     assert (done.kept, done.contradicted, done.undecided, done.candidates) == (3, 1, 1, 4)
-    told = {line["report"]: line["desirable"] for line in lines(tmp_path / "run" / UNPAIRED_FILE)}
-    assert told == {"a": True, "c": False, "d": True}
+    desirable = {line["report"]: line["desirable"] for line in lines(tmp_path / "run" / UNPAIRED_FILE)}
+    assert desirable == {"a": True, "c": False, "d": True}
 
 
 def test_pairs_of_readers_may_be_too_long(toy: Corpus, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_error_counts_of_readers_with_their_weight(toy: Corpus, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "changes", "said"),
+    ("text", "changes", "message"),
     [
         (
             "id,chosen,rejected\ns0,a,b\n",
@@ -235,9 +235,9 @@ def test_error_counts_of_readers_with_their_weight(toy: Corpus, tmp_path: Path) 
     ],
 )
 def test_settings_that_would_go_unheard_are_refused(
-    toy: Corpus, tmp_path: Path, text: str, changes: dict[str, Any], said: str
+    toy: Corpus, tmp_path: Path, text: str, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         feedback(tmp_path, toy, text, **changes)
     assert not (tmp_path / "run").exists()
 

@@ -81,7 +81,7 @@ def test_a_torn_line_is_named(config: PreferConfig, tmp_path: Path) -> None:
     assert_rejected(config, tmp_path, rf"pairs\.jsonl:{number} is not valid JSON .* ends in the middle", pairs=file)
 
 
-def test_a_missing_image_is_told_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
+def test_a_missing_image_is_reported_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
     data = shutil.copytree(config.data, tmp_path / "corpus")
     lost = pair_lines(config.data)[4]["id"]
     (data / "images" / f"{lost}.png").unlink()
@@ -116,7 +116,7 @@ def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> No
     samples = judged.source.samples
     assert judged.desirable is None and len(judged) == len(rows)
     assert [one.report for one in samples] == [row[name] for row in rows for name in ("chosen", "rejected")]
-    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.images == other.images for one, other in zip(samples[::2], samples[1::2], strict=True))
 
 
 def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
@@ -127,7 +127,7 @@ def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Path, seed: int) -> None:
+def test_a_report_of_another_study_is_of_another_study(config: PreferConfig, tmp_path: Path, seed: int) -> None:
     """Three studies with four reports each, all different: none is beside one of its own study, few come twice."""
     keys = ("p000001s1", "p000002s1", "p000004s1")
     rows = [{"id": key, "report": f"{key} {k}", "desirable": k % 2 == 0} for k in range(4) for key in keys]
@@ -136,7 +136,7 @@ def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Pa
     strange = [one.report for one in samples[1::2]]
     for own, other in zip(samples[::2], strange, strict=True):
         assert other.split()[0] != own.id and other in {row["report"] for row in rows}
-    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.images == other.images for one, other in zip(samples[::2], samples[1::2], strict=True))
     assert len(set(strange)) >= 6
 
 

@@ -127,7 +127,7 @@ def test_a_report_that_was_cut_may_be_rejected() -> None:
     assert cut(list("abcde"), [5.0, 4.0, 3.0, 2.0, 1.0], {1, 3}, pairs=2) == ([("a", "e"), ("c", "d")], Counter())
 
 
-def test_equal_rewards_are_told_before_the_cut() -> None:
+def test_equal_rewards_are_reported_before_the_cut() -> None:
     """What was cut is no better than the rest: there would be no pair in any case."""
     assert cut(["a", "b"], [1.0, 1.0], {0}) == ([], Counter(ties=1))
 

@@ -85,7 +85,7 @@ def test_the_first_loss_is_that_of_a_model_that_has_not_moved(
     config: PreferConfig, tmp_path: Path, settings: LossSettings, expected: float
 ) -> None:
     """Every ratio is 0: -log(1/2), (1/2β)², and of KTO half the mean weight where good and bad are even."""
-    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.paired else 50)
+    lonely = changed(config, loss=settings, steps=1, batch_size=4 if settings.kind.paired else 50)
     prefer(lonely, tmp_path / "run")
     assert losses(tmp_path / "run") == pytest.approx([expected], rel=1e-5)
     (line,) = history(tmp_path / "run")
@@ -201,8 +201,8 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
     assert [process.wait(100) for process in started] == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     assert same_weights(tmp_path / "two", tmp_path / "one", 5e-5)
-    told = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
-    assert told[0] == pytest.approx(told[1], abs=1e-4) and max(told[0]) > 0.1
+    drifts = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
+    assert drifts[0] == pytest.approx(drifts[1], abs=1e-4) and max(drifts[0]) > 0.1
     found = read_json(tmp_path / "two" / "preference.json")
     assert found["n"] == 3 and [line["step"] for line in found["watched"]][0] == 0
 
@@ -218,7 +218,7 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="cannot be watched.*--validation.n 0"):
+    with pytest.raises(ConfigError, match="sharded weights.*--validation.n 0"):
         prefer(changed(config, validation=Validation(n=2)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import save_tiny_llava
 
-from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BATCH_FILE
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -47,8 +47,8 @@ def test_several_reports_a_study_in_the_order_of_the_corpus(model: str, phantom:
     assert (done.studies, done.candidates, done.split, done.missing) == (5, 15, "train", ())
     assert done.distinct == sum(len({" ".join(text.lower().split()) for text in drawn}) for drawn in reports)
     assert done.mean_words == sum(len(text.split()) for drawn in reports for text in drawn) / 15
-    told = [answer["confidence"]["mean_logprob"] for record in found for answer in record["answers"]]
-    assert done.mean_logprob == pytest.approx(sum(told) / 15) and done.mean_logprob < 0
+    means = [answer["confidence"]["mean_logprob"] for record in found for answer in record["answers"]]
+    assert done.mean_logprob == pytest.approx(sum(means) / 15) and done.mean_logprob < 0
     assert done.truncated == sum(bool(a.get("truncated")) for record in found for a in record["answers"])
     assert state(tmp_path / "run") == "finished"
 

@@ -17,8 +17,8 @@ def test_a_pair_is_a_good_and_a_bad_report() -> None:
 def test_a_report_of_several_pairs_stands_once_with_the_majority() -> None:
     """A is chosen twice and rejected once; b is rejected twice; c chosen once, rejected once: nobody can say."""
     rows, undecided = single_reports([pair("A", "b", 1.0, 0.0), pair("a ", "c", 0.5, 0.5), pair("c", "a", 0.75, 0.25)])
-    told = {row.report: (row.desirable, row.score) for row in rows}
-    assert told == {"A": (True, (1.0 + 0.5 + 0.25) / 3), "b": (False, 0.0)} and undecided == 1
+    by_report = {row.report: (row.desirable, row.score) for row in rows}
+    assert by_report == {"A": (True, (1.0 + 0.5 + 0.25) / 3), "b": (False, 0.0)} and undecided == 1
 
 
 def test_no_score_stays_none_and_nothing_is_nothing() -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cxrlab.core.registry import load_reference
 from cxrlab.preference import losses
 from cxrlab.preference.config import LossSettings
-from cxrlab.preference.losses import LOSSES, LogProbabilities
+from cxrlab.preference.losses import LogProbabilities
 
 DPOTrainer = pytest.importorskip("trl").DPOTrainer
 KTOTrainer = pytest.importorskip("trl").KTOTrainer
@@ -25,15 +26,15 @@ class Speaker(torch.nn.Module):
 
     is_gradient_checkpointing = False
 
-    def __init__(self, **told: Tensor) -> None:
+    def __init__(self, **log_probs: Tensor) -> None:
         super().__init__()
-        self.told = told
+        self.log_probs = log_probs
 
     def forward(self, input_ids: Tensor, labels: Tensor, **_: Any) -> Any:
         # TRL hands over what is to be scored by `labels`; what is not counts for nothing, as in its own model.
-        kind = "strange" if "strange" in self.told and bool(input_ids[0, 0] == 9) else "own"
+        kind = "strange" if "strange" in self.log_probs and bool(input_ids[0, 0] == 9) else "own"
         inside = labels[:, 1:] != -100
-        numbers = torch.where(inside, self.told[kind], torch.zeros(()))
+        numbers = torch.where(inside, self.log_probs[kind], torch.zeros(()))
         nothing = torch.zeros_like(numbers)
         return SimpleNamespace(log_probs=numbers, entropy=nothing, mean_logits=nothing, is_top1=inside)
 
@@ -98,7 +99,7 @@ def test_pairs(theirs: dict[str, Any], ours: LossSettings, seed: int) -> None:
     stand_in = trainer(Speaker(own=reference), **{**fixed, **theirs})
     expected = DPOTrainer._compute_loss(stand_in, Speaker(own=policy), batch, return_outputs=False)
     pairs = LogProbabilities(sums(policy, mask).view(2, -1), counts.view(2, -1), sums(reference, mask).view(2, -1))
-    found = LOSSES[ours.name](pairs, ours).mean()
+    found = load_reference(ours.kind.function)(pairs, ours).mean()
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     gradients = [torch.autograd.grad(loss, policy)[0] for loss in (found, expected)]
     assert torch.allclose(*gradients, rtol=1e-5, atol=1e-8) and bool(gradients[0].any())
@@ -130,7 +131,14 @@ def test_single_reports(seed: int, shift: float) -> None:
     speaker = Speaker(own=policy, strange=strange)
     expected = KTOTrainer._compute_loss(stand_in, speaker, batch, return_outputs=False)
     drift = (sums(strange, strange_mask) - sums(strange_reference, strange_mask)).mean().clamp(min=0)
-    found = losses.kto(sums(policy, mask) - sums(reference, mask), good, drift, beta, *weights).mean()
+    single = LogProbabilities(
+        torch.stack([sums(policy, mask), sums(strange, strange_mask)]),
+        torch.stack([mask.sum(dim=1), strange_mask.sum(dim=1)]),
+        torch.stack([sums(reference, mask), sums(strange_reference, strange_mask)]),
+        good,
+    )
+    settings = LossSettings("kto", beta, desirable_weight=weights[0], undesirable_weight=weights[1])
+    found = losses.kto(single, settings).mean()
     assert stand_in._metrics["train"]["kl"] == [pytest.approx(float(drift), rel=1e-5)]
     assert (float(drift) > 0) is (shift > 0) or shift == 0
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)

@@ -63,7 +63,7 @@ def good(number: int) -> bool:
     return number % 3 != 1
 
 
-def told(number: int) -> tuple[str, str]:
+def reports_of(number: int) -> tuple[str, str]:
     """Two reports for an image, the first of one kind and the second of another: something that can be learnt."""
     return REPORTS[number % 3], REPORTS[3 + number // 2 % 3]
 
@@ -113,7 +113,7 @@ def their_rows(processor: Any, files: list[Path], paired: bool) -> Any:
     found = []
     for number, file in enumerate(files):
         prompt = begin + prompt_text(processor, asked(number))
-        first, second = (report_text(processor, report) + end for report in told(number))
+        first, second = (report_text(processor, report) + end for report in reports_of(number))
         row = {"prompt": prompt, "images": [Image.open(file).convert("RGB")], "number": number}
         found.append(
             {**row, "chosen": first, "rejected": second}
@@ -155,7 +155,7 @@ def train_theirs(files: list[Path], out: Path, case: Case) -> tuple[Any, dict[st
 
     settings, notes = case.loss, Notes()
     model, processor = frozen(case)
-    base, kind = (trl.DPOTrainer, trl.DPOConfig) if settings.paired else (trl.KTOTrainer, trl.KTOConfig)
+    base, kind = (trl.DPOTrainer, trl.DPOConfig) if settings.kind.paired else (trl.KTOTrainer, trl.KTOConfig)
     own: dict[str, Any] = {
         "dpo": {"loss_type": "sigmoid"},
         "ipo": {"loss_type": "ipo"},
@@ -181,7 +181,7 @@ def train_theirs(files: list[Path], out: Path, case: Case) -> tuple[Any, dict[st
             gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no",
             disable_tqdm=True, seed=5, max_length=None, remove_unused_columns=False, **own,
         ),
-        train_dataset=their_rows(processor, files, settings.paired),
+        train_dataset=their_rows(processor, files, settings.kind.paired),
         processing_class=processor,
         peft_config=LoraConfig(
             r=RANK, lora_alpha=int(ALPHA), lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
@@ -217,12 +217,12 @@ def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, 
     images = open_images([ImageFile(file) for file in files], processor.image_processor, folder)
     cpu = torch.device("cpu")
     features = open_features(model, images, folder, cache="on", most_gb=1, dtype=torch.float32, device=cpu)
-    items, reports, order = _twins(case.loss.paired, notes.rows)
+    items, reports, order = _twins(case.loss.kind.paired, notes.rows)
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, [asked(number) for number in items for _ in range(2)], reports)
     fixed = {"image_tokens": count_image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
     twins = ReportDataset(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
-    desirable = None if case.loss.paired else np.array([good(number) for number in items])
+    desirable = None if case.loss.kind.paired else np.array([good(number) for number in items])
     rows = PreferenceDataset(twins, images, features, desirable=desirable)
     reporter = ReportLoss(model, processor.image_processor)
     reference = reference_log_probabilities(reporter, rows, folder, precision="float32", batch_size=5)
@@ -242,9 +242,9 @@ def _twins(paired: bool, rows: list[int]) -> tuple[list[int], list[str], tuple[i
     that comes again in other company is then a row of its own.
     """
     if paired:
-        return list(range(ITEMS)), [report for number in range(ITEMS) for report in told(number)], tuple(rows)
+        return list(range(ITEMS)), [report for number in range(ITEMS) for report in reports_of(number)], tuple(rows)
     before = [rows[place - 1 if place % BATCH else place + BATCH - 1] for place in range(len(rows))]
-    reports = [told(number)[0] for both in zip(rows, before, strict=True) for number in both]
+    reports = [reports_of(number)[0] for both in zip(rows, before, strict=True) for number in both]
     return rows, reports, tuple(range(len(rows)))
 
 
@@ -309,5 +309,5 @@ def test_twenty_steps(files: list[Path], tmp_path: Path, case: Case) -> None:
         assert torch.allclose(after[name], mine[name], atol=1e-3 * RATE * STEPS), name
     # The test says something only where something was learnt: three batches are all items.
     assert losses[-3:].mean() < 0.95 * losses[:3].mean()
-    if not case.loss.paired:
+    if not case.loss.kind.paired:
         assert max(line["drift"] for line in history) > 0.5

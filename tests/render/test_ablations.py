@@ -45,7 +45,7 @@ ABLATED = {
 }
 
 
-def test_a_row_tells_change_value_and_difference(tmp_path: Path) -> None:
+def test_a_row_states_change_value_and_difference(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "a", "ablations.json", ABLATED))
     assert "<h2>Ablations</h2>" in page and "0.250" in page and "-0.250" in page and "-0.500 to +0.000" in page
     assert "Variant #2" in page and "stands for something" in page and "Published figures" in page and "30.6" in page

@@ -59,11 +59,11 @@ def test_gain_and_cost_stand_side_by_side(tmp_path: Path) -> None:
     assert shown.index("errors by kind") < shown.index("omission_finding") and "<script>" not in shown
 
 
-@pytest.mark.parametrize(("score", "told"), [(0.7, False), (0.6, True), (0.5, True)])
-def test_a_step_that_is_no_better_than_the_start_is_told(tmp_path: Path, score: float, told: bool) -> None:
+@pytest.mark.parametrize(("score", "reported"), [(0.7, False), (0.6, True), (0.5, True)])
+def test_a_step_that_is_no_better_than_the_start_is_reported(tmp_path: Path, score: float, reported: bool) -> None:
     chosen = {**preference()["selection"], "score": score, "start_score": 0.6}
     shown = page(tmp_path, preference(selection=chosen))
-    assert (f"No training step scored higher than the start on the validation images: {score:.3f}" in shown) is told
+    assert (f"No training step scored higher than the start on the validation images: {score:.3f}" in shown) is reported
 
 
 def test_reward_is_drawn_against_length(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_every_number_is_on_the_page(tmp_path: Path) -> None:
     assert "nearly white" not in text and "have boxes" not in text
 
 
-def test_images_that_are_only_listed_priors_and_boxes_are_told(tmp_path: Path) -> None:
+def test_images_that_are_only_listed_priors_and_boxes_are_reported(tmp_path: Path) -> None:
     """A corpus of tables alone is no empty page."""
     numbers = {**NUMBERS, "images": {"read": 0, "width": None}, "with_prior": 3, "with_boxes": 2}
     text = page(tmp_path / "r", numbers)

@@ -11,7 +11,7 @@ from extraction_results import attack, defence, defended
 from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.defences import defence_verdict, review
+from cxrlab.render.extraction_protection import defence_verdict, review
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
@@ -89,7 +89,7 @@ def test_a_defence_is_not_praised_without_an_attacker_who_knows_it() -> None:
 @pytest.mark.parametrize("paired", [True, False])
 def test_an_interval_is_called_paired_where_it_is(paired: bool, tmp_path: Path) -> None:
     found = defence()
-    losses = [one["loss"] for told in found["defences"].values() for one in told["attacks"].values()]
+    losses = [one["loss"] for reported in found["defences"].values() for one in reported["attacks"].values()]
     for loss in losses:
         loss["paired"] = True
     losses[-1]["paired"] = paired

@@ -10,7 +10,7 @@ from extraction_results import detected, detection, share
 from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.defences import BROKEN, HOLDS, OPEN, UNMEASURED, FirstAlarm, bound_verdict, first_alarm
+from cxrlab.render.extraction_protection import BROKEN, HOLDS, OPEN, UNMEASURED, FirstAlarm, bound_verdict, first_alarm
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
@@ -44,7 +44,7 @@ def test_false_alarms_stand_with_bound_interval_n_and_a_word(tmp_path: Path) -> 
     assert "⚠ Warning.</b> prada flags more benign accounts" in shown
 
 
-def test_each_stream_tells_when_and_how_good_the_copy_was(tmp_path: Path) -> None:
+def test_each_stream_states_when_and_how_good_the_copy_was(tmp_path: Path) -> None:
     shown = page(tmp_path, detection())
     assert "<b>knockoff</b> was first detected after <b>3</b> of 900 queries, by chest-gate" in shown
     part = shown[shown.index("knockoff: 900 queries") :]

@@ -35,7 +35,7 @@ def in_order(shown: str, *words: str) -> None:
     assert places == sorted(places)
 
 
-def test_the_threat_comes_first_then_the_leave_then_what_the_queries_bought(tmp_path: Path) -> None:
+def test_threat_model_then_authorisation_then_headline(tmp_path: Path) -> None:
     shown = one(tmp_path, authorised=f"Dr Owner {NASTY}")
     order = [
         "Threat model.",
@@ -62,7 +62,7 @@ def test_the_headline_is_the_ratio_with_its_interval_and_says_that_a_floor_is_mi
     )
 
 
-def test_a_price_is_told_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
+def test_a_price_is_reported_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
     paid = {"amount": 30.5, "currency": "EUR", "unknown": 0}
     price = {"per_query": 0.02, "per_1k_tokens": 0.0, "currency": "EUR"}
     shown = page(extraction_run(tmp_path / "a", extraction(cost=paid), price=price))
@@ -120,7 +120,7 @@ def test_a_lost_picture_and_a_pair_without_marks_are_shown_as_what_is_there(tmp_
     assert shown.count("data:image/png;base64,") == 1 and ("Marks:" in shown) is False
 
 
-def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -> None:
+def test_a_picture_that_was_never_sent_as_it_was_stands_alone(tmp_path: Path) -> None:
     shown = one(tmp_path, (pair(before=None, spans={}),))
     assert shown.count("data:image/png;base64,") == 1 and "shown alone" in shown
     assert "the victim, after" in shown and ("the victim, before" in shown) is False
@@ -134,7 +134,7 @@ def test_a_picture_outside_the_run_folder_is_refused(tmp_path: Path) -> None:
         page(folder)
 
 
-def test_the_map_tells_each_sentence_and_what_it_is_worth(tmp_path: Path) -> None:
+def test_the_map_states_each_sentence_and_what_it_is_worth(tmp_path: Path) -> None:
     found = sentence_map(map_json())
     assert found is not None and sentence_map({"rows": []}) is None
     drawn = svg_file(found.drawing)
@@ -221,7 +221,7 @@ def test_other_victims_and_other_surrogates_are_kept_apart(tmp_path: Path) -> No
     assert [one.floor for one in copies] == [None, None]
 
 
-def test_runs_that_differ_in_the_seed_alone_are_told_apart(tmp_path: Path) -> None:
+def test_runs_that_differ_in_the_seed_alone_are_distinguished(tmp_path: Path) -> None:
     runs = [extraction_run(tmp_path / f"s{seed}", extraction(), seed=seed) for seed in (1, 2)]
     same = extraction_run(tmp_path / "again", extraction(), seed=2)
     names = [one.name for one in copies_by_victim(read_runs([*runs, same]))[0]]

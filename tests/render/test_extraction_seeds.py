@@ -78,7 +78,7 @@ def test_wins_and_texts_without_a_image(tmp_path: Path) -> None:
 def test_a_study_of_a_few_figures_makes_a_page(tmp_path: Path) -> None:
     bare = {"seeds": [1], "variants": {"ada": {}}}
     shown = page(tmp_path, bare)
-    assert "Every way to copy" in shown
+    assert "All methods" in shown
     for absent in (
         "Comparison of methods",
         "Over the queries",

@@ -147,7 +147,7 @@ def test_the_same_runs_give_the_same_bytes(make_run, tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_bad_input_is_told_and_nothing_is_written(make_run, tmp_path: Path) -> None:
+def test_bad_input_is_reported_and_nothing_is_written(make_run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at least one run"):
         write_page([], tmp_path / "page.html")
     run = make_run("a", examples=(Example("s1", "thumbs/0.png"),))
@@ -163,7 +163,7 @@ def test_bad_input_is_told_and_nothing_is_written(make_run, tmp_path: Path) -> N
 NO_RUN = {  # commands that write no run folder
     *("data ls", "data make phantom", "data make scenes", "data about", "data import", "data export", "data compose"),
     *("data structure", "data show", "models ls", "models merge", "models convert", "read", "metrics ls", "page"),
-    *("defend test-watermark", "serve", "serve key", "serve forgive", "doctor"),
+    *("defend test-watermark", "serve", "serve key", "serve unblock", "completion", "doctor"),
 }
 
 

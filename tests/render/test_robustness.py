@@ -86,7 +86,7 @@ def test_every_condition_stands_with_float_and_eight_bits(tmp_path: Path) -> Non
     assert "worst case at 2/255" in shown and "0.719" in shown  # 0.71875 of the studies are harmed
 
 
-def test_an_image_beyond_its_radius_is_told(tmp_path: Path) -> None:
+def test_an_image_beyond_its_radius_is_reported(tmp_path: Path) -> None:
     far = {"linf": {"mean": 2 / 255, "max": 3 / 255}}
     found = audit(models={"m": model(attacks={"pgd@2/255": condition(0.5, realised=far)})})
     assert "beyond its radius" not in page(tmp_path / "kept", audit(models={"m": model(attacks={})}))
@@ -115,7 +115,7 @@ def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path)
 
 def test_reports_are_shown_with_images_marks_and_flips(tmp_path: Path) -> None:
     shown = page(tmp_path, audit(), (image(),))
-    assert shown.count("<figure><img") == 3 and "mid grey is no change" in shown
+    assert shown.count("<figure><img") == 3 and "mid grey: unchanged" in shown
     assert "<mark class=lost>Mild edema</mark><sup>− lost</sup>." in shown
     assert "<mark class=new>Left nodule</mark><sup>+ new</sup>." in shown
     assert "P(present) 0.91 → 0.12, truth: present" in shown and "✗ now wrong" in shown
@@ -126,8 +126,8 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     rows = {NASTY: label_row()}
     bad = model(NASTY, labels={"pgd@2/255": rows}, corruptions={f"{NASTY}@1": condition(0.5)})
     bad["attacks"][f"{NASTY}@2/255"] = condition(0.5, **{NASTY: measure(0.5)})
-    bad["curves"]["asked.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
-    told = audit(
+    bad["curves"]["closed_questions.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
+    reported = audit(
         models={NASTY: bad},
         threat=NASTY,
         warnings=[NASTY],
@@ -136,12 +136,12 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
         protocol={NASTY: NASTY},
     )
     words = image(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)
-    shown = page(tmp_path, told, (words,))
+    shown = page(tmp_path, reported, (words,))
     assert "<script" not in shown and shown.count("&lt;script&gt;") > 15
 
 
 def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
-    lone = model(attacks={"pgd@2/255": {"asked.accuracy": measure(None), "flip_rate": None}}, clean={})
+    lone = model(attacks={"pgd@2/255": {"closed_questions.accuracy": measure(None), "flip_rate": None}}, clean={})
     lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
     shown = page(tmp_path, {"models": {"m": lone}}, (image(clean=None, spans=None, label_flips=None, after=None),))
     assert "<td class=number>–</td>" in shown and "nan" not in shown and "None" not in shown
@@ -151,8 +151,8 @@ def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
 
 
 def test_a_word_for_a_curve_is_refused_with_its_place(tmp_path: Path) -> None:
-    wrong = model(curves={"asked.accuracy": {"pgd": [["x"]]}})
-    with pytest.raises(DataError, match=r"models\.m\.curves\.asked\.accuracy\.pgd\[0\]\[0\]"):
+    wrong = model(curves={"closed_questions.accuracy": {"pgd": [["x"]]}})
+    with pytest.raises(DataError, match=r"models\.m\.curves\.closed_questions\.accuracy\.pgd\[0\]\[0\]"):
         page(tmp_path, {"models": {"m": wrong}})
 
 
@@ -177,8 +177,8 @@ def test_the_strongest_white_box_attack_at_the_middle_radius_is_the_strongest_at
 
 
 def test_conditions_of_one_attack_stand_together_with_rising_radii() -> None:
-    told = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
-    assert ordered(told) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
+    reported = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
+    assert ordered(reported) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
     assert radius("2/255") == 2 / 255 and radius("0.01") == 0.01 and radius("x") is radius("1/0") is None
 
 
@@ -201,14 +201,14 @@ def test_a_page_names_no_address_and_a_drawing_of_its_own_does(tmp_path: Path) -
     """Inside a page a drawing needs no namespace; as a file it does."""
     shown = page(tmp_path, audit())
     assert "<svg" in shown and "http://" not in shown
-    drawing = radius_curve(audit(), "asked.accuracy")
+    drawing = radius_curve(audit(), "closed_questions.accuracy")
     assert drawing is not None and 'xmlns="http://www.w3.org/2000/svg"' in svg_file(drawing)
 
 
 # Curves -------------------------------------------------------------------------------------------------------------
 
 
-def drawn(found: dict[str, Any], metric: str = "asked.accuracy", **settings: Any) -> ElementTree.Element:
+def drawn(found: dict[str, Any], metric: str = "closed_questions.accuracy", **settings: Any) -> ElementTree.Element:
     """The drawing of a metric, read as XML."""
     drawing = radius_curve(found, metric, **settings)
     assert drawing is not None
@@ -225,7 +225,7 @@ def test_a_figure_is_xml_and_its_points_land_where_they_should() -> None:
     shades = [one.get("points") for one in curve.iter(f"{SVG}polygon") if one.get("fill-opacity")]
     assert "50.0,34.0 250.0,59.0 250.0,109.0 50.0,59.0" in shades
     words = [one.text for one in curve.iter(f"{SVG}text")]
-    assert {"accuracy, asked (lower is worse)", "pgd", "noise (control)", "0", "4", "0.2", "1"} <= set(words)
+    assert {"accuracy, closed questions (lower is worse)", "pgd", "noise (control)", "0", "4", "0.2", "1"} <= set(words)
 
 
 def test_a_figure_of_several_models_has_a_colour_each_and_one_control() -> None:
@@ -243,4 +243,7 @@ def test_a_point_without_a_number_is_left_out_and_a_metric_without_points_is_not
     found = audit(models={"m": model(clean={}, curves={"report.loss": {"pgd": line}})})
     curve = drawn(found, "report.loss")
     assert len(list(curve.iter(f"{SVG}circle"))) == 2  # the point, and the sample in the legend
-    assert radius_curve(found, "asked.accuracy") is None and radius_curve({}, "asked.accuracy") is None
+    assert (
+        radius_curve(found, "closed_questions.accuracy") is None
+        and radius_curve({}, "closed_questions.accuracy") is None
+    )

@@ -51,11 +51,11 @@ def variant(**changed: Any) -> dict[str, Any]:
     drop = change(-0.25, -0.125, clear=1)
     under = {
         "findings.f1": measured(0.5, 0.375, drop=drop),
-        "asked.accuracy": measured(0.75, 0.625, drop=change(0.0, 0.0)),
-        "asked.confidence": measured(0.875, 0.875, drop=change(0.0, 0.0)),
+        "closed_questions.accuracy": measured(0.75, 0.625, drop=change(0.0, 0.0)),
+        "closed_questions.confidence": measured(0.875, 0.875, drop=change(0.0, 0.0)),
         "flip_rate": measured(0.25, 0.5),
     }
-    worse = {**under, "asked.accuracy": measured(0.25, 0.125, drop=change(0.0, 0.0))}
+    worse = {**under, "closed_questions.accuracy": measured(0.25, 0.125, drop=change(0.0, 0.0))}
     lighter = {**worse, "findings.f1": measured(0.625, 0.5, drop=drop)}
     ratios = {"start_to_aligned": over(0.75, 0.8125), "aligned_to_start": over(0.5, 0.5)}
     return {
@@ -78,8 +78,14 @@ def variant(**changed: Any) -> dict[str, Any]:
 
 
 def audits(**changed: Any) -> dict[str, Any]:
-    told = {"seeds": list(SEEDS), "n": 300, "patients": 244, "threat": "Each pixel by at most <4/255>.", "warnings": []}
-    return {**told, "variants": {"dpo": variant(), "<i>kto": variant()}, **changed}
+    reported = {
+        "seeds": list(SEEDS),
+        "n": 300,
+        "patients": 244,
+        "threat": "Each pixel by at most <4/255>.",
+        "warnings": [],
+    }
+    return {**reported, "variants": {"dpo": variant(), "<i>kto": variant()}, **changed}
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
@@ -101,7 +107,7 @@ def test_clean_images_attacks_and_seeds_stand_in_one_row(tmp_path: Path) -> None
     # Drops of -0.25 and -0.125: their mean with its interval, and the one seed in which it is clear.
     assert "<b>-0.188</b>" in row and "-0.250 to -0.125" in row and "clear in 1 of 2 seeds" in row
     assert "pgd@2/255: findings F1" in shown and "pgd@4/255: findings F1" in shown
-    assert "pgd:answers@4/255: accuracy, asked" in shown  # each quantity under the attack that harms it most
+    assert "pgd:answers@4/255: accuracy, closed questions" in shown  # each quantity under the attack that harms it most
 
 
 def test_every_seed_flip_and_transfer_is_folded_away(tmp_path: Path) -> None:
@@ -153,7 +159,7 @@ def test_absent_parts_are_left_out(tmp_path: Path) -> None:
     shown = page(tmp_path, {"variants": {"dpo": bare}})
     assert "Alignment under attack" in shown and "<table" not in shown and "Threat model" not in shown
     empty = {"mean": None, "low": None, "high": None, "values": [None, None], "seeds": 0}
-    unasked = {"asked.accuracy": {"start": empty, "aligned": empty}}
+    unasked = {"closed_questions.accuracy": {"start": empty, "aligned": empty}}
     assert not has_answers(audits(variants={"dpo": variant(clean=unasked)})) and has_answers(audits())
     assert answer_curves({}) is drops_forest({}) is None and strongest({}, "findings.f1") is None
     assert "Alignment under attack" not in page(tmp_path / "none", {"variants": {}})

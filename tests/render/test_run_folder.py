@@ -49,7 +49,7 @@ def test_a_run_without_a_model_is_named_after_its_folder(tmp_path: Path) -> None
     assert RunFolder(tmp_path / "tour", {}, {}, {}).name == "tour"
 
 
-def test_what_is_not_a_run_is_told(tmp_path: Path) -> None:
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         read_run(tmp_path / "nowhere")
     with pytest.raises(DataError, match="not a run folder: it has no config.yaml"):
@@ -66,6 +66,7 @@ def test_what_is_not_a_run_is_told(tmp_path: Path) -> None:
         ("predictions.jsonl", '{"id": "s1"}\n', r"predictions\.jsonl:1: a prediction needs"),
         ("predictions.jsonl", '{"id": "s1"', r"predictions\.jsonl:1 is not valid JSON"),
         ("summary.json", "[1]", r"summary\.json must hold a JSON object"),
+        ("pointing.json", '{"reported": "many"}', r"pointing\.json: 'reported' is 'many'"),
     ],
 )
 def test_a_damaged_file_is_named_with_its_line(make_run, file: str, content: str, said: str) -> None:
@@ -73,6 +74,15 @@ def test_a_damaged_file_is_named_with_its_line(make_run, file: str, content: str
     (path / file).write_text(content)
     with pytest.raises(DataError, match=said):
         read_run(path)
+
+
+def test_a_section_cannot_ask_for_a_file_without_a_shape() -> None:
+    """It would never be read, and the section would silently stay empty."""
+    run = RunFolder(Path("x"), {}, {}, {})
+    assert run.result("pointing.json") == {} and run.records("triptychs.jsonl") == ()
+    for ask in (run.result, run.records):
+        with pytest.raises(KeyError, match="result_shapes"):
+            ask("new.json")
 
 
 def test_a_thumbnail_outside_the_run_is_refused(make_run, tmp_path: Path) -> None:

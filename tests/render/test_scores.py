@@ -87,8 +87,8 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
 def test_judges_that_were_asked_stand_among_the_first_with_what_could_be_read(tmp_path: Path) -> None:
     name = "chexprompt:http://127.0.0.1:8000/v1#m"
     metrics = {"green:rules": metric(0.5), "bleu2:coco": metric(0.1), name: metric(2.0, direction="lower")}
-    told = {name: {"asked": 9, "parsed": 6, "partial": 0, "failed": 3, "reasons": {"the model refuses": 3}}}
-    one, other = (scored(tmp_path, run, metrics, [], judges=told) for run in ("one", "other"))
+    reported = {name: {"asked": 9, "parsed": 6, "partial": 0, "failed": 3, "reasons": {"the model refuses": 3}}}
+    one, other = (scored(tmp_path, run, metrics, [], judges=reported) for run in ("one", "other"))
     alone, both = page(one), page(one, other)
     assert alone.index(name) < alone.index("1 more metrics") < alone.index("Judges by language models</h4>")
     assert "the model refuses" in alone

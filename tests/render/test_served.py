@@ -23,7 +23,7 @@ def rehearsal(**changes: Any) -> dict[str, Any]:
             "images": 500,
             "accounts": 5,
             "clients": 8,
-            "stopped": 0,
+            "blocked": 0,
             "seconds": 100.0,
             "per_second": 4.99,
             "answered": share(0.998, 0.989, 1.0, 500),
@@ -31,8 +31,8 @@ def rehearsal(**changes: Any) -> dict[str, Any]:
         },
         "alone": {"images": 20, "seconds": 15.0, "per_second": 1.33},
         "attacks": {
-            "scenes": {"queries": 40, "reports": 0, "stopped_at": 3},
-            "noise": {"queries": 40, "reports": 40, "stopped_at": None},
+            "scenes": {"queries": 40, "reports": 0, "blocked_at": 3},
+            "noise": {"queries": 40, "reports": 40, "blocked_at": None},
         },
     }
     return {**found, **changes}

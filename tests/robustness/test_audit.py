@@ -46,7 +46,9 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(*kinds: type[planted.PatternTarget]) -> None:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(
-            audits, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
+            audits,
+            "load_audited_model",
+            lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels),
         )
 
     return put
@@ -58,12 +60,12 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     use(planted.PatternTarget)
     found = audits.audit(settings(corpus), tmp_path / "run")
     model = found["models"]["planted:a"]
-    assert model["clean"]["asked.accuracy"]["value"] == 1
+    assert model["clean"]["closed_questions.accuracy"]["value"] == 1
     # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every image.
     assert model["attacks"]["pgd@4/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
     assert model["attacks"]["pgd@16/255"]["findings.f1"]["value"] == 0
-    assert model["attacks"]["pgd:answers@16/255"]["asked.accuracy"]["value"] == 0
+    assert model["attacks"]["pgd:answers@16/255"]["closed_questions.accuracy"]["value"] == 0
     assert model["attacks"]["noise@16/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["realised"]["linf"]["max"] <= 16 / 255
     assert found["controls"]["image_dependence"]["a"]["verdict"] == "uses_image"
@@ -88,9 +90,9 @@ def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
     found = audits.audit(config, tmp_path / "run")
     model = found["models"]["planted:a"]
     assert model["attacks"]["fgsm@16/255"]["flip_rate"]["value"] == 0  # looks robust
-    told = " ".join(found["warnings"])
-    assert "100% of the gradients under fgsm@16/255 are 0 in every pixel" in told
-    assert "square@16/255 reaches a higher loss" in told
+    warning = " ".join(found["warnings"])
+    assert "100% of the gradients under fgsm@16/255 are 0 in every pixel" in warning
+    assert "square@16/255 reaches a higher loss" in warning
 
 
 def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
@@ -107,9 +109,9 @@ def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
     found = audits.audit(config, tmp_path / "run")
     tried = {name.partition("@")[0] for name in found["models"]["planted:a"]["attacks"]}
     assert tried == {"random-report", "noise"}
-    told = " ".join(found["warnings"])
-    assert "provides no gradients, so that pgd is left out" in told
-    assert "returns only text, so that square is left out" in told
+    warning = " ".join(found["warnings"])
+    assert "provides no gradients, so that pgd is left out" in warning
+    assert "returns only text, so that square is left out" in warning
 
 
 def test_nothing_to_try_is_refused_before_a_folder_is_made(
@@ -222,8 +224,8 @@ def test_every_radius_begins_anew(corpus: Corpus, use: Callable[..., None], tmp_
     for name, eps in (("alone", ("16/255",)), ("behind", ("4/255", "16/255"))):
         config = settings(corpus, n=6, eps=eps, attacks=("pgd",), aims=("report",), control_studies=0)
         audits.audit(config, tmp_path / name)
-        told = [record for _, record in read_jsonl(tmp_path / name / "answers.jsonl")]
-        lines.append([record["attack"] for record in told if record["condition"] == "pgd@16/255"])
+        warning = [record for _, record in read_jsonl(tmp_path / name / "answers.jsonl")]
+        lines.append([record["attack"] for record in warning if record["condition"] == "pgd@16/255"])
     assert lines[0] == lines[1]
     assert {trace["passes"] for trace in lines[0]} == {5}
 
@@ -251,7 +253,9 @@ def test_a_condition_means_the_same_aim_for_every_model(
     assert "pgd@4/255" not in found["comparison"]["a:b"]["conditions"]
 
 
-def test_a_image_that_cannot_be_read_is_told_before_the_first_attack(use: Callable[..., None], tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_read_is_reported_before_the_first_attack(
+    use: Callable[..., None], tmp_path: Path
+) -> None:
     spoilt = planted.pattern_corpus(tmp_path / "corpus", 6)
     (spoilt.path / "images" / "s004.png").write_bytes(b"junk")
     use(planted.PatternTarget)

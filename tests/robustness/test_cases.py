@@ -12,8 +12,9 @@ from corpora import toy_corpus
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
-from cxrlab.robustness.audited_studies import Cases, group_by_shape, image_tensor
+from cxrlab.robustness.audited_studies import Cases
 from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.sweep import group_by_shape, image_tensor
 
 NO_TEXT: dict[str, object] = {"sections": Report(indication="Cough.")}
 HEALTHY: dict[str, object] = {"findings": (), "labels": {"Pleural Effusion": 0}, "masks": {}}

@@ -44,7 +44,7 @@ def compare(outcomes: Outcomes, names: Sequence[str] = HEADLINE) -> dict[str, An
 def test_signs_and_drops_by_hand() -> None:
     """a falls from 8 to 2, b from 6 to 4: b is 2/8 better when attacked and drops 4/8 less."""
     found = compare(two(8, 2, 6, 4))
-    row = found["conditions"][PGD]["asked.accuracy"]
+    row = found["conditions"][PGD]["closed_questions.accuracy"]
     assert (row["a"], row["b"], row["difference"]) == (2 / 8, 4 / 8, 2 / 8)
     assert row["low"] <= 2 / 8 <= row["high"]
     assert (row["drop"]["a"], row["drop"]["b"], row["drop"]["value"]) == (-6 / 8, -2 / 8, 4 / 8)
@@ -56,7 +56,7 @@ def test_p_is_exact_for_few_patients() -> None:
 
     Four differ in their drop, all one way: two of sixteen.
     """
-    row = compare(two(8, 2, 6, 4))["conditions"][PGD]["asked.accuracy"]
+    row = compare(two(8, 2, 6, 4))["conditions"][PGD]["closed_questions.accuracy"]
     assert row["test"] == row["drop"]["test"] == "permutation by patient"
     assert row["p"] == pytest.approx(2 / 4)
     assert row["drop"]["p"] == pytest.approx(2 / 16)
@@ -64,16 +64,16 @@ def test_p_is_exact_for_few_patients() -> None:
 
 def test_the_smallest_detectable_difference_is_2_8_standard_errors() -> None:
     made = two(8, 2, 6, 4)
-    row = compare(made)["conditions"][PGD]["asked.accuracy"]
-    draws = [made.outcome(made.tables(model)[PGD]).image["asked.accuracy"].resampled.draws for model in "ab"]
+    row = compare(made)["conditions"][PGD]["closed_questions.accuracy"]
+    draws = [made.outcome(made.tables(model)[PGD]).image["closed_questions.accuracy"].resampled.draws for model in "ab"]
     assert row["smallest_detectable"] == pytest.approx(2.8 * np.std(draws[1] - draws[0], ddof=1))
 
 
 def test_equal_models_leave_nothing_to_test() -> None:
     found = compare(two(8, 4, 8, 4))
     assert found["tests"] == 0
-    assert found["conditions"][PGD]["asked.accuracy"]["difference"] == 0
-    assert math.isnan(found["conditions"][PGD]["asked.accuracy"]["p_holm"])
+    assert found["conditions"][PGD]["closed_questions.accuracy"]["difference"] == 0
+    assert math.isnan(found["conditions"][PGD]["closed_questions.accuracy"]["p_holm"])
     assert found["equal_clean"] is False, "eight patients alike do not show that all are"
     assert found["sentence"].startswith("On clean images the two models are not shown to be equal within 0.02")
 
@@ -97,14 +97,14 @@ def test_flips_of_reports_come_before_those_of_answers() -> None:
     assert (row["of"], row["only_a"], row["only_b"], row["both"], row["p"]) == ("reports", 1, 1, 1, 1.0)
 
 
-def test_unequal_starts_are_told_and_matched() -> None:
+def test_unequal_starts_are_reported_and_matched() -> None:
     """a has all right when clean, b six: of those six, which both have, a keeps two when attacked and b four."""
     found = compare(two(8, 2, 6, 4))
     assert found["equal_clean"] is False
-    assert found["clean"]["asked.accuracy"]["value"] == -2 / 8
+    assert found["clean"]["closed_questions.accuracy"]["value"] == -2 / 8
     assert "not shown to be equal" in found["sentence"]
     assert (found["matched"]["pairs"], found["matched"]["studies"]) == (6, 0)
-    row = found["matched"]["conditions"][PGD]["asked.accuracy"]
+    row = found["matched"]["conditions"][PGD]["closed_questions.accuracy"]
     assert (row["a"]["value"], row["b"]["value"], row["a"]["n"]) == (pytest.approx(2 / 6), pytest.approx(4 / 6), 6)
     assert row["difference"] == pytest.approx(2 / 6)
 
@@ -134,7 +134,7 @@ def test_equal_within_the_margin_means_the_whole_interval() -> None:
     labels = [truth(study, patient=f"p{place}", e=1) for place, study in enumerate(names)]
     good = {study: image(e=0.9) for study in names}
     found = compare(audit(labels, *(lines(model, "clean", good) for model in "ab")))
-    assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0, -0.0183, 0.0183], abs=1e-4)
+    assert list(found["clean"]["closed_questions.accuracy"].values()) == pytest.approx([0, -0.0183, 0.0183], abs=1e-4)
     assert found["equal_clean"] is True and found["matched"] is None
     assert found["sentence"].startswith("On clean images the two models are equal within 0.02")
     few = names[:1] + names[100:101]
@@ -178,7 +178,7 @@ def test_what_is_swapped_for_a_drop_is_the_drop(name: str) -> None:
 
 
 def test_a_quantity_without_counts_to_swap_is_tested_by_resampling() -> None:
-    row = compare(two(8, 2, 6, 4), ["asked.ece"])["conditions"][PGD]["asked.ece"]
+    row = compare(two(8, 2, 6, 4), ["closed_questions.ece"])["conditions"][PGD]["closed_questions.ece"]
     assert row["test"] == row["drop"]["test"] == "bootstrap by patient"
     assert 0 < row["p"] <= 1
 

@@ -10,8 +10,8 @@ import pytest
 from small_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
-from cxrlab.robustness.answer_records import read_evidence
 from cxrlab.robustness.audit import conclude
+from cxrlab.robustness.audit_metrics import read_evidence
 
 STUDIES = [truth("s1", NORMAL, e=0), truth("s2", NORMAL, e=1), truth("s3", NORMAL, e=1)]
 PGD = "pgd@2/255"
@@ -39,21 +39,21 @@ def found() -> dict[str, Any]:
 
 def test_a_condition_holds_values_differences_and_what_the_attack_was(found: dict[str, Any]) -> None:
     row = found["models"]["hf:one"]["attacks"][PGD]
-    assert row["asked.accuracy"]["value"] == pytest.approx(2 / 3)
-    assert row["asked.accuracy"]["difference"]["value"] == pytest.approx(-1 / 3)
+    assert row["closed_questions.accuracy"]["value"] == pytest.approx(2 / 3)
+    assert row["closed_questions.accuracy"]["difference"]["value"] == pytest.approx(-1 / 3)
     assert row["flip_rate"]["value"] == pytest.approx(1 / 3)
     assert row["flip_rate"]["n"] == 3
-    assert row["confidence"] == row["asked.confidence"]
+    assert row["confidence"] == row["closed_questions.confidence"]
     assert row["realised"]["linf"] == {"mean": pytest.approx(0.004), "max": 0.004}
     assert (row["passes"], row["broken"], row["zero_gradients"]) == (20, 1, 0)
 
 
-def test_rounded_images_are_told_apart(found: dict[str, Any]) -> None:
+def test_rounded_images_are_distinguished(found: dict[str, Any]) -> None:
     """Rounded, all three reports speak of air, and 0.5 is no yes: one of three answers is right, two fewer."""
     row = found["models"]["hf:one"]["attacks"][PGD]["uint8"]
     assert row["flip_rate"]["value"] == 1
-    assert row["asked.accuracy"]["value"] == pytest.approx(1 / 3)
-    assert row["asked.accuracy"]["difference"]["value"] == pytest.approx(-2 / 3)
+    assert row["closed_questions.accuracy"]["value"] == pytest.approx(1 / 3)
+    assert row["closed_questions.accuracy"]["difference"]["value"] == pytest.approx(-2 / 3)
     assert "clean_uint8" not in found["models"]["hf:one"]
 
 
@@ -63,8 +63,8 @@ def test_rounded_images_are_held_against_rounded_clean_images_where_there_are_an
     said = evidence(STUDIES, clean, lines("a", PGD, TURNED, uint8=ROUNDED))
     model = conclude(said, trials=50)["models"]["a"]
     assert model["attacks"][PGD]["uint8"]["flip_rate"]["value"] == 0
-    assert model["attacks"][PGD]["uint8"]["asked.accuracy"]["difference"]["value"] == 0
-    assert model["clean_uint8"]["asked.accuracy"]["value"] == pytest.approx(1 / 3)
+    assert model["attacks"][PGD]["uint8"]["closed_questions.accuracy"]["difference"]["value"] == 0
+    assert model["clean_uint8"]["closed_questions.accuracy"]["value"] == pytest.approx(1 / 3)
 
 
 def test_every_part_of_the_contract_is_there(found: dict[str, Any]) -> None:
@@ -75,8 +75,8 @@ def test_every_part_of_the_contract_is_there(found: dict[str, Any]) -> None:
     assert set(model["worst"]) == {"2/255"}
     assert set(model["labels"]) == {PGD, "blur@3", "worst@2/255"}
     assert model["smallest_eps"]["report"]["harmed"]["2/255"]["value"] == pytest.approx(1 / 3)
-    assert model["smallest_eps"]["asked"]["median"] is None
-    assert [point[0] for point in model["curves"]["asked.accuracy"]["pgd"]] == [0, pytest.approx(2 / 255)]
+    assert model["smallest_eps"]["closed_questions"]["median"] is None
+    assert [point[0] for point in model["curves"]["closed_questions.accuracy"]["pgd"]] == [0, pytest.approx(2 / 255)]
     assert set(found["comparison"]) == {"a:b"}
     pair = found["comparison"]["a:b"]
     assert pair["names"] == {"a": "hf:one", "b": "hf:two"}
@@ -109,21 +109,21 @@ def test_an_encoder_alone_has_answers_and_no_reports() -> None:
     assert row["findings.f1"] == {"value": None, "low": None, "high": None, "n": 0} | {
         "difference": {"value": None, "low": None, "high": None}
     }
-    assert row["asked.accuracy"]["n"] == 3
+    assert row["closed_questions.accuracy"]["n"] == 3
     assert found["comparison"] == {}
 
 
 def test_a_black_box_has_reports_and_the_confidence_of_reports() -> None:
-    told = {study: image(NORMAL, mean_logprob=0.0) for study in CLEAN}
-    found = conclude(evidence(STUDIES, lines("a", "clean", told), lines("a", "square@0.01", told)), trials=50)
+    answers = {study: image(NORMAL, mean_logprob=0.0) for study in CLEAN}
+    found = conclude(evidence(STUDIES, lines("a", "clean", answers), lines("a", "square@0.01", answers)), trials=50)
     row = found["models"]["a"]["attacks"]["square@0.01"]
-    assert row["asked.accuracy"]["value"] is None
+    assert row["closed_questions.accuracy"]["value"] is None
     assert row["confidence"] == row["report.confidence"]
     assert row["confidence"]["value"] == 1
     assert "realised" not in row
 
 
-def test_two_models_of_one_name_are_told_apart() -> None:
+def test_two_models_of_one_name_are_distinguished() -> None:
     said = evidence(STUDIES, lines("a", "clean", CLEAN), lines("b", "clean", CLEAN))
     assert set(conclude(said, {"a": "hf:one", "b": "hf:one"}, trials=50)["models"]) == {"hf:one (a)", "hf:one (b)"}
 

@@ -6,7 +6,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import DataError
-from cxrlab.robustness.answer_records import parse_condition
+from cxrlab.robustness.audit_records import parse_condition
 
 
 def test_an_attack_with_a_fraction() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_studies import Case, Cases
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.validity_checks import CONTROLS, examine_control_images, image_dependence
@@ -22,7 +22,7 @@ from cxrlab.robustness.validity_checks import CONTROLS, examine_control_images, 
 class Answers(planted.PatternTarget):
     """Writes no reports: an encoder."""
 
-    writes_reports = False
+    generates_reports = False
 
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         return [ImageAnswer(label_probs=one.label_probs) for one in super().examine(images, cases)]
@@ -50,15 +50,15 @@ def verdict(corpus: Corpus, out: Path, kind: type[planted.PatternTarget], **chan
 
 
 def _image(cases: Cases, case: Case) -> Tensor:
-    from cxrlab.robustness.audited_studies import image_tensor
+    from cxrlab.robustness.sweep import image_tensor
 
     return image_tensor(cases.image(case))[None]
 
 
 def test_answers_alone_tell_who_looks(corpus: Corpus, tmp_path: Path) -> None:
     found, run = verdict(corpus, tmp_path / "run", Answers)
-    assert found["verdict"] == "uses_image" and "reports" not in found and found["asked"]["right"] == 1.0
-    swapped = found["asked"]["wrong"]["swapped"]
+    assert found["verdict"] == "uses_image" and "reports" not in found and found["closed_questions"]["right"] == 1.0
+    swapped = found["closed_questions"]["wrong"]["swapped"]
     # Another patient's image has the finding as often as not.
     assert 0.3 < swapped["value"] < 0.7 and swapped["difference"] == pytest.approx(1 - swapped["value"])
     assert 0 < swapped["low"] <= swapped["difference"] <= swapped["high"]
@@ -69,8 +69,8 @@ def test_answers_alone_tell_who_looks(corpus: Corpus, tmp_path: Path) -> None:
 def test_answers_that_ignore_the_image_are_blind(corpus: Corpus, tmp_path: Path) -> None:
     """Half of them are right, with any image: always the same answer."""
     found, _ = verdict(corpus, tmp_path / "run", BlindAnswers)
-    assert found["verdict"] == "ignores_image" and found["asked"]["right"] == 0.5
-    assert {row["value"] for row in found["asked"]["wrong"].values()} == {0.5}
+    assert found["verdict"] == "ignores_image" and found["closed_questions"]["right"] == 0.5
+    assert {row["value"] for row in found["closed_questions"]["wrong"].values()} == {0.5}
     assert "0.500 with swapped images" in found["sentence"]
 
 
@@ -82,7 +82,7 @@ def test_blind_reports_beside_blind_answers_make_one_verdict(corpus: Corpus, tmp
 
 def test_few_patients_are_no_proof_of_blindness(corpus: Corpus, tmp_path: Path) -> None:
     found, _ = verdict(corpus, tmp_path / "run", BlindAnswers, control_studies=4)
-    assert found["verdict"] == "unclear" and found["asked"]["verdict"] == "unclear"
+    assert found["verdict"] == "unclear" and found["closed_questions"]["verdict"] == "unclear"
 
 
 def test_without_controls_nothing_is_claimed(corpus: Corpus, tmp_path: Path) -> None:

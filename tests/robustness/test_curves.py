@@ -20,10 +20,10 @@ def test_points_rise_from_the_clean_images() -> None:
         lines("a", "blur@2", {"s1": image(e=0.9), "s2": image(e=0.9)}),
     )
     found = curves(made.clean("a").image, [made.outcome(table) for table in made.tables("a").values()])
-    assert set(found["asked.accuracy"]) == {"pgd", "worst"}
-    points = found["asked.accuracy"]["pgd"]
+    assert set(found["closed_questions.accuracy"]) == {"pgd", "worst"}
+    points = found["closed_questions.accuracy"]["pgd"]
     assert [point[:2] for point in points] == [[0.0, 1.0], [pytest.approx(2 / 255), 0.5], [pytest.approx(4 / 255), 0.0]]
     assert points[1][2] <= 0.5 <= points[1][3]
     # Flips have no clean value; reports were not written.
-    assert [point[1] for point in found["asked.flips"]["pgd"]] == [0.5, 1.0]
+    assert [point[1] for point in found["closed_questions.flips"]["pgd"]] == [0.5, 1.0]
     assert "findings.f1" not in found

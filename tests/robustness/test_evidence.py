@@ -10,7 +10,7 @@ from small_evidence import image, lines, trace
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import JsonlAppender
 from cxrlab.core.records import Finding
-from cxrlab.robustness.answer_records import Answer, StudyTruth, answer_id, read_answers, read_truth
+from cxrlab.robustness.audit_records import Answer, StudyTruth, answer_id, read_answers, read_truth
 
 
 def test_a_line_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -89,7 +89,13 @@ def test_answers_by_hand() -> None:
     after = {"s1": image(e=0.4, o=0.8), "s2": image(e=0.6, o=0.1), "s3": image(e=0.9, o=0.1)}
     made = audit(known, lines("a", "clean", before), lines("a", "fgsm@0.01", after))
     found = made.outcome(made.tables("a")["fgsm@0.01"]).image
-    assert (found["asked.flips"].value, found["asked.flips"].n) == (pytest.approx(2 / 5), 5)
-    assert (found["asked.flips.yes_to_no"].value, found["asked.flips.yes_to_no"].n) == (pytest.approx(1 / 3), 3)
-    assert (found["asked.flips.no_to_yes"].value, found["asked.flips.no_to_yes"].n) == (pytest.approx(1 / 2), 2)
+    assert (found["closed_questions.flips"].value, found["closed_questions.flips"].n) == (pytest.approx(2 / 5), 5)
+    assert (found["closed_questions.flips.yes_to_no"].value, found["closed_questions.flips.yes_to_no"].n) == (
+        pytest.approx(1 / 3),
+        3,
+    )
+    assert (found["closed_questions.flips.no_to_yes"].value, found["closed_questions.flips.no_to_yes"].n) == (
+        pytest.approx(1 / 2),
+        2,
+    )
     assert math.isnan(found["flip_rate"].value)

@@ -19,12 +19,13 @@ from training_fixtures import phantoms, saved_llava
 import cxrlab
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.registry import Registry
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import load_selected_image
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.model_registry import load_encoder
-from cxrlab.robustness.config import HardenConfig
+from cxrlab.robustness.config import HARDENING_LOSSES, HardenConfig
 from cxrlab.robustness.encoder_features import open_vision_encoder
 from cxrlab.robustness.harden import batch_of, harden, planned_steps, rate_at, squared_distances
 
@@ -113,6 +114,19 @@ def test_the_history_has_losses_that_add_up(done: Path) -> None:
     assert all(line["loss"] == pytest.approx(line["attacked"] + line["clean"]) for line in lines)
 
 
+def test_a_new_row_is_a_new_loss_with_a_weight(
+    config: HardenConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its value is in the history beside the others, and its weight is a setting at once."""
+    rows = Registry("hardening loss", {**HARDENING_LOSSES.rows, "repeated": HARDENING_LOSSES.rows["clean"]})
+    for module in ("config", "harden"):
+        monkeypatch.setattr(f"cxrlab.robustness.{module}.HARDENING_LOSSES", rows)
+    harden(replace(config, steps=2, log_every=1, measure_n=0, loss_weights=("repeated=3",)), tmp_path / "run")
+    for _, line in read_jsonl(tmp_path / "run" / "history.jsonl"):
+        assert line["repeated"] == line["clean"]
+        assert line["loss"] == pytest.approx(line["attacked"] + 4 * line["clean"])
+
+
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     config: HardenConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,8 +200,8 @@ def test_gemma_has_a_vision_encoder_by_itself_and_models_of_tiles_are_refused(
     """An image of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
     encoder = open_vision_encoder(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
     assert encoder(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
-    for family, said in (("llava_next", "one array per image"), ("qwen2_5_vl", "no separate vision encoder")):
-        with pytest.raises(ConfigError, match=said):
+    for family, message in (("llava_next", "one array per image"), ("qwen2_5_vl", "no separate vision encoder")):
+        with pytest.raises(ConfigError, match=message):
             harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -224,21 +238,22 @@ def test_steps_are_counted_from_epochs(config: HardenConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"eps": "8"}, "8/255"),
         ({"eps": "0"}, "eps=0"),
-        ({"clean_weight": -1.0}, "clean_weight=-1.0"),
+        ({"loss_weights": ("clean=-1",)}, "loss_weights=clean=-1"),
+        ({"loss_weights": ("clan=1",)}, "Did you mean .clean.*Known: attacked, clean"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"steps": 0}, "steps=0"),
     ],
 )
-def test_settings_out_of_range_are_refused(config: HardenConfig, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_settings_out_of_range_are_refused(config: HardenConfig, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         replace(config, **changes)
 
 
-def test_what_cannot_be_hardened_is_told_before_a_folder_is_made(config: HardenConfig, tmp_path: Path) -> None:
+def test_what_cannot_be_hardened_is_reported_before_a_folder_is_made(config: HardenConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'stub:normal' has no vision encoder"):
         harden(replace(config, model="stub:normal"), tmp_path / "run")
     lines = (config.data / "studies.jsonl").read_text().replace('"val"', '"test"')

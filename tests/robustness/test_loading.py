@@ -12,7 +12,13 @@ from cxrlab.core.model_interfaces import Capabilities
 from cxrlab.models.baselines import Stub
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness import audited_models
-from cxrlab.robustness.audited_models import EncoderTarget, ReportTarget, TextTarget, is_encoder, load_target
+from cxrlab.robustness.audited_models import (
+    AuditedEncoder,
+    AuditedReportModel,
+    AuditedTextModel,
+    is_encoder,
+    load_audited_model,
+)
 from cxrlab.robustness.audited_studies import labels_of_kind
 from cxrlab.robustness.config import RobustnessConfig
 
@@ -22,7 +28,7 @@ REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model
 
 def opened(name: str, **changes: Any) -> Any:
     config = RobustnessConfig(model=name, data=Path("corpus"), loading=LoadSettings(device="cpu"), **changes)
-    return load_target("a", name, LABELS, config)
+    return load_audited_model("a", name, LABELS, config)
 
 
 def test_a_folder_tells_whether_it_is_an_encoder(llava_folder: Path, encoder_folder: Path, tmp_path: Path) -> None:
@@ -35,9 +41,9 @@ def test_a_folder_tells_whether_it_is_an_encoder(llava_folder: Path, encoder_fol
 
 def test_each_kind_of_model_becomes_its_kind_of_target(llava_folder: Path, encoder_folder: Path) -> None:
     report, encoder, words = opened(f"hf:{llava_folder}"), opened(f"hf:{encoder_folder}"), opened("stub:normal")
-    assert isinstance(report, ReportTarget) and report.gradients and report.scores
-    assert isinstance(encoder, EncoderTarget) and encoder.gradients and not encoder.writes_reports
-    assert type(words) is TextTarget and not words.gradients and not words.scores
+    assert isinstance(report, AuditedReportModel) and report.gradients and report.scores
+    assert isinstance(encoder, AuditedEncoder) and encoder.gradients and not encoder.generates_reports
+    assert type(words) is AuditedTextModel and not words.gradients and not words.scores
 
 
 class Remote(Stub):
@@ -57,15 +63,15 @@ def test_a_model_that_runs_elsewhere_needs_permission(monkeypatch: pytest.Monkey
     assert not asked, "an address is refused before it is opened"
     with pytest.raises(ConfigError, match="needs its owner's permission"):
         opened(REMOTE, i_am_authorised="yes")
-    assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is TextTarget
+    assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is AuditedTextModel
     with pytest.raises(ConfigError, match="answers no closed questions"):
         opened(f"smoothed:0.1:{REMOTE}", i_am_authorised="J. Doe, owner")
     assert set(asked) == {REMOTE}
-    assert type(opened(HERE)) is TextTarget, "a model on this machine needs no permission"
+    assert type(opened(HERE)) is AuditedTextModel, "a model on this machine needs no permission"
 
 
 def test_a_model_that_reports_itself_remote_needs_permission_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audited_models, "open_model", lambda name, loading, shown: Remote("normal"))
     with pytest.raises(ConfigError, match="needs its owner's permission"):
         opened("stub:normal")
-    assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is TextTarget
+    assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is AuditedTextModel

@@ -80,18 +80,20 @@ def test_mimic_cxr_is_audited_by_chexpert_s_labels_on_its_test_split(
     config = settings("mimic_cxr", corpus, f"hf:{llava_folder}", only_labels=asked)
     assert config.labels == "chexpert" and config.questions == "own" and config.against == "reference"
     found = audit(config, tmp_path / "run")
-    assert found["protocol"]["labels"] == "chexpert" and found["protocol"]["asked"] == list(asked)
+    assert found["protocol"]["labels"] == "chexpert" and found["protocol"]["labels_asked"] == list(asked)
     assert found["protocol"]["split"] == "test" and found["protocol"]["studies"] == len(shown)
-    told = truths(tmp_path / "run")
-    assert told.keys() == shown
-    for name, one in told.items():
+    truth_by_study = truths(tmp_path / "run")
+    assert truth_by_study.keys() == shown
+    for name, one in truth_by_study.items():
         source = phantoms[ids[name.lstrip("s")]]
         assert one["labels"] == {label: source.labels[label] for label in asked if source.labels.get(label) in (0, 1)}
         assert set(one["labels"]) <= set(CHEXPERT_14) and one["reference"] and one.get("findings") is None
     model = found["models"][f"hf:{llava_folder}"]
     assert {"pgd@4/255", "pgd:answers@4/255", "noise@4/255"} == set(model["attacks"])
     assert {"gamma@3"} == set(model["corruptions"])
-    assert model["clean"]["asked.accuracy"]["n"] == sum(len(one["labels"]) for one in told.values())
+    assert model["clean"]["closed_questions.accuracy"]["n"] == sum(
+        len(one["labels"]) for one in truth_by_study.values()
+    )
     assert model["attacks"]["pgd:answers@4/255"]["realised"]["linf"]["max"] <= 4 / 255
 
 
@@ -105,16 +107,16 @@ def test_nih_chestx_ray14_is_audited_by_its_own_labels_on_its_test_list(
     config = settings("nih_cxr14", corpus, f"hf:{llava_folder}", only_labels=asked)
     assert config.labels == "nih" and config.against == "own" and config.aims == ("answers", "report")
     found = audit(config, tmp_path / "run")
-    told = truths(tmp_path / "run")
-    assert official and told.keys() == official and found["protocol"]["labels"] == "nih"
+    truth_by_study = truths(tmp_path / "run")
+    assert official and truth_by_study.keys() == official and found["protocol"]["labels"] == "nih"
     ids = listed(folder, "Image Index")
-    for name, one in told.items():
+    for name, one in truth_by_study.items():
         source = phantoms[ids[f"{name}.png"]]
         there = {finding.observation for finding in source.findings or () if finding.present}
         assert one["labels"] == {label: int(bool(there & set(NIH_CXR14[label].observations))) for label in asked}
         assert one.get("reference") is None
     model = found["models"][f"hf:{llava_folder}"]
     assert {"pgd@4/255", "pgd:report@4/255", "noise@4/255"} == set(model["attacks"])
-    assert model["clean"]["asked.accuracy"]["n"] == 2 * len(official)
+    assert model["clean"]["closed_questions.accuracy"]["n"] == 2 * len(official)
     # There is no true report: its own words become unlikely, and no loss of a reference is on file.
     assert model["clean"]["report.loss"]["n"] == 0

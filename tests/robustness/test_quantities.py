@@ -19,16 +19,16 @@ SAID = {"s1": image(e=0.9, o=0.2), "s2": image(e=0.6, o=0.99), "s3": image(e=0.3
 def test_answers_by_hand() -> None:
     """Five known pairs: 0.9 for 1, 0.2 for 0, 0.6 for 0, 0.3 for 1, 0.7 for 1; the second study's 0.99 is unknown."""
     found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image
-    assert found["asked.accuracy"].value == pytest.approx(3 / 5)
-    assert found["asked.confidence"].value == pytest.approx((0.9 + 0.8 + 0.6 + 0.7 + 0.7) / 5)
-    assert found["asked.truth"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3 + 0.7) / 5)
-    assert found["asked.brier"].value == pytest.approx((0.01 + 0.04 + 0.36 + 0.49 + 0.09) / 5)
-    assert found["asked.accuracy"].n == found["asked.ece"].n == 5
+    assert found["closed_questions.accuracy"].value == pytest.approx(3 / 5)
+    assert found["closed_questions.confidence"].value == pytest.approx((0.9 + 0.8 + 0.6 + 0.7 + 0.7) / 5)
+    assert found["closed_questions.truth"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3 + 0.7) / 5)
+    assert found["closed_questions.brier"].value == pytest.approx((0.01 + 0.04 + 0.36 + 0.49 + 0.09) / 5)
+    assert found["closed_questions.accuracy"].n == found["closed_questions.ece"].n == 5
 
 
 def test_the_area_is_the_mean_over_labels_that_have_both_kinds() -> None:
     """Effusion: positives 0.9 and 0.3 against 0.6, one of two in order. Oedema: 0.7 against 0.2, in order."""
-    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image["asked.auroc"]
+    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image["closed_questions.auroc"]
     assert found.value == pytest.approx((0.5 + 1.0) / 2)
     assert found.n == 5
 
@@ -52,7 +52,12 @@ def test_areas_of_resamples_are_those_of_the_metric(seed: int) -> None:
 
 def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
     found = audit(STUDIES, lines("a", "clean", {study: image(NORMAL) for study in SAID})).clean("a").image
-    for name in ("asked.accuracy", "asked.confidence", "asked.ece", "asked.auroc"):
+    for name in (
+        "closed_questions.accuracy",
+        "closed_questions.confidence",
+        "closed_questions.ece",
+        "closed_questions.auroc",
+    ):
         assert math.isnan(found[name].value)
         assert found[name].n == 0
         assert math.isnan(found[name].estimate().low)
@@ -60,7 +65,7 @@ def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
 
 def test_a_model_that_writes_nothing_has_no_report_metrics() -> None:
     found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image
-    for name in ("findings.f1", "errors.significant", "written.accuracy", "report.confidence", "report.loss"):
+    for name in ("findings.f1", "errors.significant", "reports.accuracy", "report.confidence", "report.loss"):
         assert math.isnan(found[name].value)
         assert found[name].n == 0
 
@@ -72,8 +77,8 @@ def test_what_is_written_by_hand() -> None:
         "s2": image(NORMAL, labels={"pleural effusion": 0, "edema": 1}, mean_logprob=-1.0, loss=2.0),
     }
     found = audit(STUDIES[:2], lines("a", "clean", said)).clean("a").image
-    assert found["written.accuracy"].value == pytest.approx(2 / 3)
-    assert found["written.accuracy"].n == 3
+    assert found["reports.accuracy"].value == pytest.approx(2 / 3)
+    assert found["reports.accuracy"].n == 3
     assert found["report.confidence"].value == pytest.approx((math.exp(-0.5) + math.exp(-1)) / 2)
     assert found["report.loss"].value == pytest.approx(1.5)
 
@@ -81,7 +86,7 @@ def test_what_is_written_by_hand() -> None:
 def test_one_patient_gives_a_value_and_no_interval() -> None:
     both = [truth("s1", patient="p", e=1), truth("s2", patient="p", e=0)]
     said = lines("a", "clean", {"s1": image(e=0.9), "s2": image(e=0.9)})
-    found = audit(both, said).clean("a").image["asked.accuracy"]
+    found = audit(both, said).clean("a").image["closed_questions.accuracy"]
     assert found.value == 0.5
     assert np.isnan(found.estimate().ends).all()
     assert found.to_json()["n"] == 2
@@ -91,8 +96,8 @@ def test_a_change_is_after_less_before_resample_by_resample() -> None:
     """Clean three of five right, attacked none: -0.6, and every resample of a fall everywhere is below 0."""
     turned = {"s1": image(e=0.1, o=0.9), "s2": image(e=0.7), "s3": image(e=0.2, o=0.1)}
     made = audit(STUDIES, lines("a", "clean", SAID), lines("a", "pgd@2/255", turned))
-    before = made.clean("a").image["asked.accuracy"]
-    after = made.outcome(made.tables("a")["pgd@2/255"]).image["asked.accuracy"]
+    before = made.clean("a").image["closed_questions.accuracy"]
+    after = made.outcome(made.tables("a")["pgd@2/255"]).image["closed_questions.accuracy"]
     found = change(after, before)
     assert found.value == pytest.approx(-0.6)
     np.testing.assert_allclose(found.draws, after.resampled.draws - before.resampled.draws)
@@ -100,5 +105,8 @@ def test_a_change_is_after_less_before_resample_by_resample() -> None:
 
 
 def test_confidence_is_better_neither_high_nor_low() -> None:
-    kinds = {name: direction_of(name) for name in ("asked.confidence", "asked.accuracy", "flip_rate", "errors.added")}
+    kinds = {
+        name: direction_of(name)
+        for name in ("closed_questions.confidence", "closed_questions.accuracy", "flip_rate", "errors.added")
+    }
     assert list(kinds.values()) == ["neither", "higher", "lower", "lower"]

@@ -85,12 +85,12 @@ def test_black_box_attacks_reach_a_model_that_gives_words_alone(
     found = audited(corpus, tmp_path / "run", Served(), monkeypatch)
     model = found["models"][HERE]
     assert {name.partition("@")[0] for name in model["attacks"]} == {"square-report", "random-report", "noise"}
-    assert model["clean"]["findings.f1"]["value"] == 1 and model["clean"]["asked.accuracy"]["n"] == 0
+    assert model["clean"]["findings.f1"]["value"] == 1 and model["clean"]["closed_questions.accuracy"]["n"] == 0
     assert model["attacks"]["random-report@96/255"]["flip_rate"]["value"] > 0
     assert model["attacks"]["noise@96/255"]["flip_rate"]["value"] == 0
-    told = " ".join(found["warnings"])
-    assert "provides no gradients, so that pgd is left out" in told
-    assert "returns only text, so that square is left out" in told and "refused" not in told
+    warning = " ".join(found["warnings"])
+    assert "provides no gradients, so that pgd is left out" in warning
+    assert "returns only text, so that square is left out" in warning and "refused" not in warning
 
 
 def test_a_refused_attack_is_no_success_and_no_report(

@@ -20,7 +20,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.model import HfModel
 from cxrlab.robustness import audit as audits
-from cxrlab.robustness.audited_models import SmoothedTarget, load_target
+from cxrlab.robustness.audited_models import AuditedSmoothedModel, load_audited_model
 from cxrlab.robustness.audited_studies import Case, Label, labels_of_kind
 from cxrlab.robustness.config import RobustnessConfig, SmoothingSettings, parse_smoothed
 from cxrlab.robustness.smoothing import over_copies
@@ -33,8 +33,8 @@ def settings(data: Path = Path("corpus"), **changes: Any) -> RobustnessConfig:
     return RobustnessConfig(**{"model": "a", "data": data, "smoothing": VOTES, **changes})
 
 
-def smoothed(model: Any, labels: Sequence[Label] = (EFFUSION,), sigma: float = 0.1) -> SmoothedTarget:
-    return SmoothedTarget("a", f"smoothed:{sigma}:m", labels, model, settings(), sigma)
+def smoothed(model: Any, labels: Sequence[Label] = (EFFUSION,), sigma: float = 0.1) -> AuditedSmoothedModel:
+    return AuditedSmoothedModel("a", f"smoothed:{sigma}:m", labels, model, settings(), sigma)
 
 
 def case(name: str, there: int = 1) -> Case:
@@ -104,7 +104,7 @@ def test_gradients_through_many_copies_of_a_real_model_take_a_batch_at_a_time(ll
     slopes = []
     for size in (5, 64):
         config = settings(smoothing=SmoothingSettings(20, 4, 0.01, size))
-        target = SmoothedTarget("a", "smoothed:0.1:m", labels, llava, config, 0.1)
+        target = AuditedSmoothedModel("a", "smoothed:0.1:m", labels, llava, config, 0.1)
         asked = shown.clone().requires_grad_()
         found = target.expected_margins(asked, ["s1", "s2"])
         slopes.append(torch.autograd.grad(found.sum(), asked)[0])
@@ -155,9 +155,9 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
     def opened(key: str, name: str, labels: Sequence[Label], config: RobustnessConfig, **_: Any) -> Any:
         if key == "a":
             return planted.PatternTarget(key, name, labels)
-        return SmoothedTarget(key, name, labels, PatternModel(), config, 0.05)  # type: ignore[arg-type]
+        return AuditedSmoothedModel(key, name, labels, PatternModel(), config, 0.05)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(audits, "load_target", opened)
+    monkeypatch.setattr(audits, "load_audited_model", opened)
     found = audits.audit(config, tmp_path / "run")
     assert "certified" not in found["models"]["plain"]
     row = found["models"]["smoothed:0.05:plain"]["certified"]
@@ -172,8 +172,8 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
     assert [line["id"] for line in lines] == [f"b|{line['study']}" for line in lines] and len(lines) == 12
     assert lines[0]["answers"][planted.NAME] == {"yes": 20, "n": 20, "answer": True, "radius": pytest.approx(best)}
     both = found["models"]
-    assert both["plain"]["clean"]["asked.accuracy"]["value"] == 1
-    assert both["smoothed:0.05:plain"]["attacks"]["pgd@0.2"]["asked.accuracy"]["value"] == 1  # 0.2 < 0.63
+    assert both["plain"]["clean"]["closed_questions.accuracy"]["value"] == 1
+    assert both["smoothed:0.05:plain"]["attacks"]["pgd@0.2"]["closed_questions.accuracy"]["value"] == 1  # 0.2 < 0.63
     assert found == json.loads((tmp_path / "run" / "robustness.json").read_text())
 
 
@@ -214,12 +214,12 @@ def test_votes_that_could_never_tell_are_refused(changes: dict[str, Any], messag
 
 def test_only_open_weights_that_are_asked_can_be_smoothed(llava_folder: Path, encoder_folder: Path) -> None:
     with pytest.raises(ConfigError, match="answers no closed questions"):
-        load_target("a", "smoothed:0.1:stub:normal", [EFFUSION], settings())
+        load_audited_model("a", "smoothed:0.1:stub:normal", [EFFUSION], settings())
     with pytest.raises(ConfigError, match="smooths an encoder"):
-        load_target("a", f"smoothed:0.1:hf:{encoder_folder}", [EFFUSION], settings())
+        load_audited_model("a", f"smoothed:0.1:hf:{encoder_folder}", [EFFUSION], settings())
     silent = labels_of_kind("observations", "none")[:2]
     with pytest.raises(ConfigError, match="none is asked"):
-        load_target("a", f"smoothed:0.1:hf:{llava_folder}", silent, settings())
-    target = load_target("b", f"smoothed:0.1:hf:{llava_folder}", [EFFUSION], settings(seed=3))
-    assert isinstance(target, SmoothedTarget) and target.smoothing.sigma == 0.1 and target.smoothing.seed == 3
+        load_audited_model("a", f"smoothed:0.1:hf:{llava_folder}", silent, settings())
+    target = load_audited_model("b", f"smoothed:0.1:hf:{llava_folder}", [EFFUSION], settings(seed=3))
+    assert isinstance(target, AuditedSmoothedModel) and target.smoothing.sigma == 0.1 and target.smoothing.seed == 3
     assert "answers" in target.aims and target.gradients

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.batch_size import BATCH_FILE
 from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as audits
 from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.sweep import aimed_attacks
+from cxrlab.robustness.sweep import attacks_with_goals
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +37,11 @@ class Vectors(planted.PatternTarget):
 
 def test_an_attack_by_words_has_one_aim_and_needs_reports() -> None:
     config = RobustnessConfig(model="m", data=Path("c"), attacks=("pgd", "random-report"), aims=("answers", "report"))
-    chosen, left = aimed_attacks(planted.PatternTarget("a", "m"), config)
+    chosen, left = attacks_with_goals(planted.PatternTarget("a", "m"), config)
     wanted = [("pgd", "answers"), ("pgd", "report"), ("random-report", "report")]
     assert [(one.attack, one.aim) for one in chosen] == wanted and not left
     assert chosen[-1].condition(config.budgets[0]) == "random-report:report@1/255"
-    chosen, left = aimed_attacks(Vectors("a", "m"), config)
+    chosen, left = attacks_with_goals(Vectors("a", "m"), config)
     assert [(one.attack, one.aim) for one in chosen] == [("pgd", "answers")]
     assert len(left) == 1 and "random-report" in left[0]
 
@@ -57,7 +57,9 @@ def audited(
 ) -> Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]:
     def run(*kinds: type[planted.PatternTarget], **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         order = dict(zip("abc", kinds, strict=False))
-        monkeypatch.setattr(audits, "load_target", lambda key, name, labels, config, **_: order[key](key, name, labels))
+        monkeypatch.setattr(
+            audits, "load_audited_model", lambda key, name, labels, config, **_: order[key](key, name, labels)
+        )
         plain: dict[str, Any] = {
             "model": "planted:a", "versus": tuple(f"planted:{key}" for key in list(order)[1:]), "data": corpus.path,
             "attacks": ("noise",), "eps": ("16/255",), "only_labels": (planted.NAME,), "trials": 20, "triptychs": 2,
@@ -111,13 +113,13 @@ def test_one_change_for_all_images_is_made_of_another_split(audited: Any, corpus
     )  # fmt: skip
     row = found["models"]["planted:a"]["attacks"]["universal@16/255"]
     # The lean of 10/255 is turned where the finding is; where it is not, the change leads further away from it.
-    assert row["asked.accuracy"]["value"] == 0.5 and row["passes"] == 0
+    assert row["closed_questions.accuracy"]["value"] == 0.5 and row["passes"] == 0
     assert len(list((tmp_path / "run" / "universal").iterdir())) == 1
     change = np.load(next((tmp_path / "run" / "universal").iterdir()))
     assert np.allclose(change[0, 0], -16 / 255 * planted.SIGN, atol=1e-6)  # studies without reports serve this aim
 
 
-def test_a_split_without_images_for_it_is_told(audited: Any) -> None:
+def test_a_split_without_images_for_it_is_reported(audited: Any) -> None:
     with pytest.raises(DataError, match="train split has no image of 16 × 16 pixels"):
         audited(planted.PatternTarget, attacks=("universal",), aims=("answers",))
 

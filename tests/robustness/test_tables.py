@@ -10,7 +10,7 @@ from small_evidence import NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import JsonlAppender
-from cxrlab.robustness.answer_records import read_evidence
+from cxrlab.robustness.audit_metrics import read_evidence
 
 STUDIES = [truth("s1", e=1), truth("s2", o=0)]
 CLEAN = lines("a", "clean", {"s1": image(e=0.9), "s2": image(o=0.1)})
@@ -36,7 +36,7 @@ def test_a_model_without_clean_images_is_named() -> None:
         evidence(STUDIES, CLEAN, lines("b", "blur@1", {"s1": image(e=0.9), "s2": image(o=0.1)}))
 
 
-def test_no_line_and_no_study_are_told() -> None:
+def test_no_line_and_no_study_are_reported() -> None:
     with pytest.raises(DataError, match="no line"):
         evidence(STUDIES)
     with pytest.raises(DataError, match="no study"):
@@ -48,7 +48,7 @@ def test_unknown_labels_and_missing_answers_are_not_numbers() -> None:
     assert found.labels == ("pleural effusion", "edema")
     np.testing.assert_array_equal(found.truth, [[1, np.nan], [np.nan, 0]])
     np.testing.assert_array_equal(found.clean("a").image.probs, [[0.9, np.nan], [np.nan, 0.1]])
-    assert not found.clean("a").image.written.any()
+    assert not found.clean("a").image.has_report.any()
 
 
 def test_equal_reports_are_one_text() -> None:

@@ -15,8 +15,8 @@ from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.findings.closed_questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.model import HfModel
-from cxrlab.robustness.answer_records import ImageAnswer
-from cxrlab.robustness.audited_models import ReportTarget, TextTarget, truth_table, wrong_answers
+from cxrlab.robustness.audit_records import ImageAnswer
+from cxrlab.robustness.audited_models import AuditedReportModel, AuditedTextModel, count_wrong_answers, truth_table
 from cxrlab.robustness.audited_studies import Case, labels_of_kind
 from cxrlab.robustness.config import AttackGoals
 
@@ -29,8 +29,8 @@ def case(name: str, reference: str | None = TOLD, **truth: int) -> Case:
     return Case(name, f"p-{name}", "cough" if name == "s1" else None, reference, None, truth)
 
 
-def reporter(model: Any, against: str = "reference", labels: Any = LABELS) -> ReportTarget:
-    return ReportTarget("a", "tiny", labels, model, SHORT, against, AttackGoals())
+def reporter(model: Any, against: str = "reference", labels: Any = LABELS) -> AuditedReportModel:
+    return AuditedReportModel("a", "tiny", labels, model, SHORT, against, AttackGoals())
 
 
 def test_everything_that_is_on_file_is_what_the_model_says(llava: HfModel) -> None:
@@ -111,7 +111,7 @@ def grey(value: float) -> Tensor:
 
 def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() -> None:
     model = Counting()
-    target = TextTarget("a", "words", labels_of_kind("chexpert", "drawn"), model, Decoding())
+    target = AuditedTextModel("a", "words", labels_of_kind("chexpert", "drawn"), model, Decoding())
     dark, light, cases = grey(0.25), grey(0.75), [case("s1")]
     said = target.examine(light, cases)[0]
     assert said.labels["Pleural Effusion"] == 1 and said.labels["Edema"] == 0
@@ -120,7 +120,7 @@ def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() ->
     assert model.asked == 1 and not aim.succeeded(light, [0]).any() and model.asked == 1
     assert aim.succeeded(dark, [0]).tolist() == [True] and model.asked == 2
     assert aim.losses(dark, [0]).item() == pytest.approx(1.1, abs=0.011) and model.asked == 2
-    target.forget()
+    target.clear_cache()
     target.examine(dark, cases)
     assert model.asked == 3
     # The same image of another study may have another indication.
@@ -135,4 +135,4 @@ def test_truths_and_wrong_answers_leave_out_what_is_unknown() -> None:
     assert table[:, names.index("Edema")].tolist() == [1.0, 0.0]
     assert table[0, names.index("Lung Lesion")].isnan() and table[1, names.index("Lung Lesion")] == 1
     said = [ImageAnswer(label_probs={"Edema": 0.5, "Lung Lesion": 0.9})] * 2
-    assert wrong_answers(cases, said) == [1, 0]  # one half is no yes
+    assert count_wrong_answers(cases, said) == [1, 0]  # one half is no yes

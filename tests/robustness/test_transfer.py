@@ -36,8 +36,8 @@ def test_the_share_of_harm_by_hand() -> None:
     found = moved(own=2, foreign=5)
     assert set(found) == {"a_to_b"}
     row = found["a_to_b"]
-    assert row["asked.accuracy"]["value"] == 5 / 8
-    assert row["asked.accuracy"]["difference"]["value"] == -3 / 8
+    assert row["closed_questions.accuracy"]["value"] == 5 / 8
+    assert row["closed_questions.accuracy"]["difference"]["value"] == -3 / 8
     assert row["ratio"]["value"] == pytest.approx(3 / 6)
     assert row["ratio"]["low"] <= 0.5 <= row["ratio"]["high"]
     assert row["flip_rate"]["n"] == 0

@@ -49,14 +49,14 @@ def test_a_line_has_images_words_and_flips(tmp_path: Path) -> None:
 def test_spans_say_what_was_lost_changed_and_new() -> None:
     before, after = f"{hand.LEFT} {hand.AIR}", f"{hand.RIGHT} There is cardiomegaly. No edema."
     found = changed_spans(before, after)
-    told = {
+    marked = {
         name: [(text[first:last], word) for first, last, word in found[name]]
         for name, text in (("before", before), ("after", after))
     }
-    assert [word for _, word in told["before"]] == ["changed", "lost"]
-    assert "effusion" in told["before"][0][0] and "pneumothorax" in told["before"][1][0]
-    assert [word for _, word in told["after"]] == ["changed", "new"]
-    assert "cardiomegaly" in told["after"][1][0]
+    assert [word for _, word in marked["before"]] == ["changed", "lost"]
+    assert "effusion" in marked["before"][0][0] and "pneumothorax" in marked["before"][1][0]
+    assert [word for _, word in marked["after"]] == ["changed", "new"]
+    assert "cardiomegaly" in marked["after"][1][0]
     assert changed_spans(hand.LEFT, hand.LEFT) == {"before": [], "after": []}
 
 

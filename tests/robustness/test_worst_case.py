@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
-from cxrlab.robustness.condition_results import Outcomes, smallest_harmful, wrong_answers
+from cxrlab.robustness.condition_results import Outcomes, smallest_harmful, wrong_answers_by_study
 
 STUDIES = [truth("s1", NORMAL, e=1, o=1), truth("s2", NORMAL, e=0, o=0), truth("s3", NORMAL, e=1, o=1)]
 CLEAN = {"s1": image(NORMAL, 0.9, 0.9), "s2": image(NORMAL, 0.1, 0.1), "s3": image(NORMAL, 0.9, 0.9)}
@@ -34,8 +34,8 @@ def test_each_study_takes_its_own_worst() -> None:
     texts = made.evidence.texts
     assert [texts[number] for number in small.image.reports] == [LEFT, NORMAL, NORMAL]
     assert [texts[number] for number in large.image.reports] == [LEFT, BOTH, NORMAL]
-    assert wrong_answers(small.image, made.evidence.truth).tolist() == [0, 1, 0]
-    assert wrong_answers(large.image, made.evidence.truth).tolist() == [1, 1, 0]
+    assert wrong_answers_by_study(small.image, made.evidence.truth).tolist() == [0, 1, 0]
+    assert wrong_answers_by_study(large.image, made.evidence.truth).tolist() == [1, 1, 0]
 
 
 def test_corruptions_and_images_made_for_others_are_left_out() -> None:
@@ -50,11 +50,11 @@ def test_corruptions_and_images_made_for_others_are_left_out() -> None:
         lines("a", "blur@5", turned),
     )
     worst = made.outcome(made.worst("a")["worst@1/255"]).image
-    assert worst["asked.accuracy"].value == 1
+    assert worst["closed_questions.accuracy"].value == 1
     assert worst["flip_rate"].value == 0
 
 
-def test_equal_harm_is_told_apart_by_loss_and_by_the_probability_of_the_truth() -> None:
+def test_equal_harm_is_distinguished_by_loss_and_by_the_probability_of_the_truth() -> None:
     low = {study: image(NORMAL, 0.8, 0.8, loss=1.0) for study in CLEAN}
     high = {study: image(NORMAL, 0.6, 0.8, loss=2.0) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "x@0.1", low), lines("a", "y@0.1", high))
@@ -76,7 +76,7 @@ def test_the_worst_never_gets_better_with_size(seed: int) -> None:
     made = audit(STUDIES, lines("a", "clean", CLEAN), *several)
     found = [made.outcome(table).image for table in made.worst("a").values()]
     errors = [one["errors.significant"].value for one in found]
-    accuracy = [one["asked.accuracy"].value for one in found]
+    accuracy = [one["closed_questions.accuracy"].value for one in found]
     assert errors == sorted(errors)
     assert accuracy == sorted(accuracy, reverse=True)
 
@@ -97,7 +97,7 @@ def test_harm_that_never_reaches_half_has_no_median() -> None:
     assert found["median"] is None
 
 
-def test_harm_that_cannot_be_told_is_not_no_harm() -> None:
+def test_harm_that_is_unknown_is_not_no_harm() -> None:
     """An encoder writes no reports: nothing is known of their errors."""
     asked = {study: image(e=0.9) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", asked), lines("a", "fgsm@1/255", asked))

@@ -19,7 +19,7 @@ from cxrlab.serving.accounts import (
     Rates,
     Reservation,
     add_account,
-    anybody,
+    anonymous_account,
     hash_of,
     read_accounts,
 )
@@ -30,7 +30,7 @@ from cxrlab.serving.errors import ApiError
 def two(tmp_path: Path) -> tuple[Accounts, dict[str, str]]:
     file = tmp_path / "keys.yaml"
     keys = {name: add_account(file, name) for name in ("clinic-a", "clinic-b")}
-    return Accounts(read_accounts(file, Allowance()), anybody(Allowance())), keys
+    return Accounts(read_accounts(file, Allowance()), anonymous_account(Allowance())), keys
 
 
 def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pyte
     assert main(["serve", "key", "clinic-a", "--keys", str(file)]) == 1
     assert "already" in capsys.readouterr().err
     assert main(["serve", "key", "a b", "--keys", str(file)]) == 1
-    assert main(["serve", "key", "anybody", "--keys", str(file)]) == 1
+    assert main(["serve", "key", "anonymous", "--keys", str(file)]) == 1
 
 
 ADDING = """
@@ -115,7 +115,7 @@ def test_a_key_tells_its_account_by_either_header(tmp_path: Path) -> None:
 
 WITHOUT_A_KEY = (
     {},
-    *({"authorization": told} for told in ("Bearer ", "Bearer wrong", "Basic x", "Bearer \udcff")),
+    *({"authorization": header} for header in ("Bearer ", "Bearer wrong", "Basic x", "Bearer \udcff")),
     {"api-key": ""},
 )
 
@@ -123,10 +123,10 @@ WITHOUT_A_KEY = (
 @pytest.mark.parametrize("headers", WITHOUT_A_KEY)
 def test_no_key_or_a_wrong_one_is_401(tmp_path: Path, headers: dict[str, str]) -> None:
     accounts, _ = two(tmp_path)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         accounts.identify(headers)
-    assert (told.value.status, told.value.code) == (401, "invalid_api_key")
-    assert told.value.headers["WWW-Authenticate"] == "Bearer" and "wrong" not in told.value.message
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    assert caught.value.headers["WWW-Authenticate"] == "Bearer" and "wrong" not in caught.value.message
 
 
 def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
 
 
 def test_without_keys_everybody_is_anybody() -> None:
-    accounts = Accounts([], anybody(Allowance(answers_per_day=5)))
+    accounts = Accounts([], anonymous_account(Allowance(answers_per_day=5)))
     assert accounts.open
     found = accounts.identify({"authorization": "Bearer whatever"})
-    assert found.name == "anybody" and found.answers_per_day == 5
+    assert found.name == "anonymous" and found.answers_per_day == 5
 
 
 def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_accounts_have_their_own_limits_or_the_servers(tmp_path: Path) -> None:
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: -1}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}', answers_per_day: 1.5}}", "above 0"),
         (f"accounts:\n  a: {{key_sha256: '{'0' * 64}'}}\n  b: {{key_sha256: '{'0' * 64}'}}", "same key"),
-        ("accounts:\n  a:", "no account"),
+        ("accounts:\n  a:", "not an account"),
     ],
 )
 def test_a_wrong_file_of_keys_is_said(tmp_path: Path, text: str, words: str) -> None:
@@ -180,10 +180,10 @@ def test_a_bucket_lets_in_a_minutes_worth_at_once_and_then_one_after_the_other()
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=6)
     for _ in range(6):
         rates.take(account)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         rates.take(account)
-    assert (told.value.status, told.value.code) == (429, "rate_limited")
-    assert 10 <= int(told.value.headers["Retry-After"]) <= 11
+    assert (caught.value.status, caught.value.code) == (429, "rate_limited")
+    assert 10 <= int(caught.value.headers["Retry-After"]) <= 11
     now[0] += 9.9
     with pytest.raises(ApiError):
         rates.take(account)
@@ -201,26 +201,26 @@ def test_a_rate_below_one_a_minute_lets_one_in() -> None:
     now = [0.0]
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=0.5)
     rates.take(account)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         rates.take(account)
-    assert 120 <= int(told.value.headers["Retry-After"]) <= 121
+    assert 120 <= int(caught.value.headers["Retry-After"]) <= 121
 
 
 def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     day = ["2026-01-01"]
     account = Account("a", answers_per_day=3, answers_total=5)
-    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
+    books = QuotaStore(tmp_path / "quotas.sqlite", lambda: day[0])
     books.reserve(Reservation(account, 2))
     failed = Reservation(account, 1)
     books.reserve(failed)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         books.reserve(Reservation(account, 1))
-    assert (told.value.status, told.value.code) == (429, "quota_exhausted") and "3 of its 3" in told.value.message
+    assert (caught.value.status, caught.value.code) == (429, "quota_exhausted") and "3 of its 3" in caught.value.message
     books.give_back(failed)
     books.give_back(failed)  # once is enough
     assert books.used("a") == (2, 2)
     books.close()
-    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
+    books = QuotaStore(tmp_path / "quotas.sqlite", lambda: day[0])
     assert books.used("a") == (2, 2)
     with pytest.raises(ApiError):
         books.reserve(Reservation(account, 2))
@@ -228,17 +228,17 @@ def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     books.reserve(Reservation(account, 3))
     assert books.used("a") == (3, 5)
     day[0] = "2026-01-03"
-    with pytest.raises(ApiError, match="quota_exhausted") as told:
+    with pytest.raises(ApiError, match="quota_exhausted") as caught:
         books.reserve(Reservation(account, 1))
-    assert "in total" in told.value.message
+    assert "in total" in caught.value.message
     books.reserve(Reservation(Account("b"), 100))
     assert books.used("b") == (100, 100)
     books.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["books.sqlite"]
+    assert [file.name for file in tmp_path.iterdir()] == ["quotas.sqlite"]
 
 
-def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
-    books, account = QuotaStore(tmp_path / "books.sqlite"), Account("a", answers_total=1)
+def test_a_reservation_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
+    books, account = QuotaStore(tmp_path / "quotas.sqlite"), Account("a", answers_total=1)
     books.reserve(Reservation(account, 1))
     refused = Reservation(account, 1)
     with pytest.raises(ApiError):
@@ -249,9 +249,9 @@ def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
 
 
 def test_what_are_no_books_is_said(tmp_path: Path) -> None:
-    (tmp_path / "books.sqlite").write_text("no database, but long enough to be looked at as one by a reader")
+    (tmp_path / "quotas.sqlite").write_text("no database, but long enough to be looked at as one by a reader")
     with pytest.raises(RunError, match="--out"):
-        QuotaStore(tmp_path / "books.sqlite")
+        QuotaStore(tmp_path / "quotas.sqlite")
     import sqlite3
 
     with sqlite3.connect(tmp_path / "other.sqlite") as other:

@@ -65,7 +65,7 @@ def test_what_waits_is_answered_together_in_its_order() -> None:
     assert batcher.stop()
 
 
-def test_only_equal_keys_are_asked_together_and_the_oldest_goes_first() -> None:
+def test_only_equal_keys_are_queried_together_and_the_oldest_goes_first() -> None:
     model = Model()
     batcher = started(model)
     first = held_back(model, batcher)
@@ -139,7 +139,7 @@ def test_too_few_answers_are_a_failure_and_not_a_shift() -> None:
     def ask(questions: Sequence[int]) -> Sequence[Outcome]:
         return [[Generated(str(number))] for number in questions if number != 1]
 
-    batcher: Batcher[int] = Batcher(ask, max_wait_s=0.2, coming=lambda: 2)
+    batcher: Batcher[int] = Batcher(ask, max_wait_s=0.2, pending=lambda: 2)
     batcher.start()
     one, two = batcher.submit("key", 1), batcher.submit("key", 2)
     assert text(two) == "2"
@@ -148,7 +148,7 @@ def test_too_few_answers_are_a_failure_and_not_a_shift() -> None:
     batcher.stop()
 
 
-def test_who_leaves_is_not_asked_about() -> None:
+def test_who_leaves_is_not_queried_about() -> None:
     model = Model()
     batcher = started(model)
     first = held_back(model, batcher)
@@ -169,9 +169,9 @@ def test_a_full_queue_sends_away() -> None:
     held_back(model, batcher)
     batcher.submit("key", 1)
     batcher.submit("key", 2)
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         batcher.submit("key", 3)
-    assert told.value.status == 503 and int(told.value.headers["Retry-After"]) >= 1
+    assert caught.value.status == 503 and int(caught.value.headers["Retry-After"]) >= 1
     model.open.set()
     batcher.stop()
 
@@ -183,7 +183,7 @@ def test_a_lone_question_does_not_wait_and_company_is_waited_for() -> None:
     text(batcher.submit("key", 1))
     assert time.monotonic() - begun < 2.5
     batcher.stop()
-    coming = started(model, max_wait_s=5.0, coming=lambda: 3)  # type: ignore[arg-type]
+    coming = started(model, max_wait_s=5.0, pending=lambda: 3)  # type: ignore[arg-type]
     futures = [coming.submit("key", number) for number in (1, 2, 3)]
     assert [text(future) for future in futures] == ["1", "2", "3"] and model.batches[-1] == [1, 2, 3]
     coming.stop()
@@ -200,7 +200,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
         with pytest.raises(ApiError):
             future.result(10)
     batcher._thread.join(10)
-    assert not batcher.alive and isinstance(batcher.died_of, SystemExit)
+    assert not batcher.alive and isinstance(batcher.fatal_error, SystemExit)
     with pytest.raises(ApiError):
         batcher.submit("key", 1)
 

@@ -23,8 +23,8 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.serving.accounts import add_account, read_accounts
 from cxrlab.serving.batching import Batcher, Outcome
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
-from cxrlab.serving.resource_limits import Room, Tally
-from cxrlab.serving.server import Server
+from cxrlab.serving.http_server import Server
+from cxrlab.serving.resource_limits import FairSemaphore, Tally
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ def test_a_batch_is_as_large_as_before_and_has_all_who_ask_alike() -> None:
 
 def test_room_is_given_to_clients_in_turns() -> None:
     async def run() -> str:
-        room, order = Room(1), list[str]()
+        room, order = FairSemaphore(1), list[str]()
 
         async def hold(client: str) -> None:
             async with room.held(1, client):
@@ -282,7 +282,7 @@ def test_without_keys_addresses_are_the_clients(tmp_path: Path) -> None:
         other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=chat_request(image_of(2)))
         wait_for(lambda: server.service.under_way == 2)
         text = httpx.get(f"{server.address}/metrics").text
-        assert 'cxrlab_account_in_flight{account="anybody"} 2.0' in text and "127.0.0" not in text
+        assert 'cxrlab_account_in_flight{account="anonymous"} 2.0' in text and "127.0.0" not in text
         model.held.set()
         assert [future.result().status_code for future in (first, other)] == [200, 200]
 

@@ -17,7 +17,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.images import luminance
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.findings.reader import read
 from cxrlab.serving.accounts import BlockedAccounts
@@ -69,7 +69,7 @@ def store(tmp_path: Path, kept: Path) -> Path:
 
 
 def codes(guard: Guard, pictures: list[np.ndarray], account: str) -> list[str | None]:
-    seen = [guard.look(picture, account) for picture in pictures]
+    seen = [guard.check(picture, account) for picture in pictures]
     return [one.code if one else None for one in seen]
 
 
@@ -110,7 +110,7 @@ def test_a_stop_outlives_the_server_until_somebody_forgives(
     first.close()
     second = open_guard(config, store)
     assert codes(second, [images[-1]], "thief") == ["account_blocked"]
-    assert second.forgive("thief") and not second.forgive("thief")
+    assert second.unblock("thief") and not second.unblock("thief")
     assert codes(second, [*scenes[:2], images[-1]], "thief") == ["refused_by_guard", "refused_by_guard", None]
 
 
@@ -131,13 +131,13 @@ def test_forgiven_by_another_process_it_begins_anew(
 
 def test_many_threads_stop_an_account_once(config: GuardConfig, store: Path, scenes: list[np.ndarray]) -> None:
     guard = open_guard(config, store)
-    told: list[str | None] = []
-    threads = [threading.Thread(target=lambda: told.extend(codes(guard, scenes, "thief"))) for _ in range(4)]
+    reworded: list[str | None] = []
+    threads = [threading.Thread(target=lambda: reworded.extend(codes(guard, scenes, "thief"))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 4 * len(scenes) and told.count("refused_by_guard") == 2 and None not in told
+    assert len(reworded) == 4 * len(scenes) and reworded.count("refused_by_guard") == 2 and None not in reworded
     assert [stop.account for stop in guard.blocked_accounts()] == ["thief"]
 
 
@@ -151,12 +151,12 @@ def test_refusals_say_nothing_of_a_image() -> None:
 @pytest.mark.parametrize("defence", ["plain", "coarse"])
 def test_words_are_those_of_the_defence_and_no_finding_changes(config: GuardConfig, store: Path, defence: str) -> None:
     guard = open_guard(replace(config, defence=defence), store)
-    told = guard.worded(FINDINGS)
-    assert told != FINDINGS and [one.observation for one in read(told) if one.present] == ["pleural effusion"]
+    reworded = guard.worded(FINDINGS)
+    assert reworded != FINDINGS and [one.observation for one in read(reworded) if one.present] == ["pleural effusion"]
     assert open_guard(config, store).worded(FINDINGS) == FINDINGS
 
 
-def test_a_report_that_would_change_is_not_handed_out_nor_told_to_a_log(store: Path) -> None:
+def test_a_report_that_would_change_is_not_handed_out_nor_sent_to_a_log(store: Path) -> None:
     class Lying(Defence):
         name = "lying"
 
@@ -170,17 +170,17 @@ def test_a_report_that_would_change_is_not_handed_out_nor_told_to_a_log(store: P
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
-        ({"defence": "gate"}, "plain, coarse, watermark"),
+        ({"defence": "gate"}, "coarse, plain, watermark"),
         ({"detectors": ("chestgate",)}, "Did you mean 'chest-gate'"),
         ({"image_bound": 0.0}, "image_bound"),
         ({"calibrate": ("train", "val", "test")}, "calibrate names every split"),
         ({"account_queries": 5}, "account_queries=5"),
     ],
 )
-def test_settings_that_cannot_be_are_told(changes: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_settings_that_cannot_be_are_reported(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         GuardConfig(**changes)  # type: ignore[arg-type]
 
 

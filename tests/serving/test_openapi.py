@@ -14,7 +14,7 @@ from schemathesis import GenerationMode
 from serving_models import NAME, Echo, EchoTextModel, chat_request, served
 
 from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.server import Server
+from cxrlab.serving.http_server import Server
 
 pytestmark = pytest.mark.slow
 

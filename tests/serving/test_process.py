@@ -30,7 +30,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.images import luminance
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.serving.accounts import add_account
 
 pytestmark = pytest.mark.slow
@@ -91,7 +91,7 @@ def test_it_is_there_when_it_says_where(tmp_path: Path) -> None:
         assert serving.wait() == 0
 
 
-def test_told_to_stop_it_lets_the_request_under_way_end(tmp_path: Path) -> None:
+def test_sent_to_stop_it_lets_the_request_under_way_end(tmp_path: Path) -> None:
     with Slow() as slow, slow.under_way(tmp_path / "out") as (serving, answer):
         serving.tell(signal.SIGTERM)
         wait_for(lambda: httpx.get(f"{serving.address}/healthz").json() == {"status": "stopping"})
@@ -103,7 +103,7 @@ def test_told_to_stop_it_lets_the_request_under_way_end(tmp_path: Path) -> None:
         assert [json.loads(line)["event"] for line in serving.log.splitlines()][-1] == "stopped"
 
 
-def test_ctrl_c_is_told_by_the_exit_code(tmp_path: Path) -> None:
+def test_ctrl_c_is_reported_by_the_exit_code(tmp_path: Path) -> None:
     with serve(tmp_path / "out") as serving:
         serving.tell(signal.SIGINT)
         assert serving.wait() == 130
@@ -186,8 +186,8 @@ def test_a_killed_server_leaves_its_stopped_accounts_behind(tmp_path: Path, beni
         serving.wait()
     with serve(tmp_path / "out", *words) as serving:
         assert codes(serving, [chest], key) == ["account_blocked"] and codes(serving, [chest], other) == [None]
-        forgive = [*command()[:4], "forgive", "thief", "--out", str(tmp_path / "out")]
-        subprocess.run(forgive, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+        unblock = [*command()[:4], "unblock", "thief", "--out", str(tmp_path / "out")]
+        subprocess.run(unblock, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
         assert codes(serving, [chest], key) == [None], "a running server heeds it"
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_served_is_refused_before_anything_listens(tmp_path: Path
         sentences = list(pool.map(lambda words: refused(*words, *out), cases))
     for sentence, words in zip(sentences, cases.values(), strict=True):
         assert words in sentence and secret not in sentence, sentence
-    assert not (tmp_path / "out" / "books.sqlite").exists()
+    assert not (tmp_path / "out" / "quotas.sqlite").exists()
 
 
 def test_the_log_is_json_line_by_line_and_tells_nothing(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_it_serves_where_nobody_reads_what_it_says(tmp_path: Path) -> None:
             address = logged_address(tmp_path / f"{name}.log")
             assert httpx.get(f"{address}/healthz").json() == {"status": "ok"}
             process.terminate()
-            _, told = process.communicate(timeout=PATIENCE_S)
-            assert process.returncode == 0 and "Traceback" not in told and "Error" not in told, name
+            _, error_text = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0 and "Traceback" not in error_text and "Error" not in error_text, name
     assert (tmp_path / "said").read_text("utf-8") == f"serving {NAME} at {address}/v1\n"
 
 
@@ -289,7 +289,7 @@ def logged_address(log: Path) -> str:
     return address
 
 
-def test_a_full_disk_for_what_it_says_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_for_what_it_says_is_reported(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     with Path("/dev/full").open("w") as full:

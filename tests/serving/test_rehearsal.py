@@ -39,18 +39,18 @@ def test_images_pass_in_the_models_own_words_and_scenes_are_cut_off_at_the_third
     """A detector must flag three of an account's pictures before it is stopped, and every scene is flagged."""
     found = rehearse(config(corpus), tmp_path / "run")
     assert (found["benign"]["answered"]["value"], found["benign"]["answered"]["n"]) == (1.0, 6)
-    assert found["benign"]["same_words"]["value"] == 1.0 and found["benign"]["stopped"] == 0
+    assert found["benign"]["same_words"]["value"] == 1.0 and found["benign"]["blocked"] == 0
     scenes = found["attacks"]["scenes"]
-    assert (scenes["stopped_at"], scenes["queries"], scenes["reports"]) == (3, 3, 0) and "chest-gate" in scenes["why"]
+    assert (scenes["blocked_at"], scenes["queries"], scenes["reports"]) == (3, 3, 0) and "chest-gate" in scenes["why"]
     asked = lines(tmp_path / "run")
     assert [line["answered"] for line in asked] == [True] * 6 + [False] * 3
-    assert [line["account"] for line in asked[:4]] == ["honest-1", "honest-2", "honest-1", "honest-2"]
+    assert [line["account"] for line in asked[:4]] == ["benign-1", "benign-2", "benign-1", "benign-2"]
 
 
 def test_without_a_guard_every_picture_gets_a_report(corpus: Path, tmp_path: Path) -> None:
     found = rehearse(config(corpus, guard=False, alone=0), tmp_path / "run")
     assert found["guard"] is None and found["alone"] is None
-    assert found["attacks"]["scenes"] == {"queries": 8, "reports": 8, "stopped_at": None, "why": []}
+    assert found["attacks"]["scenes"] == {"queries": 8, "reports": 8, "blocked_at": None, "why": []}
 
 
 def test_a_finished_one_is_left_as_it_is_and_a_stopped_one_begins_anew(
@@ -93,7 +93,7 @@ def test_the_split_that_sets_thresholds_cannot_try_them(corpus: Path) -> None:
         config(corpus, split="val")
 
 
-def test_too_few_images_for_the_bound_are_told(corpus: Path, tmp_path: Path) -> None:
+def test_too_few_images_for_the_bound_are_reported(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="image_bound|images"):
         rehearse(config(corpus, guarding=GuardConfig()), tmp_path / "run")
 

@@ -24,14 +24,14 @@ from training_fixtures import saved_llava
 from cxrlab.cli.main import main
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import by_model as records
-from cxrlab.extraction.anatomical_categories import Category
 from cxrlab.extraction.llm_oracle import load_questions
-from cxrlab.extraction.oracles import KINDS, load_descriptions
-from cxrlab.preference.rewards import REWARDS, read_rewards
+from cxrlab.extraction.report_content import Category
+from cxrlab.extraction.rule_oracles import KINDS, load_descriptions
+from cxrlab.preference.reward_files import REWARDS, read_rewards
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ class Role:
         found = {name: data for name, data in content(run).items() if Path(name).name not in (ANSWERS, REQUESTS)}
         return {name: found[name] for name in self.results or found}
 
-    def told(self, run: Path) -> tuple[dict[str, dict[str, Any]], list[Any]]:
+    def exchange(self, run: Path) -> tuple[dict[str, dict[str, Any]], list[Any]]:
         """Every request by its key, and every answer that is kept; the order in which they came is chance."""
         requests = self.requests(run)
         found = {record["id"]: record for record in requests}
@@ -183,11 +183,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for study, rocks in enumerate((ROCKS[:3], ROCKS[5:2:-1]))
     ]
     (here / "candidates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in candidates))
-    told = {
+    results = {
         k: {"sections": Report(indication=f"{k + 40} yo man, cough.", findings=f"Unchanged left effusion. Mark {k}.")}
         for k in range(12)
     }
-    corpus = toy_corpus(here / "corpus", 12, told).path
+    corpus = toy_corpus(here / "corpus", 12, results).path
     roles = {
         "judge": Role(
             ("score", "--references", f"{here}/references.json", "--predictions", f"{here}/predictions.json",
@@ -232,11 +232,11 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_judges_count_what_the_model_says(world: World) -> None:
     """0 to 5 significant errors are 2.5 a report, and one more each that is not; 2 matched of 2 + k findings."""
     found = read_json(world.whole("judge") / "scores.json")
-    values = {name: told["value"] for name, told in found["metrics"].items()}
+    values = {name: results["value"] for name, results in found["metrics"].items()}
     model = world.server.name
     assert (values[f"chexprompt:{model}"], values[f"chexprompt.significant:{model}"]) == (3.5, 2.5)
     assert values[f"green:{model}"] == pytest.approx(sum(2 / (2 + errors) for errors in range(6)) / 6)
-    assert {told["parsed"] for told in found["judges"].values()} == {6}
+    assert {results["parsed"] for results in found["judges"].values()} == {6}
 
 
 def test_a_judge_of_two_reports_gives_rewards(world: World) -> None:
@@ -249,10 +249,10 @@ def test_an_oracle_says_what_pictures_are_moved_towards(world: World) -> None:
     """Every line of the rules is read again as what it was asked for, and the plan of the second round is made of
     them."""
     run = world.whole("oracle")
-    told = read_json(run / "oracle.json")
-    assert (told["answers"], told["paid"]) == ({"parsed": 25, "partial": 0, "failed": 0}, 25)
-    kept = {text for kind in KINDS for part in Category for text in told["descriptions"][kind][part.value]}
-    assert kept <= set(SAID.texts()) and all(told["kept"][kind][part.value] for kind in KINDS for part in Category)
+    results = read_json(run / "oracle.json")
+    assert (results["answers"], results["paid"]) == ({"parsed": 25, "partial": 0, "failed": 0}, 25)
+    kept = {text for kind in KINDS for part in Category for text in results["descriptions"][kind][part.value]}
+    assert kept <= set(SAID.texts()) and all(results["kept"][kind][part.value] for kind in KINDS for part in Category)
     (plan,) = [row for _, row in read_jsonl(run / "rounds" / "1" / "plan.jsonl")]
     spoken = {text for source, text in plan["target"]["parts"].values() if source in KINDS}
     assert spoken and spoken <= kept
@@ -270,7 +270,7 @@ ROLES = ("judge", "pairwise", "structurer", "oracle")
 
 
 @pytest.mark.parametrize("name", ROLES)
-def test_server_and_client_are_killed_and_nothing_is_asked_twice(
+def test_server_and_client_are_killed_and_nothing_is_queried_twice(
     world: World, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each while the model writes; what had been answered by then is never sent again, and the files are the same."""
@@ -296,8 +296,8 @@ def test_server_and_client_are_killed_and_nothing_is_asked_twice(
     first, more = role.kills
     server.interrupt(first, when_kept(first, server.kill))
     assert main(command) == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "repeat the command" in told and server.name in told
+    results = capsys.readouterr().err
+    assert results.count("\n") == 1 and "repeat the command" in results and server.name in results
     kept, after = [{record["prompt"] for record in role.requests(out)}], [len(server.prompts)]
 
     server.start()
@@ -317,7 +317,7 @@ def test_server_and_client_are_killed_and_nothing_is_asked_twice(
     assert list(map(len, kept)) == [first, first + more]
     assert not any(known & set(server.prompts[place:]) for known, place in zip(kept, after, strict=True))
     assert len(server.prompts) - begun == role.prompts + 2, "each kill met one prompt that the model was writing at"
-    assert role.told(out) == role.told(whole)
+    assert role.exchange(out) == role.exchange(whole)
     assert role.made(out) == role.made(whole)
 
 

@@ -143,22 +143,22 @@ WRONG: list[tuple[Any, int, str]] = [
 
 @every_row(("request_", "status", "words"), WRONG, ids=[words for _, _, words in WRONG])
 def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: str) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         understood(request_)
-    assert told.value.status == status and words in told.value.message and told.value.message.endswith(".")
-    assert len(told.value.message) < 300
+    assert caught.value.status == status and words in caught.value.message and caught.value.message.endswith(".")
+    assert len(caught.value.message) < 300
 
 
 def test_two_images_in_one_question() -> None:
     request = chat_request(IMAGE)
     request["messages"][0]["content"] *= 2
-    with pytest.raises(ApiError, match="invalid") as told:
+    with pytest.raises(ApiError, match="invalid") as caught:
         understood(request)
-    assert "2 pictures" in told.value.message
+    assert "2 pictures" in caught.value.message
     request["messages"] *= 3
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         understood(request)
-    assert told.value.status == 413 and "6 pictures" in told.value.message
+    assert caught.value.status == 413 and "6 pictures" in caught.value.message
 
 
 @every_row(
@@ -176,6 +176,6 @@ def test_two_images_in_one_question() -> None:
     ],
 )
 def test_bytes_that_are_no_request(body: bytes, status: int, words: str) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         parse_chat_request(body, Limits())
-    assert told.value.status == status and words in told.value.message
+    assert caught.value.status == status and words in caught.value.message

@@ -120,10 +120,10 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
 
 
 @every_row(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"variants": {"full": {"changes": "x"}}}, "at least 2"),
-        ({"variants": variants(a={"stages": [1]})}, "no model that writes reports"),
+        ({"variants": variants(a={"stages": [1]})}, "no model that generates reports"),
         ({"variants": variants(a={"stages": [3, 2]})}, "in order"),
         ({"variants": variants(a={"stages": [2], "finetune": {"n": 3}})}, "does not run"),
         ({"variants": variants(a={"model": "hf:x"})}, "whole model"),
@@ -136,13 +136,13 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
         ({"n": 0}, "n=0"),
     ],
 )
-def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config(**changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"align": {"data": "drown"}}, "no corpus 'drown'"),
         ({"align": {"data": "drawn", "epochs": 3}}, "there is no setting 'epochs'"),
@@ -152,8 +152,8 @@ def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any
         ({"corpora": {"drawn": {"composed": 3}}}, "group of settings"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         planned(tmp_path, **changes)
 
 

@@ -12,7 +12,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.studies.corpora import pool_with_folders
-from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
+from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 from cxrlab.studies.run_study import find_study, read_study
 
 pytestmark = pytest.mark.slow
@@ -216,14 +216,14 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
     gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
     assert gate.config.chest == tmp_path / "corpora/query/images" / "p000000s1.png"
     assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
-    assert attacks["untaught-guided"].victim == "builtin:reporter"
+    assert attacks["not-trained-guided"].victim == "builtin:reporter"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @every_row(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"variants": {}}, "variants has 0 rows"),
         ({"variants": {"a": {"change": "x"}}}, "Did you mean 'changes'"),
@@ -238,20 +238,20 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
         ({"controls": ("adda",)}, "controls: there is no variant 'adda'"),
         ({"tables": {"T": {"variants": ["adda"]}}}, "tables, 'T': there is no variant 'adda'"),
         ({"tables": {"T": {"rows": ["ada"]}}}, "there is no setting 'rows'"),
-        ({"tables": {"T": {"variants": ["ada"], "published": {"knockoff": {"m": 1}}}}}, "is no row of it"),
+        ({"tables": {"T": {"variants": ["ada"], "published": {"knockoff": {"m": 1}}}}}, "is not a row of it"),
         ({"tables": {"T": {"variants": ["ada"], "published": {"ada": {"m": "x"}}}}}, "give metrics with a number"),
         ({"detect": {"n": 3}}, "detect needs 'variants'"),
         ({"defend": {"n": 3}}, "defend needs 'variant'"),
         ({"defend": {"variant": "adda"}}, "defend: there is no variant 'adda'"),
     ],
 )
-def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config(**changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"extract": {**BASE["extract"], "seed": 3}}, "extract of 'ada': 'seed' is set by the study itself"),
         ({"extract": {**BASE["extract"], "measure": {"metrics": ["x"]}}}, "'measure.metrics' is set by the study"),
@@ -281,8 +281,8 @@ def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any
         ),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         planned(tmp_path, **changes)
 
 
@@ -290,8 +290,8 @@ def test_wrong_settings_of_several_parts_are_reported_at_once_and_once(tmp_path:
     """Two seeds would say the same twice, and so would victim and attack."""
     rows = variants(a={"budget": 0}, b={"alignment": {"eps": "3"}})
     wrong = {"taught": {"start": "builtin:reporter", "lora_rank": -1}}
-    with pytest.raises(ConfigError, match="3 problems") as told:
+    with pytest.raises(ConfigError, match="3 problems") as caught:
         planned(tmp_path / "study", variants=rows, models=wrong, seeds=(1, 2))
     for said in ("extract of 'a': budget=0", "extract of 'b': in 'alignment'", "models, 'taught': lora_rank=-1"):
-        assert str(told.value).count(said) == 1
+        assert str(caught.value).count(said) == 1
     assert not (tmp_path / "study").exists()

@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
 from cxrlab.studies.engine import Part, run_recipe
-from cxrlab.studies.extraction import ExtractionStudy, ExtractionStudyConfig
+from cxrlab.studies.extraction_study import ExtractionStudy, ExtractionStudyConfig
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def whole(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
     return out, made
 
 
-def told(out: Path) -> dict[str, Any]:
+def results(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "extraction_seeds.json").read_text())
     return found
 
@@ -118,7 +118,7 @@ def test_the_lines_and_the_table_of_a_whole_study(whole: tuple[Path, list[str]])
     assert [line["id"] for line in lines] == ["seed1/knockoff", "seed1/ada", "seed1/same"]
     assert [line["extract"] for line in lines][1:] == ["seed1/extract/ada"] * 2
     assert all(line["extraction"]["spent"] == 4 and line["extraction"]["untouched"] is None for line in lines)
-    found = told(out)
+    found = results(out)
     assert found["n"] == 3 and found["variants"]["ada"] == {**found["variants"]["same"], "changes": "Moved."}
     # One fixed report is all there is to learn, however many pictures were asked.
     assert found["variants"]["ada"]["transcript"]["distinct_reports"]["mean"] == 1
@@ -151,7 +151,7 @@ def test_parts_side_by_side_come_to_the_same(
     few: dict[str, Any] = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
     run_extraction_study(config(tiny, at_once=2, **few), tmp_path / "study")
     bare: dict[str, Any] = {"controls": {}, "pairwise": []}
-    assert {**told(tmp_path / "study"), **bare} == {**told(whole[0]), **bare}
+    assert {**results(tmp_path / "study"), **bare} == {**results(whole[0]), **bare}
 
 
 # --- what is told before anything is trained -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.scored_runs import ScoredRun
 from cxrlab.metrics.base import Metric, mean_tally
-from cxrlab.studies.extraction import ExtractionStudyConfig, extraction_table, join_defences, pairwise_row
+from cxrlab.studies.extraction_study import ExtractionStudyConfig, extraction_table, join_defences, pairwise_row
 from cxrlab.studies.over_seeds import paired_seeds
 
 VARIANTS = {
@@ -35,15 +35,15 @@ def config(**changes: Any) -> ExtractionStudyConfig:
 
 def trial(variant: str, seed: int, value: float | None, **more: Any) -> dict[str, Any]:
     """A line of trials.jsonl: the victim is at 0.8, the copy where it is said to be."""
-    told = {"value": value, "low": 0.1, "high": 0.9, "direction": "higher"}
+    result = {"value": value, "low": 0.1, "high": 0.9, "direction": "higher"}
     found = {
         **{"n": 10, "patients": 7 + seed, "method": "ada-steal", "budget": 30, "spent": 30 - seed, "answered": 28},
         **{"refused": 0, "cost": {"amount": 0.5 * seed, "currency": "EUR"}, "untouched": None},
-        "surrogate": {"m": told},
+        "surrogate": {"m": result},
         "victim": {"m": {"value": 0.8, "low": 0.7, "high": 0.9}},
         "ratio": {"m": {"value": None if value is None else value / 0.8}},
         "fidelity": {"m": {"value": 0.25}},
-        "curve": {"10": {"m": {"value": 0.1}}, "30": {"m": told}} if seed == 1 else {"30": {"m": told}},
+        "curve": {"10": {"m": {"value": 0.1}}, "30": {"m": result}} if seed == 1 else {"30": {"m": result}},
         "transcript": {"abnormal_share": 0.25 * seed, "rounds": {"0": {"abnormal_share": 0.0}}},
         "options": {"surrogate": "hf:/a/machine/start", "pool": "corpus:/a/machine@train", "eps": "0.2"},
         **more,
@@ -111,7 +111,7 @@ def test_published_figures_are_divided_by_the_published_victim_of_the_table() ->
 
 
 def test_wins_over_seeds() -> None:
-    def told(won: float, lost: float) -> dict[str, Any]:
+    def result(won: float, lost: float) -> dict[str, Any]:
         shares = {"a_better": won, "equal": 1 - won - lost, "b_better": lost, "net": won - lost}
         return {
             "judge": "rules",
@@ -119,7 +119,7 @@ def test_wins_over_seeds() -> None:
             **{key: {"value": one, "low": 0.0, "high": 1.0} for key, one in shares.items()},
         }
 
-    found = pairwise_row("ada", "none", [told(0.5, 0.25), told(1.0, 0.0)], [1, 2])
+    found = pairwise_row("ada", "none", [result(0.5, 0.25), result(1.0, 0.0)], [1, 2])
     assert found["a_better"]["mean"] == 0.75 and found["net"]["values"] == [0.25, 1.0] and found["n"] == [4, 4]
     assert found["b_better"]["by_seed"][0] == {"seed": 1, "value": 0.25, "low": 0.0, "high": 1.0}
 
@@ -199,9 +199,16 @@ def test_defences_that_were_measured_one_by_one_become_one_table(tmp_path: Path)
         row = {"harms": [], "attacks": {"plain": {"loss": lost}}}
         undefended = {"spent": 500, "ratio": {"findings.f1": {"value": 0.6, "n": 100}}}
         price = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "EUR"}
-        told = {"victim": "v", "n": 4, "undefended": undefended, "defences": {name: row}, "price": price, "summary": {}}
+        result = {
+            "victim": "v",
+            "n": 4,
+            "undefended": undefended,
+            "defences": {name: row},
+            "price": price,
+            "summary": {},
+        }
         (tmp_path / name).mkdir()
-        write_json(tmp_path / name / "defence.json", told)
+        write_json(tmp_path / name / "defence.json", result)
     join_defences([tmp_path / "coarse", tmp_path / "gate"], tmp_path / "all")
     found = read_json(tmp_path / "all" / "defence.json")
     assert list(found["defences"]) == ["coarse", "gate"] and found["n"] == 4

@@ -18,7 +18,7 @@ from cxrlab.core.runs import state
 from cxrlab.render.page import write_page
 from cxrlab.studies.engine import Part, run_recipe
 from cxrlab.studies.over_seeds import excludes_zero
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, alignment_table
+from cxrlab.studies.preference_study import PreferenceStudy, PreferenceStudyConfig, alignment_table
 from cxrlab.studies.run_study import find_study, read_study
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
 
 
 @every_row(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"variants": {}}, "variants has 0 rows"),
         ({"variants": variants(a={"trian": {}})}, "Did you mean 'train'"),
@@ -178,13 +178,13 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
         ({"start": {"model": "stub:normal"}}, "name one with weights"),
     ],
 )
-def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config(**changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"sample": {"answers": 0}}, "sample: answers=0"),
         ({"sample": {"answers": 1}}, "answers=1 leaves nothing to choose from"),
@@ -200,18 +200,18 @@ def test_bad_settings_are_refused_before_the_study_starts(changes: dict[str, Any
         ({"metrics": ("bleu*",)}, "one by one"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         planned(tmp_path, **changes)
 
 
 def test_wrong_settings_of_several_parts_are_reported_at_once_and_once(tmp_path: Path) -> None:
     """Two seeds would say the same twice."""
     rows = variants(a={"pair": {"pairs": 0}}, b={"train": {"loss": {"name": "dpo", "gamma": 3}}})
-    with pytest.raises(ConfigError, match="3 problems") as told:
+    with pytest.raises(ConfigError, match="3 problems") as caught:
         run_preference_study(config(sample={"top_p": 3}, variants=rows, seeds=(1, 2)), tmp_path / "study")
     for said in ("sample: top_p=3", "pair of 'a': pairs=0", "train of 'b': in 'loss': gamma=3"):
-        assert str(told.value).count(said) == 1
+        assert str(caught.value).count(said) == 1
     assert not (tmp_path / "study").exists()
 
 
@@ -236,7 +236,7 @@ def test_a_split_without_a_study_is_refused_before_anything_is_trained(tmp_path:
 def trial(variant: str, seed: int, change: float | None, low: float = -1.0, **more: Any) -> dict[str, Any]:
     """A line of trials.jsonl with one metric, which was 0.5 before."""
     after = None if change is None else 0.5 + change
-    told = {
+    measured = {
         "n": 10,
         "patients": 8 + seed,
         "before": {"m": {"value": 0.5}},
@@ -247,7 +247,7 @@ def trial(variant: str, seed: int, change: float | None, low: float = -1.0, **mo
         **more,
     }
     pairs = {"kept": 100 * seed, "chosen_longer": 0.25 * seed}
-    return {"variant": variant, "seed": seed, "pairs": pairs, "preference": told}
+    return {"variant": variant, "seed": seed, "pairs": pairs, "preference": measured}
 
 
 def by_hand(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -291,10 +291,10 @@ def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"), [(0.1, 0.2, True), (-0.2, -0.1, True), (0.0, 0.1, False), (float("nan"), 0.1, None)]
+    ("low", "high", "excludes"), [(0.1, 0.2, True), (-0.2, -0.1, True), (0.0, 0.1, False), (float("nan"), 0.1, None)]
 )
-def test_an_interval_that_touches_zero_does_not_exclude_it(low: float, high: float, said: bool | None) -> None:
-    assert excludes_zero(low, high) is said
+def test_an_interval_that_touches_zero_does_not_exclude_it(low: float, high: float, excludes: bool | None) -> None:
+    assert excludes_zero(low, high) is excludes
 
 
 # --- what the page shows ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.studies.preference import PreferenceStudy, PreferenceStudyConfig, robustness_table
+from cxrlab.studies.preference_study import PreferenceStudy, PreferenceStudyConfig, robustness_table
 
 CONDITION = "pgd@2/255"
 
@@ -27,7 +27,7 @@ def config(**changes: Any) -> PreferenceStudyConfig:
 
 def audit(start: float, aligned: float, drop: float, p_holm: float, warnings: tuple[str, ...] = ()) -> dict[str, Any]:
     """One audit of two models with one condition and one quantity."""
-    clean = {"findings.f1": {"value": 0.9}, "asked.accuracy": {"value": None}}
+    clean = {"findings.f1": {"value": 0.9}, "closed_questions.accuracy": {"value": None}}
     tested = {
         "a": start,
         "b": aligned,
@@ -84,7 +84,9 @@ def test_means_and_clear_seeds_by_hand() -> None:
     assert row["drop"]["mean"] == pytest.approx(-0.01)
     assert row["drop"]["clear"] == 1 and row["difference"]["clear"] == 0
     assert [one["seed"] for one in row["drop"]["by_seed"]] == [1, 2]
-    assert found["variants"]["dpo"]["clean"]["asked.accuracy"]["start"]["mean"] is None  # unknown is not zero
+    assert (
+        found["variants"]["dpo"]["clean"]["closed_questions.accuracy"]["start"]["mean"] is None
+    )  # unknown is not zero
 
 
 def test_significant_seeds_with_other_signs_are_marked() -> None:

@@ -9,8 +9,8 @@ import pytest
 from cxrlab.core.config import is_config
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.registry import load_reference
-from cxrlab.studies.analysis1 import AnalysisConfig, TextAnalysis
 from cxrlab.studies.engine import StudyRecipe, merged
+from cxrlab.studies.processed_vs_rule_text import AnalysisConfig, TextAnalysis
 from cxrlab.studies.run_study import STUDIES, find_study, read_study, run_study
 
 ANALYSIS = "study: analysis1\nreferences: {}\ntrials: 20\nquick:\n  trials: 3\n"
@@ -50,7 +50,7 @@ def test_an_unknown_study_names_the_nearest(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("references: x\n", "'study' is null"),
         ("study: 3\n", "'study' is 3"),
@@ -59,8 +59,8 @@ def test_an_unknown_study_names_the_nearest(given: str) -> None:
         ("quick: true\nseed: 7\n", "cxrlab tour"),
     ],
 )
-def test_a_file_with_a_mistake_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_file_with_a_mistake_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read_study(written(tmp_path, text))
 
 
@@ -76,7 +76,7 @@ def test_a_file_without_small_sizes_has_no_quick_look(tmp_path: Path) -> None:
 
 def test_a_quick_look_cannot_leave_out_what_is_not_there(tmp_path: Path) -> None:
     text = "study: ablations\nvariants: {full: {changes: x}}\nquick: {variants: {ful: null}}\n"
-    with pytest.raises(ConfigError, match=r"'quick' removes 'ful', which is no variant\. Did you mean 'full'"):
+    with pytest.raises(ConfigError, match=r"'quick' removes 'ful', which is not a variant\. Did you mean 'full'"):
         read_study(written(tmp_path, text), quick=True)
 
 

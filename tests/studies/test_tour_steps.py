@@ -10,7 +10,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.config import PhantomConfig, ScenesConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import make_scenes
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.studies.tour import COMPARED, corpus_overview, round_trip
 
 

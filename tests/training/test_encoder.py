@@ -286,7 +286,7 @@ def test_configs_that_contradict_themselves(corpus: Path) -> None:
 def test_a_second_corpus_in_colour_and_a_second_text_of_one_image(corpus: Path, start: Path, tmp_path: Path) -> None:
     """Scenes have three channels and captions; the same corpus again is the same images."""
     from cxrlab.data.config import ScenesConfig
-    from cxrlab.data.scenes import make_scenes
+    from cxrlab.data.synthetic_scenes import make_scenes
 
     scenes = make_scenes(ScenesConfig(n=24, size=32, seed=7, workers=1), tmp_path / "scenes").path
     also = {"scenes": {"data": str(scenes), "weight": 0.5}, "again": {"data": str(corpus)}}

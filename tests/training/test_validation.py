@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from composition_members import config as composition
+from composition_members import corpus as corpus_of
+from composition_members import study
 from safetensors.torch import load_file
 from tiny_models import tiny_dual_encoder
 from toy_training import train_toy
@@ -24,7 +27,9 @@ from training_fixtures import FAST, killed_after, phantoms, saved_llava
 from cxrlab.core.config import to_yaml
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import Study
 from cxrlab.core.runs import state
+from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
 from cxrlab.models.hf.model import HfModel
@@ -272,7 +277,7 @@ def test_the_loss_is_that_of_the_saved_model_on_the_validation_split(corpus: Pat
     samples = read_source(ExtraCorpus(corpus), 5, FAST.seed, "val").samples
     held = set(load_corpus(corpus).ids("val"))
     assert len(samples) == 5 and {sample.id for sample in samples} <= held
-    images = [load_image(sample.image.path) for sample in samples if sample.image]
+    images = [load_image(image.path) for sample in samples for image in sample.images]
     encoded = model.encode(images, [""] * 5, [sample.report for sample in samples])
     with torch.no_grad():
         scores = report_log_probs(model.model, encoded)
@@ -291,7 +296,7 @@ def test_the_contrastive_loss_is_computed_over_blocks_of_the_training_size(
     encoder = load_encoder(f"hf:{tmp_path / 'run' / 'best'}")
     samples = read_source(ExtraCorpus(corpus), 5, FAST.seed, "val").samples
     assert len({sample.report for sample in samples}) == 5
-    images = encoder.embed_images([load_image(sample.image.path) for sample in samples if sample.image])
+    images = encoder.embed_images([load_image(image.path) for sample in samples for image in sample.images])
     texts = encoder.embed_texts([sample.report for sample in samples])
     logits = float(load_file(tmp_path / "run" / "best" / "model.safetensors")["logit_scale"].exp()) * images @ texts.T
 
@@ -363,7 +368,59 @@ def test_settings_that_mean_nothing_are_refused(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     config = AlignConfig(corpus, start="hf:none", optimisation=FAST, validation=Validation(every=2))
     with pytest.raises(ConfigError, match=r"--validation\.n 0"):
-        validation.validation_source(config.validation, ExtraCorpus(corpus), 7)
+        validation.validation_source(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples"),
+    [
+        ({}, ["v1 PA sections"]),
+        ({"members": ("a",)}, ["v1 PA sections"]),
+        ({"views": ("PA", "lateral")}, ["v1 PA sections", "v1 lateral sections"]),
+        ({"text": "sections,gpt-4"}, ["v1 PA sections", "v1 PA structured:gpt-4"]),
+    ],
+)
+def test_validation_beside_a_composition_reads_the_same_texts_and_views(
+    settings: dict[str, Any], samples: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A composition holds train studies alone, so it is validated with the val studies of a member, named by the user."""
+    both = {"structured": {"gpt-4": {"findings": "Structured."}}}
+    member = corpus_of(
+        tmp_path / "a",
+        [study(number, **both) for number in range(3)] + [held(1, ("PA", "lateral"), **both), held(2, ())],
+    )
+    composed = compose_corpus(
+        plan(composition({"a": member.path, "b": corpus_of(tmp_path / "b", [study(9)]).path})), tmp_path / "both"
+    )
+    config = AlignConfig(composed.path, start="hf:none", validation=Validation(every=2), **settings)
+    assert validation.validation_source(config) is None and "--validation.data" in capsys.readouterr().err
+    named = dataclasses.replace(config, validation=Validation(every=2, data=member.path))
+    source = validation.validation_source(named)
+    assert source is not None
+    found = [f"{sample.id} {sample.kind.view} {sample.kind.text}" for sample in source.samples]
+    assert found == samples and source.left_out == {"no image": 1}
+
+
+def held(number: int, views: tuple[str, ...], **changes: Any) -> Study:
+    """A val study v<k>."""
+    return study(number, views, id=f"v{number}", patient=f"q{number}", split="val", **changes)
+
+
+def test_members_apply_to_the_corpus_that_is_validated_if_it_is_composed(tmp_path: Path) -> None:
+    """Written by hand: a composition with val studies, of two members."""
+    marks = {"a": {"corpus": "a", "texts": ["sections"]}, "b": {"corpus": "b", "texts": ["sections"]}}
+    studies = [held(number, ("PA",), extra=marks[name]) for number, name in enumerate("aab")]
+    other = corpus_of(tmp_path / "other", studies)
+    main = corpus_of(tmp_path / "main", [study(5)])
+    for members, samples in (((), 3), (("a",), 2), (("b",), 1)):
+        config = EncoderConfig(
+            main.path, start="hf:none", members=members, validation=Validation(every=2, data=other.path)
+        )
+        source = validation.validation_source(config)
+        assert source is not None and len(source.samples) == samples
+    unknown = EncoderConfig(main.path, start="hf:none", members=("c",), validation=config.validation)
+    with pytest.raises(ConfigError, match=r"'c'.* --validation\.n 0"):
+        validation.validation_source(unknown)
 
 
 @pytest.mark.full

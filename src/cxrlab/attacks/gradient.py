@@ -21,8 +21,8 @@ from cxrlab.attacks.attack import Attack, AttackTask, BestSoFar, check_images
 from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.norm_balls import clip_norm, random_in_ball, steepest_direction
 from cxrlab.attacks.objectives import Objective
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 
 _TINY = 1e-12
@@ -49,35 +49,40 @@ class Pgd(Attack):
 
     def perturb(self, task: AttackTask) -> Tensor:
         """`steps` passes per image and restart; one more where steps or restarts are compared by their loss."""
-        settings, keep_last = self.settings, self.settings.keep == "last"
         best = BestSoFar(task)
-        remaining = task.rows  # no restart has succeeded on them yet
-        for restart in range(settings.restarts):
-            images, kept = self.initial_images(task, restart), BestSoFar(task)
-            active = remaining
-            for _ in range(settings.steps):
-                losses, gradients = task.loss_and_gradient(images[active], active)
-                kept.update(images[active], losses, active, latest=keep_last)
-                if settings.early_exit:
-                    going_on = ~task.succeeded_by_loss(losses, active)
-                    active, losses, gradients = list(compress(active, going_on)), losses[going_on], gradients[going_on]
-                    if not active:
-                        break
-                images[active] = self.step(task, images[active], losses, gradients, active)
-            if keep_last and settings.restarts == 1:
-                return images
-            if active:
-                kept.update(images[active], task.losses(images[active], active), active, latest=keep_last)
-            if settings.restarts == 1:
-                return kept.images
-            found, losses = kept.images[remaining], kept.losses[remaining]
-            succeeded = task.check_success(found, losses, remaining) if settings.early_exit else None
-            best.update(found, losses, remaining, succeeded)
+        active = task.rows  # no restart has succeeded on them yet
+        for restart in range(self.settings.restarts):
+            found = self.ascend(task, restart, active)
+            if self.settings.restarts == 1:
+                return found.images
+            images, losses, succeeded = found.images[active], found.losses[active], None
+            if self.settings.early_exit:
+                succeeded = task.check_success(images, losses, active)
+            best.update(images, losses, active, succeeded)
             if succeeded is not None:
-                remaining = list(compress(remaining, ~succeeded))
-            if not remaining:
+                active = list(compress(active, ~succeeded))
+            if not active:
                 break
         return best.images
+
+    def ascend(self, task: AttackTask, restart: int, rows: list[int]) -> BestSoFar:
+        """One restart: the highest-loss iterate of each row, or its last with `keep=last`."""
+        settings, keep_last = self.settings, self.settings.keep == "last"
+        best, images, active = BestSoFar(task), self.initial_images(task, restart), rows
+        for _ in range(settings.steps):
+            losses, gradients = task.loss_and_gradient(images[active], active)
+            best.update(images[active], losses, active, latest=keep_last)
+            if settings.early_exit:
+                unbroken = ~task.succeeded_by_loss(losses, active)
+                active, losses, gradients = list(compress(active, unbroken)), losses[unbroken], gradients[unbroken]
+            if not active:
+                return best
+            images[active] = self.step(task, images[active], losses, gradients, active)
+        # The last image of a single restart is kept whatever its loss, which is then not computed.
+        compared = not keep_last or settings.restarts > 1
+        losses = task.losses(images[active], active) if compared else torch.zeros(len(active), dtype=torch.float64)
+        best.update(images[active], losses, active, latest=keep_last)
+        return best
 
     def initial_images(self, task: AttackTask, restart: int) -> Tensor:
         """Where a restart begins, [B, C, H, W]: random, except for a first one with given images or no random start."""

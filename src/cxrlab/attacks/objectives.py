@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     # Images and rows → margins [B, labels], above 0 for present.
     Margins = Callable[[Tensor, Rows], Tensor]
 
-# Rounded up in single precision: the loss of a margin of 0, which is no yes, must not be above it.
+# Rounded up in single precision: a margin of 0 counts as absent, so its loss must not be above it.
 _LOG_TWO = float(torch.log(torch.tensor(2.0)))
 _MOST_CHANGES = 9  # changed findings; more would outweigh one that is missed
 _CHANGED = 0.05  # between the weight of the words and that of one changed finding
@@ -152,7 +152,7 @@ class ChangeFinding(_ReportObjective):
 
 
 class WhereApplicable(Objective):
-    """Another objective on the images where it makes sense, such as those that have the finding to remove.
+    """Another objective on the images where it is applicable, such as those that have the finding to remove.
 
     The other images stay in the batch with a loss of 0 whatever the pixels, and never succeed.
     """
@@ -202,12 +202,12 @@ class WrongAnswers(Objective):
         with torch.no_grad():
             margins = (self._final_margins or self._margins)(images, rows)
         signs = self._signs(margins, rows)
-        # A margin of 0 is not a yes.
+        # A margin of 0 counts as absent.
         wrong = ((signs > 0) & (margins <= 0)) | ((signs < 0) & (margins > 0))
         return wrong.sum(dim=1).cpu() > torch.tensor([self._wrong_before[row] for row in rows])
 
     def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
-        """For a single question that was answered rightly: a loss above log 2 is the wrong answer."""
+        """For a single question with a correct answer: a loss above log 2 is the wrong answer."""
         single = bool(((~self._truths.isnan()).sum(dim=1) == 1).all()) and not any(self._wrong_before)
         return losses > _LOG_TWO if single and self._final_margins is None else None
 

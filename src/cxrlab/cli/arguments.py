@@ -10,6 +10,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import shutil
+import textwrap
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cxrlab.cli.commands import Command
+from cxrlab.cli.output import FORMATS
 from cxrlab.core.config import (
     Setting,
     build,
@@ -30,7 +34,7 @@ from cxrlab.core.config import (
 from cxrlab.core.errors import ConfigError, did_you_mean
 
 _COMMON = {
-    "--json": "print the result as JSON",
+    "--json": "print the result as JSON, with everything that is known",
     "--quiet": "show no progress",
     "--debug": "show the traceback of an error",
 }
@@ -44,10 +48,10 @@ _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 @dataclass(frozen=True)
 class Invocation:
-    """One parsed command line: arguments of the function by name, and the flags --json and --quiet."""
+    """One parsed command line: arguments of the function by name, the format of the output, and --quiet."""
 
     arguments: dict[str, Any]
-    json: bool
+    format: str
     quiet: bool
 
 
@@ -115,6 +119,10 @@ class CommandLine:
         """Check the words and build the function's arguments; all problems are reported at once."""
         given = vars(self.parser.parse_args(self._tidy(argv)))
         problems: list[str] = []
+        if given["--json"]:
+            if given.get("--format") not in (None, "json"):
+                problems.append(f"--json and --format {given['--format']} contradict each other; give one of them.")
+            given["--format"] = "json"
         arguments: dict[str, Any] = {}
         for key in (key for key in self.command.positional if key in self.of_config):
             word = given.pop(_POSITIONAL + key)
@@ -143,7 +151,7 @@ class CommandLine:
                 arguments[self.config_name] = build(self.config_type, values)
             except ConfigError as error:
                 raise type(error)(self.with_flags(str(error))) from None
-        return Invocation(arguments, json=given["--json"], quiet=given["--quiet"])
+        return Invocation(arguments, format=given.get("--format") or "table", quiet=given["--quiet"])
 
     def _missing(self, what: str) -> str:
         return f"{what} is missing; for example: {self.command.example}."
@@ -191,6 +199,7 @@ class CommandLine:
 
         doc = parse(inspect.getdoc(self.function) or "", style=DocstringStyle.GOOGLE)
         description = "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
+        description = _fitted(description)
         parser = _Parser(
             prog=f"cxrlab {self.name}",
             usage=self._usage(),
@@ -231,6 +240,15 @@ class CommandLine:
             )
         if "seed" not in self.own and "seed" not in self.of_config:
             parser.add_argument("--seed", metavar="N", help="accepted by every command; has no effect on this one")
+        if self.command.tables:
+            parser.add_argument(
+                "--format",
+                dest="--format",
+                choices=tuple(FORMATS),
+                metavar="|".join(FORMATS),
+                help="how to print the tables (default: table): csv with full precision and intervals in columns of "
+                "their own, md for Markdown, latex for a tabular with booktabs, json for everything",
+            )
         for flag, text in _COMMON.items():
             parser.add_argument(flag, dest=flag, action="store_true", help=text)
         return parser
@@ -287,6 +305,15 @@ class CommandLine:
         return flag if _TRUTH[value.lower()] else opposite
 
 
+def _fitted(text: str) -> str:
+    """Paragraphs filled to the width that argparse gives the flags; one with indented lines stays as it is."""
+    width = max(shutil.get_terminal_size().columns - 2, 20)
+    return "\n\n".join(
+        part if re.search(r"^ ", part, re.M) else textwrap.fill(part, width, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
+
+
 def _positional_name(setting: Setting) -> str:
     name = setting.key.upper()
     return f"{name.removesuffix('S')}…" if _is_list(setting.hint) else name
@@ -308,8 +335,16 @@ def _only_in_file(setting: Setting) -> bool:
 def _metavar(hint: Any) -> str:
     names = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
     options = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
-    if typing.get_origin(hint) is typing.Literal:
-        return "|".join(map(str, options))
+    if choices := literal_choices(hint):
+        return "|".join(choices)
     if _is_list(hint):
         return "A,B,…"
     return names.get(options[0], "VALUE")
+
+
+def literal_choices(hint: Any) -> list[str]:
+    """The values of a setting that takes one of a few words; empty for any other."""
+    if typing.get_origin(hint) is typing.Literal:
+        return [str(choice) for choice in typing.get_args(hint)]
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+    return [choice for part in parts for choice in literal_choices(part)]

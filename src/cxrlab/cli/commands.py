@@ -19,6 +19,7 @@ class Command:
     target: str  # "module:function"
     example: str  # A command line that works
     positional: tuple[str, ...] = ()  # Parameters of the function that are given without a flag, in order
+    tables: bool = False  # Whether the result holds tables, which --format prints as CSV, Markdown or LaTeX
 
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
@@ -30,7 +31,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "study": Command(
             "run a whole experiment from one file, such as the ablations",
-            "cxrlab.studies.run_study:run_study",
+            "cxrlab.cli.training:study",
             "cxrlab study configs/studies/ablations_phantom.yaml --quick --out runs/ablations",
             ("study",),
         ),
@@ -62,6 +63,23 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab data import nih-cxr14 --root downloads/nih --out corpora/nih",
             ("name",),
         ),
+        "data import table": Command(
+            "import a table of image paths and reports: CSV, Excel, JSON, Parquet",
+            "cxrlab.cli.own_data:import_table",
+            "cxrlab data import table reports.xlsx --images scans --columns auto --out corpora/mine",
+            ("table",),
+        ),
+        "data import dicom": Command(
+            "import a folder of DICOM images, with reports from a table or DICOM",
+            "cxrlab.cli.own_data:import_dicom",
+            "cxrlab data import dicom --root scans --reports reports.csv --columns auto --out corpora/mine",
+        ),
+        "data card": Command(
+            "write or complete the card of a corpus",
+            "cxrlab.cli.own_data:write_card",
+            "cxrlab data card corpora/mine --name mine --licence 'internal use'",
+            ("corpus",),
+        ),
         "data export": Command(
             "write a corpus in the layout of a public data set",
             "cxrlab.cli.data:export",
@@ -71,7 +89,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "data compose": Command(
             "merge, subset and filter corpora into one, such as CXR-697K",
             "cxrlab.cli.data:compose",
-            "cxrlab data compose --config configs/data/cxr697k.yaml --out corpora/cxr697k",
+            "cxrlab data compose --config configs/llava_rad/02_compose_cxr697k.yaml --out corpora/cxr697k",
         ),
         "data structure": Command(
             "add structured sections beside the source's text, by rules or a model",
@@ -146,15 +164,24 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.evaluation:score",
             "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
             ("references", "predictions"),
+            tables=True,
+        ),
+        "certify": Command(
+            "test whether predictions are what they claim; exit 1 when not",
+            "cxrlab.cli.evaluation:certify",
+            "cxrlab certify predictions.csv --references corpora/openi --training corpora/openi --out runs/certified",
+            ("predictions",),
+            tables=True,
         ),
         "compare": Command(
             "compare scored runs study by study; exit 1 when a gate fails",
             "cxrlab.cli.evaluation:compare",
             "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior findings.f1=0.02",
             ("runs",),
+            tables=True,
         ),
         "explain": Command(
-            "show where a model looked when it generated a word",
+            "draw attention and gradient maps of a word over the image",
             "cxrlab.cli.evaluation:explain",
             "cxrlab explain --model hf:runs/finetune/checkpoint --image image.png --word effusion --out runs/explained",
         ),
@@ -162,16 +189,19 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "score such maps against exact masks (pointing game)",
             "cxrlab.cli.evaluation:pointing",
             "cxrlab pointing --model hf:runs/finetune/checkpoint --data corpora/phantom --n 200 --out runs/pointing",
+            tables=True,
         ),
         "metrics ls": Command(
             "list every metric with direction, range and convention",
             "cxrlab.cli.evaluation:list_metrics",
             "cxrlab metrics ls",
+            tables=True,
         ),
         "metrics validate": Command(
             "validate the metrics against radiologists or known errors",
             "cxrlab.cli.evaluation:validate",
             "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
+            tables=True,
         ),
         "retrieve": Command(
             "measure retrieval between images and reports, and zero-shot labels",
@@ -251,10 +281,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab serve key clinic-a --keys keys.yaml",
             ("name",),
         ),
-        "serve forgive": Command(
+        "serve unblock": Command(
             "unblock an account that a server's guard has blocked",
-            "cxrlab.cli.serving:forgive",
-            "cxrlab serve forgive clinic-a --out runs/serve",
+            "cxrlab.cli.serving:unblock",
+            "cxrlab serve unblock clinic-a --out runs/serve",
             ("name",),
         ),
         "page": Command(
@@ -262,6 +292,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.render.page:write_page",
             "cxrlab page runs/normal --out page.html",
             ("runs",),
+        ),
+        "completion": Command(
+            "print a script that completes commands, flags and values in a shell",
+            "cxrlab.cli.completion:completion",
+            "cxrlab completion bash",
+            ("shell",),
         ),
         "doctor": Command(
             "show what is installed, what is missing, how to get it", "cxrlab.cli.doctor:doctor", "cxrlab doctor"

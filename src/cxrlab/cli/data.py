@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cxrlab.cli.output import Result, columns, counted
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import unreadable
+from cxrlab.core.tables import output_width
 from cxrlab.data.config import (
     CheckConfig,
     ComposeConfig,
@@ -44,6 +45,7 @@ def list_corpora(folder: Path | None = None) -> Result:
     importers = {name: dataset_info(IMPORTERS.load(name)) for name in IMPORTERS}
     rows = [[name, one.title.partition(":")[2].strip() or one.title] for name, one in importers.items()]
     text += "\ncan be imported with 'cxrlab data import NAME --root DIR':\n" + columns(rows, "  ")
+    text += "\nyour own data: 'cxrlab data import table FILE', 'cxrlab data import dicom --root DIR'"
     data: dict[str, object] = {"makers": makers, "importers": importers}
     if folder is None:
         return Result(text, data)
@@ -82,7 +84,7 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
 
     The same settings give the same bytes. Run the command again to complete an interrupted corpus.
     """
-    from cxrlab.data.scenes import make_scenes as make
+    from cxrlab.data.synthetic_scenes import make_scenes as make
 
     return _made(make(config, out))
 
@@ -97,7 +99,9 @@ def about(name: str) -> Result:
 
     info = dataset_info(IMPORTERS.load(name))
     lines = [
-        textwrap.fill(value, 110, initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13)
+        textwrap.fill(
+            value, min(output_width() or 110, 110), initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13
+        )
         for key, value in info.fields.items()
     ]
     return Result("\n".join([info.title, *lines]), {"name": name, "title": info.title, **info.fields})
@@ -107,7 +111,8 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     """Convert a downloaded data set into a corpus: official splits, sections, labels and views; all irregularities counted.
 
     Images are linked, not copied, unless --copy is given. Run the command again to complete an interrupted import.
-    notes.jsonl lists what is irregular about a study, or why it was left out.
+    notes.jsonl lists what is irregular about a study, or why it was left out. Data of your own are imported by 'cxrlab
+    data import table' and 'cxrlab data import dicom'.
 
     Args:
         name: The data set; 'cxrlab data ls' lists them.
@@ -210,7 +215,7 @@ def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
     Args:
         source: A corpus, a folder or one image.
     """
-    from cxrlab.data.scrub import run_scrub
+    from cxrlab.data.deidentify_folder import run_scrub
 
     found = run_scrub(source, config, out)
     states = ", ".join(f"{count:,} {state}" for state, count in found.states.items())

@@ -92,7 +92,7 @@ def examine() -> dict[str, Any]:
             **{name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")},
         },
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
-        "poisons": conflicts,
+        "conflicts": conflicts,
         "problems": problems,
     }
 

@@ -1,16 +1,24 @@
-"""`cxrlab generate`, `score`, `compare`, `metrics`, `explain` and `pointing`."""
+"""`cxrlab generate`, `score`, `certify`, `compare`, `metrics`, `explain` and `pointing`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from cxrlab.cli.output import Result, columns, measurement, number
+from cxrlab.cli.output import Result, columns
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
-from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, ScoreConfig, ValidateConfig
+from cxrlab.core.tables import Column, Interval, Table
+from cxrlab.evaluation.config import (
+    CertifyConfig,
+    ExplainConfig,
+    GenerateConfig,
+    PointingConfig,
+    ScoreConfig,
+    ValidateConfig,
+)
 
 
 def generate(config: GenerateConfig, out: Path) -> Result:
@@ -33,7 +41,7 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{missing}{controls}{cautions}", done)
 
 
-def score(config: ScoreConfig, out: Path | None = None) -> Result:
+def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:
     """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
     References are a corpus folder; a JSONL, JSON, CSV or TSV file with id and report; or a text file with one report
@@ -48,72 +56,63 @@ def score(config: ScoreConfig, out: Path | None = None) -> Result:
 
     Args:
         out: Run folder for scores.json, per_study.jsonl and what compare needs; without it nothing is kept.
+        write_rexrank: JSON file to write with the scored predictions in the form of the leaderboard ReXrank; the
+            references must be a corpus or a JSON of ReXrank.
     """
+    from cxrlab.evaluation.metric_presets import PRESETS
     from cxrlab.evaluation.score import run_score
+    from cxrlab.evaluation.score_tables import score_parts
 
     note = _finished_before(out)
+    if write_rexrank is not None:
+        _write_rexrank(write_rexrank, config)
+        note.append(f"predictions in the form of ReXrank: {write_rexrank}")
     found = run_score(config, out)
-    table = score_table(found, config.level, everything=config.all or bool(config.metrics), kept=out is not None)
-    return Result(table + note, found)
+    preset = PRESETS[config.preset] if config.preset else ()
+    rows = [row.resolve(vars(config), tuple(found["metrics"])) for row in preset]
+    everything = config.all or bool(config.metrics)
+    parts = score_parts(found, config.level, everything=everything, kept=out is not None, preset=rows)
+    return Result([*parts, *note], {**found, "preset": rows} if rows else found)
 
 
-def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = True, kept: bool = True) -> str:
-    """The table of scores; a star marks what a control reaches too.
+def _write_rexrank(path: Path, config: ScoreConfig) -> None:
+    """Write the predictions that are scored; before scoring, so that references of another kind cost no time."""
+    from cxrlab.evaluation.rexrank import write_rexrank
+    from cxrlab.evaluation.score_inputs import load_inputs
+
+    inputs = load_inputs(
+        config.references, config.predictions, section=config.section, split=config.split, unit=config.unit,
+        allow_missing=config.allow_missing, columns=config.columns, by_row=config.by_row,
+    )  # fmt: skip
+    write_rexrank(path, config.references, {pair.id: pair.candidate for pair in inputs.pairs})
+
+
+def certify(config: CertifyConfig, out: Path | None = None, fail_on: Literal["caution", "severe"] = "severe") -> Result:
+    """Test whether a prediction file is what it claims to be: the verdict in words first, then every check.
+
+    The checks: matched ids; different texts; normal reports; gains over reports dealt to other patients, one constant
+    report and retrieval; label prevalence; copies of references and training reports; image dependence; sample size. A
+    check that lacks its input is listed as not tested. Predictions and references are read as by 'cxrlab score'.
 
     Args:
-        scores: Content of scores.json.
-        level: Of the intervals.
-        everything: Show every metric, not the headline metrics only.
-        kept: Whether scores.json was written, so that the text can refer to it.
+        out: Run folder for certificate.json, evidence.jsonl, page.html and what score writes; without it nothing is kept.
+        fail_on: Severity from which the exit code is 1.
     """
-    from cxrlab.evaluation.select_metrics import format_unreadable_answers
+    from cxrlab.evaluation.certify import run_certify
 
-    statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
-    lines = [f"{scores['n']:,} {'pair' if scores['n'] == 1 else 'pairs'}: {statuses}"]
-    if matching := scores.get("matching"):
-        sides = [matching["references"], matching["predictions"]]
-        sizes = f"{sides[0]['rows']:,} references and {sides[1]['rows']:,} predictions"
-        ids = list(dict.fromkeys(f"'{side['id']}'" for side in sides if side["id"] is not None))
-        how = {
-            "file": f"within one file: {matching['matched']:,} {'row' if matching['matched'] == 1 else 'rows'}",
-            "row": f"row by row, not by id: {sizes}",
-            "id": f"by {' = '.join(ids) or 'id'}: {sizes}, {matching['matched']:,} matched",
-        }[matching["by"]]
-        reports = [", ".join(f"'{name}'" for name in side["report"]) for side in sides]
-        lines.append(f"matched {how}" + (f" (reports: {reports[0]} against {reports[1]})" if all(reports) else ""))
-    names = list(scores["metrics"])
-    listed = names if everything else headline_metrics(names)
-    rows: list[list[Any]] = [["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]]
-    reached = False
-    for name in listed:
-        score, best = scores["metrics"][name], ""
-        if floor := best_floor(name, score["direction"], scores["floors"]):
-            control, value = floor
-            beaten = score["value"] is not None and (
-                value >= score["value"] if score["direction"] == "higher" else value <= score["value"]
-            )
-            best = f"{number(value)} {control}{' *' if beaten else ''}"
-            reached |= beaten
-        counts = [f"{score['n']:,}", f"{score['undefined']:,}"]
-        rows.append([name, ARROWS[score["direction"]], measurement(score), best, *counts])
-    notes = [*(f"caution: {one}" for one in scores.get("cautions", ())), *scores.get("notes", ())]
-    if len(listed) < len(names):
-        where = " in scores.json" if kept else ""
-        notes.append(f"{len(names) - len(listed)} more metrics{where}; --metrics default shows them all here")
-    if reached:
-        notes.append("* a control that never sees an image scores at least as well: do not rely on this number alone")
-    notes += format_unreadable_answers(scores.get("judges", {}))
-    if dependence := (scores.get("controls") or {}).get("image_dependence"):
-        name, right = dependence["metric"], dependence["right"]
-        table = [["image", name, f"right is better by [{100 * level:g} %]", "same words"]]
-        table.append(["right", measurement(right[name]), "", ""])
-        for kind, wrong in dependence["wrong"].items():
-            unchanged = f"{100 * wrong['unchanged']:.0f} %"
-            table.append([kind, number(wrong["metrics"][name]), measurement(wrong["difference"]), unchanged])
-        notes += ["", columns(table), dependence["sentence"]]
-    else:
-        notes.append("Image dependence not tested: no predictions for control images.")
-    return "\n".join([*lines, columns(rows), *notes])
+    note = _finished_before(out)
+    found = run_certify(config, out)
+    columns = (Column("verdict"), Column("check"), Column("finding"))
+    checks = Table(columns, tuple((check.verdict, check.name, check.sentence) for check in found.checks))
+    if out is not None:
+        from cxrlab.render.page import PAGE, write_page
+
+        page = out / PAGE
+        if not page.is_file():
+            write_page([out], title="Certificate of predictions")
+        note.append(f"the page: {page}")
+    headline = f"{found.severity.upper()}: {found.headline}"
+    return Result([headline, "", checks, *note], found.to_json(), ok=not found.fails(fail_on))
 
 
 def compare(
@@ -146,9 +145,9 @@ def compare(
         raise ConfigError(
             f"trials={trials}, seed={seed} is not usable; give --trials of at least 1 and --seed of at least 0."
         )
-    found = compare_runs(runs, gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials,
+    found = compare_runs(runs, noninferior=gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials,
                          minimum_patients=minimum_patients)  # fmt: skip
-    return Result(found.text(), found, ok=found.ok)
+    return Result(found.parts(), found, ok=found.ok)
 
 
 def gates(words: tuple[str, ...]) -> dict[str, float]:
@@ -179,11 +178,11 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
     Args:
         out: Run folder for validation.json; without it nothing is kept.
     """
-    from cxrlab.evaluation.validate_metrics import format_validation, run_validation
+    from cxrlab.evaluation.validate_metrics import run_validation, validation_parts
 
     note = _finished_before(out)
     found = run_validation(config, out)
-    return Result(format_validation(found) + note, found)
+    return Result([*validation_parts(found), *note], found)
 
 
 def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = False) -> Result:
@@ -200,32 +199,41 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
 
     found = describe_metrics(metrics or None)
     listed = [row for row in found if all or metrics or row["default"] or row["needs"]]
-    keys = ["name", "direction", "range", "identity", "default", "needs", "about"]
-    keys += ["undefined", "quirk", "signature"] if long else []
-    head = {"default": "on", "identity": "self"}
-    rows = [[head.get(key, key) for key in keys], *([_cell(item[key]) for key in keys] for item in listed)]
+    choosing = all or bool(metrics)  # else every metric that needs nothing is on
+    rows = []
+    for row in listed:
+        about = f"{row['about']} (needs {row['needs']})" if row["needs"] else row["about"]
+        shown = (f"{row['name']} {ARROWS[row['direction']]}", _range(row["range"]), about)
+        data = (row["name"], row["direction"], *row["range"], row["needs"], row["about"])
+        rows.append((*shown, *data, row["default"], row["identity"], *(row[key] for key in _LONG)))
+    columns = (
+        *(Column(name, only="text") for name in ("metric", "range", "about")),
+        *(Column(name, only="data") for name in ("metric", "direction", "lowest", "highest", "needs", "about")),
+        Column("on", "default", only="" if choosing else "data"),
+        Column("self", "identity", only="" if long else "data", write=lambda x: "" if x is None else f"{x:.3g}"),
+        *(Column(key, only="" if long else "data") for key in _LONG),
+    )
     more = [f"{len(found) - len(listed)} more with --all"] if len(listed) < len(found) else []
-    return Result("\n".join([columns(rows), *more]), found)
+    return Result([Table(columns, tuple(rows)), *more], found)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if isinstance(value, (list, tuple)):
-        ends = zip(("-∞", "∞"), value, strict=True)
-        return " to ".join(none if bound is None else f"{bound:g}" for none, bound in ends)
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
+_LONG = ("undefined", "quirk", "signature")
 
 
-def _finished_before(out: Path | None) -> str:
+def _range(bounds: Sequence[float | None]) -> str:
+    ends = zip(("-∞", "∞"), bounds, strict=True)
+    return " to ".join(none if bound is None else f"{bound:g}" for none, bound in ends)
+
+
+def _finished_before(out: Path | None) -> list[str]:
     """The last line where the run was finished before, so that its numbers are not taken for new ones."""
     if out is None or state(out) != "finished":
-        return ""
-    return f"\n{out} was finished before and is unchanged; to compute again, choose another folder with --out"
+        return []
+    return [f"{out} was finished before and is unchanged; to compute again, choose another folder with --out"]
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Show on an image where the model looked when it generated a word, as overlays and as arrays.
+    """Attention and gradient maps of a generated word, as overlays on the image and as arrays.
 
     Attention maps are those of the position that generates the word, to the patches of the image; gradient maps show
     which pixels change the word's probability. RUN/explain has an overlay and the array of each word, RUN/words.png all
@@ -248,19 +256,19 @@ def pointing(config: PointingConfig, out: Path) -> Result:
     from cxrlab.evaluation.pointing import pointing as run
 
     table = run(config, out)
-    head = ("map", "hits", "95 % interval", "chance", "mass", "area", "findings")
     rows = [
         (
             name,
-            f"{row.localised['hit'].value:.3f}",
-            f"{row.localised['hit'].low:.3f} to {row.localised['hit'].high:.3f}",
-            *(f"{row.localised[key].value:.3f}" for key in ("chance", "mass", "area")),
+            Interval(row.localised["hit"].value, row.localised["hit"].low, row.localised["hit"].high),
+            *(row.localised[key].value for key in ("chance", "mass", "area")),
             row.localised["hit"].n,
         )
         for name, row in table.maps.items()
     ]
+    names = ("chance", "mass", "area", "findings")
+    head = (Column("map"), Column("hits [95 %]", "hits"), *map(Column, names))
     note = (
         f"localised findings (mask at most {table.localised:.0%} of the image) that the {table.report} report states: "
         f"{table.reported} of {table.present} findings on {table.studies} images are stated"
     )
-    return Result(f"{columns([head, *rows])}\n{note}", table)
+    return Result([Table(head, tuple(rows)), note], table)

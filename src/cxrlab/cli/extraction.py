@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.extraction.config import DefendConfig, ExtractConfig
 from cxrlab.extraction.detection.config import DetectConfig
@@ -28,7 +28,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     cost, transcript, metrics = found["cost"], found["transcript"], found["surrogate"]
     probes = ""
     if probing := found.get("probing"):
-        probes = f", {probing['queries']:,} spent on probes (share of a radiograph in each image: {probing['dress']:g})"
+        probes = f", {probing['queries']:,} spent on probes (share of a radiograph in each image: {probing['blend_chest']:g})"
     abnormal = transcript["abnormal_share"]
     parts = [
         found["threat"],
@@ -39,7 +39,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     if blocked := found.get("stopped"):
         parts.append(
             f"! the victim blocked the attacker: {blocked['refusals']:,} refusals in a row from query "
-            f"{blocked['first']:,} on ('{terminal_safe(str(blocked['said']))}')"
+            f"{blocked['first']:,} on ('{terminal_safe(str(blocked['answer']))}')"
         )
     if found.get("untouched"):
         parts.append(f"! the copy is the untrained surrogate: {found['untouched']}")
@@ -49,7 +49,7 @@ def extract(config: ExtractConfig, out: Path) -> Result:
         kept = sum(count for by_area in oracle["kept"].values() for count in by_area.values())
         parts.append(
             f"oracle {oracle['model']}: {kept:,} descriptions kept, {sum(oracle['dropped'].values()):,} dropped, of "
-            f"{oracle['asked']:,} answers ({oracle['answers']['failed']:,} unreadable)"
+            f"{oracle['queries']:,} answers ({oracle['answers']['failed']:,} unreadable)"
         )
     rows = [["", "victim", "copy", "copy / victim", "copy against the victim's words"]]
     for name, copy in metrics.items():
@@ -130,7 +130,7 @@ def defend(config: DefendConfig, out: Path) -> Result:
         rows.append([name, f"{refused:.1%}", *differences, "; ".join(row["harms"]) or "none measured"])
         probes += [
             f"{name}: the attacker who knows it spent {probing['queries']:,} of its {one['result']['spent']:,} queries "
-            f"on probes and blends {probing['dress']:g} of a radiograph into every image"
+            f"on probes and blends {probing['blend_chest']:g} of a radiograph into every image"
             for one in row["attacks"].values()
             if (probing := one.get("probing"))
         ]

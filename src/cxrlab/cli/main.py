@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from cxrlab.cli.commands import COMMANDS
-from cxrlab.core.batch_size import GPU, exhausted_memory
 from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
+from cxrlab.core.out_of_memory import GPU, exhausted_memory
 from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
 INTERRUPTED = 130
@@ -72,8 +72,7 @@ def overview(path: Sequence[str] = ()) -> str:
 
 def _run(name: str, words: list[str]) -> int:
     from cxrlab.cli.arguments import CommandLine
-    from cxrlab.cli.output import present
-    from cxrlab.core.json_values import dumps
+    from cxrlab.cli.output import present, render
     from cxrlab.core.terminal import silenced
 
     command = COMMANDS[name]
@@ -90,8 +89,7 @@ def _run(name: str, words: list[str]) -> int:
         raise
     if result is None:
         return 0
-    colours, code = result.coloured, 0 if result.ok else 1
-    text = dumps(result.data, indent=2) if invocation.json else terminal_safe(result.text, colours=colours)
+    text, code = render(result, invocation.format), 0 if result.ok else 1
     return _print(text, code) if text else code
 
 

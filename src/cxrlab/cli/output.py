@@ -1,26 +1,88 @@
-"""What a command returns (text for people, data for programs), and how numbers and columns are written in the text."""
+"""What a command returns (text and tables for people, data for programs), and the formats in which it is printed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.json_values import plain
+from cxrlab.core.json_values import dumps, plain
+from cxrlab.core.tables import DASH, Interval, Table, as_text, latex_comment, lay_out, output_width, to_csv
+from cxrlab.core.terminal import NoticeStream, terminal_safe
 
 if TYPE_CHECKING:
     from cxrlab.training.run_folder import TrainingResult
 
+Parts = Sequence[str | Table]
+
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a command."""
+    """The outcome of a command.
 
-    text: str  # For people, without a final newline
-    data: Any  # The same for programs, printed by `--json`
-    ok: bool = True  # False makes the exit code 1, for a check that failed without an error
-    coloured: bool = False  # Whether the command coloured the text; colour codes that come from a file are not printed
+    Args:
+        text: For people, without a final newline: one text, printed as it is, or sentences and tables in order, which
+            are fitted to the terminal and rendered by `--format`.
+        data: The same for programs, printed by `--json`.
+        ok: False makes the exit code 1, for a check that failed without an error.
+        coloured: Whether the command coloured the text; colour codes that come from a file are not printed.
+    """
+
+    text: str | Parts
+    data: Any
+    ok: bool = True
+    coloured: bool = False
+
+    @property
+    def parts(self) -> Parts:
+        """Texts and tables in order."""
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+def render(result: Result, format: str = "table") -> str:
+    """The result in one of `FORMATS`, with the control characters of names, ids and reports removed."""
+    return FORMATS[format](result)
+
+
+def _as_text(result: Result) -> str:
+    wrap = not isinstance(result.text, str) and not result.coloured
+    text = as_text(result.parts, output_width(), wrap=wrap)
+    return terminal_safe(text, colours=result.coloured)
+
+
+def _as_csv(result: Result) -> str:
+    """The first table, with those of the same columns; what the CSV cannot hold goes to the error stream."""
+    tables = [part for part in result.parts if isinstance(part, Table) and not part.summary]
+    same = [table for table in tables if table.columns == tables[0].columns]
+    notes = [part for part in result.parts if isinstance(part, str) and part.strip()]
+    if others := [table.title or table.columns[0].name for table in tables if table not in same]:
+        notes.append(f"not in this CSV: {', '.join(others)}; --format json has everything")
+    NoticeStream(sys.stderr).write("".join(f"{terminal_safe(note)}\n" for note in notes))
+    return terminal_safe(to_csv(same)) if same else ""
+
+
+def _as_markdown(result: Result) -> str:
+    parts = [
+        "  \n".join(part.strip().splitlines()) if isinstance(part, str) else part.to_markdown() for part in result.parts
+    ]
+    return terminal_safe("\n\n".join(part for part in parts if part))
+
+
+def _as_latex(result: Result) -> str:
+    parts = [latex_comment(part) if isinstance(part, str) else part.to_latex() for part in result.parts]
+    return terminal_safe("\n".join(["% needs \\usepackage{booktabs}", *(part for part in parts if part)]))
+
+
+def _as_json(result: Result) -> str:
+    return dumps(result.data, indent=2)
+
+
+FORMATS: Mapping[str, Callable[[Result], str]] = MappingProxyType(
+    {"table": _as_text, "csv": _as_csv, "md": _as_markdown, "latex": _as_latex, "json": _as_json}
+)
 
 
 def present(value: Any) -> Result | None:
@@ -45,12 +107,9 @@ def present(value: Any) -> Result | None:
 
 
 def columns(rows: Sequence[Sequence[Any]], indent: str = "") -> str:
-    """Rows as left-aligned text columns, two spaces apart."""
+    """Rows as left-aligned text columns that fit the terminal, two spaces apart."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    count = max((len(row) for row in cells), default=0)
-    widths = [max((len(row[k]) for row in cells if k < len(row)), default=0) for k in range(count)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in cells)
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+    return "\n".join(lay_out(cells, output_width(), indent))
 
 
 def counted(tally: Mapping[str, int], indent: str = "") -> str:
@@ -60,13 +119,18 @@ def counted(tally: Mapping[str, int], indent: str = "") -> str:
 
 def number(value: float | None, sign: str = "", digits: int = 3) -> str:
     """A number with fixed decimals; a dash for null and NaN."""
-    return "–" if value is None or value != value else f"{value:{sign}.{digits}f}"
+    return DASH if value is None or value != value else f"{value:{sign}.{digits}f}"
+
+
+def interval(found: Mapping[str, Any] | None, key: str = "value") -> Interval | None:
+    """A measured value of a result file as the cell of a table."""
+    return Interval(found.get(key), found.get("low"), found.get("high")) if found else None
 
 
 def measurement(found: Mapping[str, Any] | None, key: str = "value", sign: str = "", digits: int = 3) -> str:
     """A measured value with its interval in brackets; a dash where there is none."""
     if not found or found.get(key) is None:
-        return "–"
+        return DASH
     low, high = found.get("low"), found.get("high")
     ends = "" if low is None or high is None else f" [{number(low, sign, digits)}, {number(high, sign, digits)}]"
     return number(found[key], sign, digits) + ends

@@ -8,7 +8,7 @@ from typing import Any
 
 from cxrlab.cli.output import Result, columns, measurement, number, unused_data
 from cxrlab.cli.training import seeded
-from cxrlab.core.metric_names import headline_metrics
+from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.render.alignment import no_better_than_start
 
@@ -121,7 +121,7 @@ def train(config: PreferConfig, out: Path, seed: int | None = None) -> Result:
 
     done, found = prefer(seeded(config, seed), out)
     lines = [
-        f"{done.steps:,} steps on {done.rows:,} {'pairs' if config.loss.paired else 'reports'} ({config.loss.name}), "
+        f"{done.steps:,} steps on {done.rows:,} {'pairs' if config.loss.kind.paired else 'reports'} ({config.loss.name}), "
         f"loss {done.loss:.3f}; the checkpoint is {out / done.checkpoint}",
         *unused_data(done),
     ]

@@ -18,7 +18,7 @@ from cxrlab.core.vocabulary import Certainty
 if TYPE_CHECKING:
     from cxrlab.findings.reader import Reading
 
-_MANY = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+_MANY = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".xlsx", ".parquet")
 _FILES = (*_MANY, ".txt", ".text", ".md")
 _SGR = {"present": "1;31", "possible": "33", "absent": "32"}
 

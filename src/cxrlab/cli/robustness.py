@@ -10,8 +10,8 @@ from cxrlab.robustness.config import HardenConfig, RobustnessConfig
 
 # Quantities of the terminal's table, with their headings.
 _COLUMNS = {
-    "asked.accuracy": "answers right",
-    "asked.confidence": "confidence",
+    "closed_questions.accuracy": "answers right",
+    "closed_questions.confidence": "confidence",
     "findings.f1": "findings F1",
     "errors.significant": "significant errors",
     "flip_rate": "reports changed",
@@ -45,7 +45,7 @@ def robustness(config: RobustnessConfig, out: Path) -> Result:
     for pair in found["comparison"].values():
         rows = [["b - a", "of", "a", "b", "difference", "p (Holm)", "of drops", "p (Holm)"]]
         for condition, row in pair["conditions"].items():
-            for metric in ("findings.f1", "asked.accuracy", "flip_rate"):
+            for metric in ("findings.f1", "closed_questions.accuracy", "flip_rate"):
                 gap = row.get(metric) or {}
                 if gap.get("a") is not None and gap.get("b") is not None:
                     drop = gap.get("drop") or {}

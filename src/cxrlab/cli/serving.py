@@ -25,7 +25,7 @@ def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
 
 
 def rehearse(config: RehearseConfig, out: Path) -> Result:
-    """Test a server on this machine: benign images from honest accounts, then images from accounts that copy the model.
+    """Test a server on this machine: benign images from benign accounts, then images from accounts that copy the model.
 
     For models that you own or may test. RUN/rehearsal.json has the share of benign images that were answered, whether
     the reports were unchanged, the speed, and the query at which each copying account was blocked; RUN/rehearsal.jsonl
@@ -42,19 +42,19 @@ def rehearse(config: RehearseConfig, out: Path) -> Result:
     rows = [
         ["benign images answered", answered],
         ["reports identical to the model's own", unchanged],
-        ["honest accounts blocked", f"{benign['stopped']} of {benign['accounts']}"],
+        ["benign accounts blocked", f"{benign['blocked']} of {benign['accounts']}"],
         [f"answers per second, {benign['clients']} at once", f"{benign['per_second']:.2f}"],
     ]
     if alone is not None:
         rows.append(["answers per second, one by one", f"{alone['per_second']:.2f}"])
     attacks = [["images without a chest", "blocked at query", "by", "reports returned", "queries"]]
     for name, row in found["attacks"].items():
-        at = "never" if row["stopped_at"] is None else str(row["stopped_at"])
+        at = "never" if row["blocked_at"] is None else str(row["blocked_at"])
         attacks.append([name, at, ", ".join(row["why"]) or "–", str(row["reports"]), str(row["queries"])])
     return Result(f"{found['threat']}\n\n{columns(rows)}\n\n{columns(attacks)}", found)
 
 
-def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
+def unblock(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
     """Unblock an account that the guard has blocked, or list the blocked accounts.
 
     A running server applies it at the account's next request.

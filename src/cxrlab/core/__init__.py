@@ -1,1 +1,1 @@
-"""Records, vocabulary, protocols, tables, files, configs, runs and errors that all packages share; no torch."""
+"""Records, vocabulary, interfaces, files, configs, runs and errors that all packages share; no torch."""

@@ -65,7 +65,7 @@ def find_damage(folder: Path, name: str = CHECKSUMS) -> str | None:
     try:
         sums = {str(path): (int(row["bytes"]), str(row["sha256"])) for path, row in read_json(folder / name).items()}
     except (DataError, AttributeError, KeyError, TypeError, ValueError):
-        return f"{name} is no list of checksums"
+        return f"{name} is not a list of checksums"
     if odd := sorted(sums.keys() ^ files.keys()):
         return f"{odd[0]} is missing" if odd[0] in sums else f"{odd[0]} was added after it was written"
     for path, (size, _) in sums.items():
@@ -91,7 +91,7 @@ def _digests(files: dict[str, Path]) -> dict[str, str]:
 
 
 def require_new_folder(out: Path) -> None:
-    """Raise a `RunError` when `out` exists and is not an empty folder. Call it before hours are spent."""
+    """Raise a `RunError` when `out` exists and is not an empty folder. Call it before long work."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} is there already; choose a new or empty folder.")
 
@@ -118,7 +118,7 @@ class Lock:
         if not file.parent.is_dir():  # which the library would make
             raise os_error(FileNotFoundError(errno.ENOENT, "no such folder"), file.parent, "lock")
         self._file = file
-        # A lock that works by the mere existence of its file would outlive a killed process.
+        # A lock that consists in the existence of its file would outlive a killed process.
         self._lock = FileLock(file, timeout_s, mode=PRIVATE, thread_local=False, fallback_to_soft=False)
         try:
             self._lock.acquire(poll_interval=0.02)
@@ -135,7 +135,7 @@ class Lock:
     def release(self) -> None:
         """Remove the lock file and release the lock; releasing twice is allowed."""
         if self.held:
-            self._remove_file()  # while it is locked: who waits for it notices, and makes a new one
+            self._remove_file()  # while locked: a waiting process notices, and makes a new one
             self._lock.release()
 
     def _remove_file(self) -> None:

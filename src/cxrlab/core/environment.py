@@ -108,6 +108,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "serve": {name: name.replace("_", "-") for name in (
             "fastapi", "uvicorn", "starlette", "pydantic", "httpx", "prometheus_client",
         )},
+        "tables": {name: name for name in ("pyarrow", "openpyxl")},
     }
 )  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.
@@ -136,7 +137,7 @@ class ExtraStatus:
         return _INSTALL.format(f".[{self.name}]")
 
 
-@cache  # milliseconds each, and every run writes down a dozen of them
+@cache  # milliseconds each, and every run records a dozen of them
 def version(distribution: str) -> str | None:
     """The installed version of a distribution, None when it is absent; nothing is imported."""
     try:

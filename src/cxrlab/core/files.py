@@ -1,7 +1,7 @@
 """Atomic writes of files, and readers whose errors name the file.
 
-A file is written under a temporary name in the same folder, flushed to the disk and renamed, so that a reader, a crash or
-a full disk never meets half a file. Files may concern patients: new ones are private to their owner (mode 600, folders
+A file is written under a temporary name in the same folder, flushed to the disk and renamed, so that a crash or a full disk
+never leaves half a file. Files may concern patients: new ones are private to their owner (mode 600, folders
 700).
 """
 
@@ -46,7 +46,7 @@ def os_error(error: OSError, path: str | os.PathLike[str], action: str = "write"
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with its parents where it is not there yet; what is made is open to its owner alone."""
+    """The folder, made with its parents if absent; new folders are accessible to their owner only."""
     folder = Path(path)
     try:
         for each in (*reversed(folder.parents), folder):
@@ -63,7 +63,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = Tr
     A new file is private to its owner; a replaced file passes on its permissions.
 
     Args:
-        durable: Wait until the disk holds the content, so that it survives a power cut. Without it the file is still whole
+        durable: Wait until the disk holds the content, also after a power cut. Without it the file is still whole
             or absent after a kill; use that for the many images of a corpus.
     """
     target = Path(path)
@@ -105,12 +105,12 @@ def _take_permissions(handle: int, target: Path) -> None:
 
 
 def private_opener(path: str | os.PathLike[str], flags: int) -> int:
-    """For `open(..., opener=private_opener)`: a file that is made is readable for its owner alone."""
+    """For `open(..., opener=private_opener)`: a new file is readable by its owner only."""
     return os.open(path, flags, PRIVATE)
 
 
 def make_file(path: str | os.PathLike[str]) -> Path:
-    """The file, made empty for its owner alone where it is not there; SQLite gives its companions the same mode."""
+    """The file, created empty and readable by its owner only if absent; SQLite gives its journal files the same mode."""
     file = Path(path)
     make_folder(file.parent)
     # SQLite's locks end when its process closes any descriptor of the file: no thread may connect before this one
@@ -138,7 +138,7 @@ def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = True)
 
 
 def utf8(text: str, path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a text that goes into the file `path`; half a character is a `DataError`."""
+    """The bytes of a text that goes into the file `path`; a lone surrogate is a `DataError`."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

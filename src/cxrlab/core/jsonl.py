@@ -1,7 +1,7 @@
-"""JSON Lines files: a streaming reader and an appender that survives kills.
+"""JSON Lines files: a streaming reader and an appender whose file can be resumed.
 
-A record is written with its newline at once, so that a kill can tear only the last line. The appender cuts a torn line
-off when it opens the file again; a resumed run then continues exactly.
+A record is written with its newline at once, so that an interruption can cut only the last line. The appender removes a
+cut line when it opens the file again; a resumed run then continues exactly.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
                 return
             number += 1
             if line.strip():
-                torn = not line.endswith(b"\n")
-                yield offset, number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
+                cut = not line.endswith(b"\n")
+                yield offset, number, parse_line(line, f"{source}:{number}", cut=cut, undefined=undefined)
             offset += length
 
 
@@ -66,8 +66,8 @@ def read_line(stream: IO[bytes]) -> tuple[bytes, int]:
     return line, length
 
 
-def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:
-    """The object in one line; errors name the `place`. The newline of a `torn` line is missing."""
+def parse_line(line: bytes, place: str, cut: bool = False, undefined: bool = False) -> dict[str, Any]:
+    """The object in one line; errors name the `place`. The newline of a `cut` line is missing."""
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
     try:
@@ -75,7 +75,7 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
     except InvalidJson as error:
         remedy = (
             "the file ends in the middle of this line; resume the run that writes it, or delete the line"
-            if torn
+            if cut
             else "correct or delete the line"
         )
         raise DataError(f"{place} is not valid JSON ({error}); {remedy}.") from None
@@ -103,8 +103,8 @@ def _decode(line: bytes, undefined: bool = False) -> Any:
 class JsonlAppender:
     """Append records to a file, each whole or absent.
 
-    Opening a file cuts off a last line that a kill has torn; a complete last line without its newline gets one. A write that
-    fails half-way (full disk) is undone.
+    Opening a file removes a last line that was cut by an interruption; a complete last line without its newline gets one.
+    A write that fails half-way (full disk) is undone.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -115,7 +115,7 @@ class JsonlAppender:
         except OSError as error:
             raise os_error(error, self.path) from error
         try:
-            self._mend()
+            self._repair_last_line()
         except OSError as error:
             os.close(self._handle)
             raise os_error(error, self.path) from error
@@ -161,7 +161,7 @@ class JsonlAppender:
         with contextlib.suppress(RunError) if error is not None else contextlib.nullcontext():
             self.close()
 
-    def _mend(self) -> None:
+    def _repair_last_line(self) -> None:
         """Leave the file empty or ending in a newline."""
         size = begin = os.fstat(self._handle).st_size
         start = 0  # just after the last newline, which is searched from the end

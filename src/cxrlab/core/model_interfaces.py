@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Image = NDArray[np.float32]
 
 CAUTIONS = "cautions"  # key of `Generated.extra`: sentences that a server put beside its answer; also of a summary
-REFUSED = "refused"  # key of `Generated.extra`: True where the answer is no report but a refusal to write one
+REFUSED = "refused"  # key of `Generated.extra`: True where the answer is not a report but a refusal to write one
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Generated:
 
     @property
     def refused(self) -> bool:
-        """Whether this is no report but a refusal to write one."""
+        """Whether this is not a report but a refusal to write one."""
         return self.extra.get(REFUSED) is True
 
 

@@ -1,7 +1,7 @@
 """The frozen records that packages exchange, and their JSON form.
 
 `to_json` drops what is None or an empty mapping; `from_json` checks every field. Unknown keys of a study, image or
-prediction are kept in `extra`, since other programs may add fields; elsewhere they are refused, since a typo would
+prediction are kept in `extra`, since other programs may add fields; elsewhere they are refused, because a typo would
 silently lose data.
 """
 
@@ -39,7 +39,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Finding(Record):
-    """One statement about an image: the record that drives the whole project."""
+    """One statement about an image."""
 
     what = "a finding"
     checks = {
@@ -187,6 +187,9 @@ def _label(value: Any, key: str) -> int:
     raise DataError(
         f"'{key}' is {short_repr(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), or be left out."
     )
+
+
+ALIASES = "aliases"  # key of `Study.extra`: names of the same study elsewhere, by which predictions are matched too
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     config.yaml        the resolved config
     environment.json   versions, command line, commit, seed
     status.json        running, finished or interrupted
-    *.jsonl            evidence, one record per line, appended as it arises
+    *.jsonl            evidence, one record per line, appended during the run
     *.json             conclusions
 
 An interrupted run is continued when it is opened with the same config; a finished run, or one with another config, is
@@ -56,7 +56,7 @@ class Run:
         """Make the folder, or continue the interrupted run in it.
 
         A `RunError` is raised when the folder holds a finished run, a run with another config, a run that another process
-        is writing, or files that are no run.
+        is writing, or files that are not a run.
 
         Args:
             config: A config dataclass or mapping of plain values.
@@ -89,7 +89,7 @@ class Run:
         return write_json(target, value)
 
     def done(self, name: str, key: str = "id") -> set[str]:
-        """The ids already in a `.jsonl` file, for skipping them on resume; a torn last line is cut off first."""
+        """The ids already in a `.jsonl` file, for skipping them on resume; an incomplete last line is removed first."""
         self._appender(name)
         return {str(record[key]) for _, record in read_jsonl(self.path(name)) if key in record}
 

@@ -148,7 +148,7 @@ class NoticeStream:
 
 
 def print_result(text: str) -> None:
-    """Print the result of a command as a line; a closed pipe (`| head`) is no error, a full disk is a `RunError`."""
+    """Print the result of a command as a line; a closed pipe (`| head`) is not an error, a full disk is a `RunError`."""
     if sys.stdout is None:  # the process was started with a closed output
         return
     try:

@@ -91,7 +91,7 @@ TIPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "endotracheal tube": ("above carina", "right main bronchus", "high"),
         "tracheostomy tube": ("above carina",),
-        "enteric tube": ("stomach", "distal esophagus", "beyond film"),
+        "enteric tube": ("stomach", "distal esophagus", "beyond image"),
         "central venous catheter": (*_CAVAL, "brachiocephalic vein"),
         "port": _CAVAL,
         "swan-ganz catheter": ("main pulmonary artery", "right pulmonary artery", "left pulmonary artery"),
@@ -121,7 +121,7 @@ class Observation:
 
     name: str
     group: Group
-    chexpert: str | None = None  # The CheXpert observation that it counts towards, or None
+    chexpert: str | None = None  # The CheXpert observation that it counts as, or None
     sided: bool = False  # Whether left, right or bilateral belongs to a complete description
     graded: bool = False  # Whether a severity belongs to it
     measured: bool = False  # Whether a size in millimetres belongs to it
@@ -145,7 +145,7 @@ CHEXPERT_CHILDREN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Enlarged Cardiomediastinum": ("Cardiomegaly",),
     }
 )
-# What CheXpert does not count against `No Finding`, devices apart: a shallow breath, an old operation, a long aorta.
+# What CheXpert does not count against `No Finding`, besides devices.
 CHEXPERT_INCIDENTAL = frozenset({"low lung volumes", "postsurgical change", "tortuous aorta"})
 CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
 

@@ -1,1 +1,1 @@
-"""Bytes on disk, or a seed, turned into studies: corpora, pictures, splits, phantoms and scenes."""
+"""Corpora of studies: import, draw, split, check, rewrite, compose, export and de-identify."""

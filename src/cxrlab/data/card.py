@@ -22,7 +22,7 @@ MAKERS = Registry(
     "corpus maker",
     {
         "phantom": "cxrlab.data.phantom.corpus:make_phantom",
-        "scenes": "cxrlab.data.scenes:make_scenes",
+        "scenes": "cxrlab.data.synthetic_scenes:make_scenes",
     },
 )
 # What a study may lack (see `Card.absent`) → the kind of problem, and what to do about it.

@@ -119,7 +119,7 @@ def _inspect(folder: Path, hashed: bool, numbered: tuple[int, bytes]) -> _Inspec
     number, line = numbered
     place = f"{folder / STUDIES}:{number}"
     try:
-        study = parse_study(parse_line(line, place, torn=not line.endswith(b"\n")), place)
+        study = parse_study(parse_line(line, place, cut=not line.endswith(b"\n")), place)
     except VocabularyError as error:
         return _Inspected(place, None, (), (Problem("word outside the vocabulary", str(error)),))
     except DataError as error:
@@ -240,7 +240,7 @@ class _CorpusCheck:
         """The card, compared with what was counted; None where it is missing or cannot be read, which is noted."""
         path = self.folder / CARD
         if not path.is_file():
-            self.note(Problem("no card", f"{self.folder} has no {CARD}, so it is unfinished; complete it."))
+            self.note(Problem("no card", f"{self.folder} has no {CARD}; 'cxrlab data card' writes it."))
             return None
         try:
             card = read_card(path)

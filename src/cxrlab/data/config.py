@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from cxrlab.core.config import parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
-from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 # A hundred times the largest public corpus of chest radiographs; a larger number is a typing error.
@@ -38,7 +38,7 @@ def _whole(config: object, high: Mapping[str, int] = MappingProxyType({}), **low
 def _share(name: str, value: object) -> None:
     """Refuse anything but a number of [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
+        raise ConfigError(f"{name}={value!r} is not usable; give a fraction from 0 to 1.")
 
 
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
@@ -62,7 +62,7 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -92,7 +92,7 @@ class ScenesConfig:
         n: Number of pictures, at most ten million.
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     n: int = 1000
@@ -114,10 +114,11 @@ class ImportConfig:
             itself when left out.
         reports: Folder or zip file with the reports, where they lie apart from the images (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
-        split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
+        split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it);
+            R2Gen's test studies stay in test with each (iu-xray, openi).
         seed: For split=patient.
         copy: Copy the images into the corpus instead of linking to the folder.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     root: Path
@@ -134,21 +135,103 @@ class ImportConfig:
         _whole(self, seed=0, workers=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CardConfig:
+    """What the card of a corpus states about its data.
+
+    Args:
+        name: Name of the corpus; that of the table or folder when left out.
+        source: Where the data come from.
+        licence: What may be done with them.
+        citation: What to cite.
+        synthetic: Images and texts are generated; any other corpus counts as patients' data.
+        collections: Hospital collections of the images; a corpus of the same collection is not external.
+    """
+
+    name: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    citation: str | None = None
+    synthetic: bool = False
+    collections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnDataConfig(CardConfig):
+    """How a table or a folder of one's own becomes a corpus.
+
+    Args:
+        columns: Meaning of the table's columns as ROLE=NAME, or auto for the guess that the command shows; image may
+            have several columns, joined by +. ROLE=none takes a role away from auto.
+        sheet: Sheet of an Excel file; the first when left out.
+        split_names: Names of splits as NAME=SPLIT, for those other than train, val and test; SPLIT may be none.
+        date_order: dmy or mdy, where the table writes dates such as 05/03/2024.
+        seed: Decides the splits by patient, where the table has no split.
+        copy: Copy the images into the corpus instead of linking to their folder.
+        allow_missing_images: Keep studies whose images are not there.
+        views_from_pixels: Decide unknown views (frontal or lateral) from the pixels.
+        workers: Processes; 0 means one per core, the most there can be.
+    """
+
+    columns: tuple[str, ...] = ()
+    sheet: str | None = None
+    split_names: tuple[str, ...] = ()
+    date_order: str | None = None
+    seed: int = 7
+    copy: bool = False
+    allow_missing_images: bool = False
+    views_from_pixels: bool = False
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.date_order is not None:
+            _one_of("date_order", self.date_order, ("dmy", "mdy"))
+        _whole(self, seed=0, workers=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(OwnDataConfig):
+    """How a table becomes a corpus.
+
+    Args:
+        images: Folder that the table's image paths are relative to; that of the table when left out.
+    """
+
+    images: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DicomFolderConfig(OwnDataConfig):
+    """How a folder of DICOM files becomes a corpus.
+
+    Args:
+        root: Folder with DICOM files of any names.
+        reports: Table with reports, matched by StudyInstanceUID or AccessionNumber; without it, the structured reports
+            among the DICOM files are read.
+        pseudonyms: Replace the identifiers of studies and patients by keyed hashes, and copy the images under such
+            names; the key is written beside the corpus.
+    """
+
+    root: Path
+    reports: Path | None = None
+    pseudonyms: bool = False
+
+
 @dataclass(frozen=True)
 class StructureConfig:
     """Clean sections beside the source's text, by rule or by a language model.
 
     Args:
         model: rules, or the name of a text model.
-        split: Only studies of this split (train or val); both, and studies without one, when left out.
-        limit: At most so many studies, the first of the corpus; all of them when left out.
+        split: Process only studies of this split (train or val); both, and studies without one, when left out.
+        limit: Process only the first N studies; all when left out.
         prompt: YAML file with another prompt than the built-in one.
-        batch: Reports that a model is asked at once.
-        retries: How often a refused answer is asked for again.
-        max_tokens: Longest answer of a model.
-        seed: Handed to the model; each further attempt at a report adds one.
-        workers: Processes of the rules; 0 means one per core, the most there can be.
-        llm: How a model is asked, what is kept of its answers, and what they may cost.
+        batch: Reports per batch of requests.
+        retries: Number of repeated requests after a refused answer.
+        max_tokens: Maximum number of tokens per answer.
+        seed: Seed passed to the model; each further attempt at a report adds one.
+        workers: Worker processes of the rules; 0 for one per core, which is the maximum.
+        llm: Requests, cache and cost limit of the language model.
     """
 
     model: str = "rules"
@@ -178,7 +261,7 @@ class CheckConfig:
         duplicates: Look for reports and images that are nearly the same; those that are the same are always counted.
         images: Images on the sheet of the page.
         seed: Which images are drawn for the sheet.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     duplicates: bool = False
@@ -197,7 +280,7 @@ class ScrubConfig:
     Args:
         blank: Write copies with new headers and blanked text; without it, findings are only listed.
         markers: Blank side markers (L, R, with or without AP or PA) too.
-        workers: Processes; 0 means one per core, the most there can be.
+        workers: Processes; 0 for one per core, which is the maximum.
     """
 
     blank: bool = False
@@ -214,7 +297,7 @@ class SheetConfig:
 
     Args:
         n: Number of studies shown; all of them when the corpus has fewer.
-        columns: Pictures in a row.
+        columns: Pictures per row.
         seed: Which studies are drawn.
         split: Only studies of this split (train, val or test); every study when left out.
         masks: Outline the mask of each finding in colour.
@@ -267,16 +350,17 @@ class Member:
     Args:
         corpus: Its folder.
         data_set: Name under which it is imported, for the command that imports it; the member's own name when left out.
+        made_by: Command that makes the corpus, where that is not its import; shown when it is missing.
         splits: Splits taken; none for studies without one.
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
         texts: Texts that make pairs with the images: sections (the source's), report (the whole as delivered),
-            structured (by anyone) or structured:NAME.
+            structured (any) or structured:NAME.
         section: Section of those texts; the whole for report.
         pair: all pairs an image with each of the texts, first with the first in the order of texts that the study has.
         needs_text: Leave out a study without any of the texts.
-        n: Number of studies drawn from what is left; all when left out.
-        seed: Decides which are drawn.
+        n: Number of studies sampled from the remaining ones; all when left out.
+        seed: Seed of this sample.
         stages: Stages of training that use this member.
         as_split: Split that the studies get; their own when left out. In test only the source's text is kept.
         paper: Counts of a paper, printed beside ours.
@@ -284,6 +368,7 @@ class Member:
 
     corpus: Path
     data_set: str | None = None
+    made_by: str | None = None
     splits: tuple[Literal["train", "val", "test", "none"], ...] = ("train", "none")
     views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
     texts: tuple[str, ...] = ("sections",)

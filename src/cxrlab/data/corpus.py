@@ -26,9 +26,9 @@ from cxrlab.core.image_codec import decode
 from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
 from cxrlab.core.randomness import uniform
 from cxrlab.core.records import SPLITS, Study
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.images import ImageArray, load_image, load_rgb
-from cxrlab.data.size_limits import read_bounded
 
 STUDIES = "studies.jsonl"
 _PLAIN = re.compile(r"[\w.-][\w./-]*", re.ASCII)
@@ -53,7 +53,7 @@ class Corpus:
 
     @property
     def file(self) -> Path:
-        """The JSONL file with one study a line."""
+        """The JSONL file with one study per line."""
         return self.path / STUDIES
 
     @property
@@ -167,7 +167,8 @@ def load_corpus(path: str | Path) -> Corpus:
     folder = corpus_folder(path)
     if not (folder / CARD).is_file():
         raise DataError(
-            f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it."
+            f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it. A "
+            f"{STUDIES} that was written by hand gets its card from 'cxrlab data card {folder}'."
         )
     return Corpus(folder, read_card(folder / CARD))
 

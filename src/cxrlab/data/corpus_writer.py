@@ -43,13 +43,13 @@ class Recipe(Generic[Item]):
     """How items become studies.
 
     Args:
-        ids: The ids of the studies that an item gives or leaves out, known without drawing them.
-        draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
+        ids: The ids of the studies that an item gives or leaves out, known before they are made.
+        make_studies: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
     """
 
     items: Iterable[Item]  # one for each unit of work (a patient, a picture), in the order of the file; read lazily
     ids: Callable[[Item], Sequence[str]]
-    draw: Callable[[Item], Sequence[NewStudy | Dropped]]
+    make_studies: Callable[[Item], Sequence[NewStudy | Dropped]]
     label: str
     total: int | None = None  # studies that all items give together, for the progress bar; None if unknown
     links: Mapping[str, Path] = field(default_factory=dict)  # folders that the corpus links to, by the name of the link
@@ -59,7 +59,7 @@ class Recipe(Generic[Item]):
 def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int = 0) -> Corpus:
     """Make a corpus, or continue an interrupted one; the bytes do not depend on the number of processes.
 
-    Each worker writes the files of what it draws and returns the lines of the studies, which are written here, in
+    Each worker writes the files of its studies and returns the lines of the studies, which are written here, in
     order. A complete corpus is not changed.
     """
     with CorpusWriter(out, card) as writer:
@@ -69,10 +69,10 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
             left = (item for item in recipe.items if not all(name in writer for name in recipe.ids(item)))
             batches = iter(lambda: list(islice(left, recipe.batch)), [])
             total = None if recipe.total is None else recipe.total - len(writer)
-            make = partial(_draw_and_write, recipe.draw, writer.path)
+            make = partial(_make_and_write, recipe.make_studies, writer.path)
             # Closed before the writer is: no worker may still write when the lock of the folder is released.
-            with closing(ordered_map(make, batches, workers)) as drawn:
-                for one in track((one for several in drawn for one in several), recipe.label, total=total):
+            with closing(ordered_map(make, batches, workers)) as made:
+                for one in track((one for several in made for one in several), recipe.label, total=total):
                     if isinstance(one, Dropped):
                         writer.drop(one)
                     else:
@@ -80,12 +80,12 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
     return load_corpus(out)
 
 
-def _draw_and_write(
-    draw: Callable[[Item], Sequence[NewStudy | Dropped]], folder: Path, items: Sequence[Item]
+def _make_and_write(
+    make_studies: Callable[[Item], Sequence[NewStudy | Dropped]], folder: Path, items: Sequence[Item]
 ) -> list[Line | Dropped]:
-    """Draw some items and write their files, in a worker."""
+    """Make the studies of some items and write their files, in a worker."""
     results: list[Line | Dropped] = []
-    for one in (one for item in items for one in draw(item)):
+    for one in (one for item in items for one in make_studies(item)):
         if isinstance(one, NewStudy):
             results.append(Line.of(one.study, one.remarks))
             write_files(folder, one.files)
@@ -255,7 +255,7 @@ class CorpusWriter:
             return
         try:
             if self._lock is not None:
-                self._drop_halves()
+                self._remove_temporary_files()
         finally:
             self.close()
 
@@ -295,8 +295,8 @@ class CorpusWriter:
                     "choose an empty or new folder."
                 )
             write_text(self.path / PARTIAL, self.card.to_yaml())
-        self._lines = JsonlAppender(self.path / STUDIES)  # cuts off a torn line
-        self._drop_halves()
+        self._lines = JsonlAppender(self.path / STUDIES)  # cuts off an incomplete last line
+        self._remove_temporary_files()
         if (self.path / NOTES).exists():
             self._notes = JsonlAppender(self.path / NOTES)
             for number, note in read_jsonl(self.path / NOTES):
@@ -309,7 +309,7 @@ class CorpusWriter:
             if not all(is_nonempty_file(self.path / path) for path in study_files(study)):
                 self._incomplete[study.id] = study
 
-    def _drop_halves(self) -> None:
+    def _remove_temporary_files(self) -> None:
         """Remove the temporary files of writes that were cut short."""
         for folder, _, names in os.walk(self.path):
             for name in names:
@@ -384,5 +384,5 @@ def is_nonempty_file(file: Path) -> bool:
 
 
 def _ordered(tally: Counter[str]) -> dict[str, int]:
-    """The most frequent first, so that a reader of the card meets what matters."""
+    """Most frequent first."""
     return dict(sorted(tally.items(), key=lambda row: (-row[1], row[0])))

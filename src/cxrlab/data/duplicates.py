@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -86,6 +86,41 @@ def study_text(study: Study) -> str | None:
     return study.report if study.report and study.report.strip() else None
 
 
+def closest(texts: Sequence[str], library: Iterable[str]) -> NDArray[np.float64]:
+    """For each text its largest estimated share of phrases in common with a text of a library [N].
+
+    1 where the words are the same, in a library of one text as of a million; at most 0.99 for other words.
+    """
+    known = {" ".join(found): found for text in library if (found := words(text))}
+    rows = np.array([signature(found) for found in known.values()], np.uint8).reshape(len(known), HASHES)
+    shares: dict[str, float] = {}
+    for text in texts:
+        key = " ".join(found := words(text))
+        if key not in shares:
+            alike = 1.0 if key in known else 0.0
+            if found and known and not alike:
+                alike = min(0.99, float((rows == signature(found)).mean(axis=1).max()))
+            shares[key] = alike
+    return np.array([shares[" ".join(words(text))] for text in texts])
+
+
+class Phrases:
+    """The words of a text and its three-word phrases."""
+
+    def __init__(self, text: str) -> None:
+        self.words = words(text)
+        self.phrases = frozenset(zip(*(self.words[k:] for k in range(PHRASE)), strict=False))
+
+    def resembles(self, other: Phrases) -> bool:
+        """Whether both have the same words, or most phrases of the shorter text are in the longer."""
+        if not self.words or not other.words:
+            return False
+        if self.words == other.words:
+            return True
+        least = min(len(self.phrases), len(other.phrases))
+        return least >= LEAST_PHRASES and len(self.phrases & other.phrases) >= NEAR_SHARE * least
+
+
 class _Grouper:
     """Groups names by digest: the first of each different thing, and those that repeat it."""
 
@@ -115,7 +150,7 @@ class _Grouper:
 
 
 def _sampled_bytes(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
-    """Six bytes of every signature as one number, again and again with other bytes, the same in every run."""
+    """Six bytes of every signature as one number, repeated with other bytes; the same in every run."""
     random = generator(7, "sampled bytes")
     for _ in range(_BANDS):
         key = np.zeros(len(rows), np.uint64)
@@ -125,7 +160,7 @@ def _sampled_bytes(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
 
 
 def _sampled_bits(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint32]]:
-    """Twenty bits of every hash as one number, again and again with other bits, the same in every run."""
+    """Twenty bits of every hash as one number, repeated with other bits; the same in every run."""
     random = generator(7, "sampled bits")
     for _ in range(_TABLES):
         key = np.zeros(len(rows), np.uint32)
@@ -178,6 +213,8 @@ HASHES = 128
 PHRASE = 3
 # Texts that share at least this part of their phrases count as near-duplicates: one word changed in thirty.
 NEAR_SHARE = 0.8
+# Phrases of the shorter of two texts before one can be found inside the other.
+LEAST_PHRASES = 8
 
 _WORD = re.compile(r"[^\W_]+")
 # Odd constants of the golden ratio and of the square roots of 2 and 3: they spread equal words apart by their place.

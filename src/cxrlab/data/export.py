@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import os
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -25,6 +24,7 @@ from cxrlab.core.image_codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.core.registry import Registry
+from cxrlab.core.tables import safe_cell
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.corpus import Corpus
@@ -105,27 +105,6 @@ def _copy(corpus: Corpus, folder: Path, image: ImageCopy) -> None:
     else:
         raise DataError(f"an image cannot be written as {image.path}; use .png or .jpg.")
     write_bytes(folder / image.path, data, durable=False)
-
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-def safe_cell(cell: Any) -> Any:
-    """A cell that no spreadsheet runs as a formula: text that begins like one gets an apostrophe, a number stays.
-
-    >>> safe_cell("=1+2"), safe_cell("-0.12"), safe_cell(-1), safe_cell("- none")
-    ("'=1+2", '-0.12', -1, "'- none")
-    """
-    if cell is None:
-        return ""
-    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
-    return f"'{cell}" if formula else cell
-
-
-def plain_cell(cell: str) -> str:
-    """The text that `safe_cell` was given, from the cell in the file."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from PIL import Image
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import MOST_PIXELS, decode, to_uint8, to_unit
 from cxrlab.core.vocabulary import View
-from cxrlab.data.size_limits import read_bounded
+from cxrlab.data.bounded_reading import read_bounded
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -59,8 +59,12 @@ def load_rgb(path: str | Path, size: int | None = None) -> ImageArray:
 
 def read_picture(path: str | Path) -> Picture:
     """The pixels of a file as they are stored; a DICOM image as float32 in [0, 1] (see `decode_dicom`)."""
-    data = read_bounded(path)
-    return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
+    return decode_picture(read_bounded(path), str(path))
+
+
+def decode_picture(data: bytes, name: str) -> Picture:
+    """The same from the bytes of a file."""
+    return decode_dicom(data, name) if is_dicom(data) else decode(data, name)
 
 
 def as_uint8(picture: Picture) -> NDArray[np.uint8]:
@@ -162,7 +166,11 @@ def decode_dicom(data: bytes, name: str) -> ImageArray:
 
 def dicom_info(data: bytes, name: str) -> DicomInfo:
     """View, age, sex and size from a header, without decoding the pixels."""
-    header = parse_dicom(data, name, pixels=False)
+    return header_info(parse_dicom(data, name, pixels=False), name)
+
+
+def header_info(header: Dataset, name: str) -> DicomInfo:
+    """The same from a parsed header."""
     with report_damaged_header(name):
         sex = str(header.get("PatientSex", "")).strip().upper()
         spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
@@ -303,7 +311,7 @@ def window_values(values: Values, centre: float, width: float, shape: str = "LIN
 
 
 def _finite(array: NDArray[Real], what: str, name: str) -> NDArray[Real]:
-    """The array itself; one NaN in an image would poison every mean that it enters."""
+    """The array itself; one NaN in an image would make every mean NaN."""
     if not np.isfinite(array).all():
         raise DataError(f"{name} has a damaged DICOM header (its {what} gives no finite values); fetch it again.")
     return array

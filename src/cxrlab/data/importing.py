@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_bytes, sha256_of
@@ -21,7 +21,7 @@ from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
 from cxrlab.data.corpus_writer import Dropped, NewStudy, Recipe, build_corpus, is_nonempty_file
-from cxrlab.data.sources.tables import record_source_files
+from cxrlab.data.source_tables import record_source_files
 from cxrlab.findings.label_report import label_report
 
 IMPORTERS = Registry(
@@ -44,9 +44,9 @@ IMPORTERS = Registry(
 IMAGES = "images"
 NOT_IN_FOLDER = "image listed, but not in the folder"
 OUTSIDE_FOLDER = "the path of an image leaves the source folder"
-# Raised whenever the same source (see `made_from` on the card) gives another corpus than before; an interrupted import
-# of an older form is not continued.
-FORM = 2
+# Increase it when the same source (`made_from` on the card) yields a different corpus than before; an interrupted
+# import of an older version is not continued.
+IMPORT_VERSION = 3
 # Studies that a worker reads at once: most take less than a millisecond.
 BATCH = 16
 
@@ -65,7 +65,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.used_settings]:
         raise ConfigError(f"{ignored[0]}={str(getattr(config, ignored[0]))!r} has no effect on {name}; leave it out.")
     settings: dict[str, Any] = {
-        "form": FORM,
+        "import_version": IMPORT_VERSION,
         "layout": plan.layout,
         "images": "written" if plan.writes_images else "copied" if config.copy else "linked",
         "split": config.split,
@@ -90,7 +90,9 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     recipe: Recipe[object] = Recipe(
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
-        draw=partial(_import_study, plan.read, plan.label_style, plan.writes_images, config),
+        make_studies=partial(
+            _import_study, plan.read, plan.label_style, plan.sentences_from, plan.writes_images, plan.keeps_test, config
+        ),
         label=f"importing {name}",
         total=plan.total,
         links={} if plan.writes_images or config.copy else {IMAGES: config.root},
@@ -102,7 +104,9 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
 def _import_study(
     read: Callable[[Item], Imported | Dropped],
     label_style: str | None,
+    sentences_from: str,
     writes: bool,
+    keeps_test: bool,
     config: ImportConfig,
     item: Item,
 ) -> list[NewStudy | Dropped]:
@@ -111,11 +115,11 @@ def _import_study(
     if isinstance(imported, Dropped):
         return [imported]
     study = imported.study
-    if config.split != "official":
+    if config.split != "official" and not (keeps_test and study.split == "test"):
         split = "train" if config.split == "train" else assign_split(study.patient, config.seed)
         study = dataclasses.replace(study, split=split)
     if label_style is not None:  # after the split: a test split holds no text made from labels
-        study = with_label_report(study, label_style)
+        study = with_label_report(study, getattr(study, sentences_from), label_style)
     if writes:
         return [NewStudy(study, imported.files, imported.remarks)]
     try:
@@ -159,7 +163,10 @@ class ImportPlan(Generic[Item]):
         read: The study of an item, or why it is left out; importable by name, since workers run it.
         remarks: Oddities of the source that belong to no study (a box for an unknown image) → how often.
         label_style: How sentences are made from the labels (see `label_report`), where the source has no English report.
+        sentences_from: The field of a study that holds the labels of that style.
         writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
+        keeps_test: Whether studies of the official test split stay there whatever --split says: published models are
+            compared on them.
     """
 
     items: Iterable[Item]
@@ -171,7 +178,9 @@ class ImportPlan(Generic[Item]):
     remarks: Mapping[str, int] = field(default_factory=dict)
     used_settings: tuple[str, ...] = ()  # which of the settings `reports` and `projections` the importer uses
     label_style: str | None = None
+    sentences_from: Literal["labels", "own_labels"] = "own_labels"
     writes_images: bool = False
+    keeps_test: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,11 +202,11 @@ def dataset_info(importer: Callable[..., Any]) -> DatasetInfo:
     return DatasetInfo(title.rstrip("."), found)
 
 
-def with_label_report(study: Study, style: str) -> Study:
-    """The study with findings written from its labels as `structured["labels"]`; unchanged in the test split."""
+def with_label_report(study: Study, labels: Mapping[str, int], style: str) -> Study:
+    """The study with findings written from labels as `structured["labels"]`; unchanged in the test split."""
     if study.split == "test":
         return study
-    text = label_report(study.labels if style in ("chexpert", "brax") else study.own_labels, study.id, style)
+    text = label_report(labels, study.id, style)
     if not text:
         return study
     return dataclasses.replace(study, structured={**study.structured, "labels": {"findings": text}})

@@ -142,8 +142,8 @@ class _Team(Generic[Item, Result]):
                 answer = worker.pipe.recv()
             except (EOFError, OSError):
                 raise RunError(
-                    f"One of {len(self._workers)} worker processes was ended from outside, most often for want of "
-                    "memory; run again with fewer workers."
+                    f"One of {len(self._workers)} worker processes was killed from outside, usually because the machine "
+                    "ran out of memory; run again with fewer workers."
                 ) from None
             self._idle.append(worker)
             yield worker.number, answer
@@ -163,7 +163,7 @@ class _Team(Generic[Item, Result]):
         return worker
 
     def end(self) -> None:
-        """Kill every worker first and wait for them second: a further Ctrl-C then finds nothing left to do."""
+        """Kill all workers, then wait for them, so that a further Ctrl-C cannot leave one running."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -176,7 +176,7 @@ class _InWorker(Exception):
 
 
 def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection) -> None:
-    """A worker's life: an item in, an answer out, until the pipe closes."""
+    """Main loop of a worker: receive an item, send its answer, until the pipe closes."""
     _start_worker()
     parents.close()
     with suppress(EOFError, OSError):

@@ -167,7 +167,7 @@ def meaning(name: str) -> Meaning | None:
         words = " ".join(
             word
             if word in _KNOWN or len(word) < 6
-            else next((right for right in _CORRECTED if one_slip(word, right)), word)
+            else next((right for right in _CORRECTED if is_one_typo(word, right)), word)
             for word in words.split()
         )
         row = BY_NAME.get(words)
@@ -190,7 +190,7 @@ def simple(name: str) -> str:
     return text.replace(" ", "") if _SPACED_OUT.fullmatch(text) else text
 
 
-def one_slip(word: str, right: str) -> bool:
+def is_one_typo(word: str, right: str) -> bool:
     """Whether one letter too many, too few, changed or swapped with the next turns `right` into `word`."""
     if abs(len(word) - len(right)) > 1 or word == right:
         return False

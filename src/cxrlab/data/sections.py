@@ -74,7 +74,7 @@ def parse(text: str | float | None) -> ParsedReport:
     for run in runs(view, marks(view)):
         words = view[run.start : run.end]
         if run.section in ("findings", "impression") and not any(letter.isalpha() for letter in words):
-            continue  # "___" or a date under the name of an image is no finding
+            continue  # "___" or a date under the name of an image is not a finding
         if run.image and len(words) <= LONGEST_TITLE and names_an_image(words, strictly=True):
             run = replace(run, section="examination")  # "CHEST: PA AND LATERAL"
         found.append(run)
@@ -338,8 +338,8 @@ class _Ahead:
         return numbers[place] if place < len(numbers) else None
 
 
-class _Walk:
-    """The walk through the marks: which section the text is in, and since where."""
+class _SectionTracker:
+    """Tracks, from mark to mark, which section the text is in and where that section began."""
 
     def __init__(self, text: str) -> None:
         self.text, self.runs = text, list[Run]()
@@ -362,7 +362,7 @@ class _Walk:
         return self.section == "impression" or "impression" in self.seen
 
     def counts(self, mark: Mark) -> bool:
-        """Whether a mark is a header where the walk is now."""
+        """Whether a mark is a header in the current section."""
         if mark.image and self.section in _DONE and not self.text[self.start : mark.start].strip():
             return False  # "EXAMINATION:" and on the next line "CHEST: FRONTAL VIEW"
         if mark.strength is Strength.OUTSIDE:
@@ -403,24 +403,24 @@ def runs(text: str, marks: Sequence[Mark]) -> list[Run]:
     """The stretches of a text in order; the text before the first header is the preamble."""
     if all(mark.section in (UNNAMED, RULE) for mark in marks):
         marks = ()  # not one header that we know
-    walk, ahead = _Walk(text), _Ahead(marks)
+    tracker, ahead = _SectionTracker(text), _Ahead(marks)
     resume = 0
     for number, mark in enumerate(marks):
         if mark.section in ASIDES:
-            walk.turn(mark.start, mark.section, mark.end)
-            resume = ahead.body_after(number, walk.seen)
+            tracker.turn(mark.start, mark.section, mark.end)
+            resume = ahead.body_after(number, tracker.seen)
         elif number < resume:
             if mark.section == RULE:
-                walk.turn(mark.start, walk.section, mark.end)
+                tracker.turn(mark.start, tracker.section, mark.end)
         elif mark.section == RULE:
-            walk.rule(mark)
+            tracker.rule(mark)
         elif mark.section == BODY:
-            walk.turn(mark.start, PREAMBLE, mark.end)
-        elif mark.section == SIGNATURE and walk.counts(mark):
-            walk.sign(mark, marks[number + 1].start if number + 1 < len(marks) else len(text))
-        elif mark.section == COMMENT and (walk.has_impression or ahead.has_impression(number)):
+            tracker.turn(mark.start, PREAMBLE, mark.end)
+        elif mark.section == SIGNATURE and tracker.counts(mark):
+            tracker.sign(mark, marks[number + 1].start if number + 1 < len(marks) else len(text))
+        elif mark.section == COMMENT and (tracker.has_impression or ahead.has_impression(number)):
             continue
-        elif walk.counts(mark):
-            walk.turn_to(mark)
-    walk.close(len(text))
-    return walk.runs
+        elif tracker.counts(mark):
+            tracker.turn_to(mark)
+    tracker.close(len(text))
+    return tracker.runs

@@ -67,7 +67,7 @@ _SPINE, _LUNG = 2, slice(7, 11)
 # An image is as likely frontal as lateral when mirror correlation and bright spine add up to this; a step of
 # `_WIDTH` changes the odds by a factor of e.
 _EVEN_ODDS, _WIDTH = 0.95, 0.09
-# Two images of one study are nearly always one of each view: it takes e² to 1 to believe otherwise.
+# Two images of one study are nearly always one of each view: odds of e² to 1 are needed for another result.
 _ONE_OF_EACH = 2.0
 
 

@@ -1,1 +1,1 @@
-"""Generate reports with a model, score them against references, compare runs, and validate metrics."""
+"""Generate reports, score them, compare runs, explain them, and measure metrics against radiologists."""

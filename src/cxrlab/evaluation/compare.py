@@ -7,9 +7,9 @@ test and Holm's correction over all tests.
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,21 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.json_values import plain
-from cxrlab.core.metric_names import ARROWS
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.tables import Column, Interval, Table, as_html, as_text, output_width
 from cxrlab.core.terminal import track
-from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
+from cxrlab.evaluation.score import ScoreSheet
+from cxrlab.evaluation.scored_runs import (
+    INDEX,
+    ScoredRun,
+    align_runs,
+    read_tallies,
+    select_comparable,
+    tallies_of_sheet,
+)
 from cxrlab.metrics.base import Tally, mean_of
 from cxrlab.metrics.statistics.intervals import METHOD, SLACK, Clusters, Resamples
 from cxrlab.metrics.statistics.paired_tests import (
@@ -43,23 +52,30 @@ RESULT = "comparison.json"
 ALPHA = 0.05
 
 
+Scored = str | os.PathLike[str] | ScoreSheet
+
+
 def compare(
-    runs: Sequence[str | os.PathLike[str]],
+    runs: Scored | Sequence[Scored],
+    *others: Scored,
     noninferior: Mapping[str, float] | None = None,
     seed: int = 7,
     out: str | os.PathLike[str] | None = None,
-    *,
+    names: Sequence[str] = (),
     metrics: Sequence[str] = (),
     trials: int = 10_000,
     minimum_patients: int = MINIMUM_PATIENTS,
 ) -> ComparisonResult:
-    """Compare scored runs with the first of them.
+    """Compare scored runs with the first of them: `compare(a, b)` or `compare([a, b, c])`.
 
     Args:
-        runs: Folders written by `score`, at least two, scored against the same references.
+        runs: Run folders of 'cxrlab score' or score sheets of `cxrlab.score`, scored against the same references; the
+            baseline first.
+        others: Further ones.
         noninferior: Metric → margin: how much worse than the baseline is still accepted. See `ComparisonResult.ok`.
         seed: Decides resamples and swaps.
         out: Run folder for comparison.json; nothing is written when left out.
+        names: What to call the runs; by default the names of their folders, or "sheet 1", "sheet 2", ….
         metrics: Names, patterns (`bleu*`) and groups to compare, over which Holm's correction counts; the headline
             metrics when empty, "all" for every shared one.
         trials: Swaps of the permutation test.
@@ -68,16 +84,32 @@ def compare(
     margins = dict(noninferior or {})
     for metric, margin in margins.items():
         check_margin(metric, margin)
-    if len(runs) < 2:
-        raise ConfigError(f"{len(runs)} run was given; a comparison needs at least two, the baseline first.")
-    scored = align_runs([read_tallies(Path(run)) for run in runs])
-    names, refused = select_comparable(scored, metrics, list(margins))
-    result = _compare(scored, names, margins, minimum_patients, refused, trials, seed)
+    given: list[Scored] = [runs] if isinstance(runs, (str, os.PathLike, ScoreSheet)) else list(runs)
+    given += others
+    if len(given) < 2:
+        raise ConfigError(f"{len(given)} run was given; a comparison needs at least two, the baseline first.")
+    if names and (len(names) != len(given) or len(set(names)) < len(names)):
+        raise ConfigError(f"names is {list(names)}; give {len(given)} different names, one for each run.")
+    scored = align_runs(
+        [
+            tallies_of_sheet(run.batch, run.tallies, f"sheet {place}")
+            if isinstance(run, ScoreSheet)
+            else read_tallies(Path(run))
+            for place, run in enumerate(given, 1)
+        ]
+    )
+    chosen, refused = select_comparable(scored, metrics, list(margins))
+    result = _compare(scored, list(names), chosen, margins, minimum_patients, refused, trials, seed)
     if out is not None:
         config: dict[str, Any] = {
             "runs": [str(run.folder) for run in scored],
             # A run that was scored again is another comparison, though its folder has the same name.
-            "content": [hashlib.sha256(read_bytes(run.folder / INDEX)).hexdigest()[:16] for run in scored],
+            "content": [
+                run.digest[:16]
+                if isinstance(run, ScoreSheet)
+                else hashlib.sha256(read_bytes(Path(run) / INDEX)).hexdigest()[:16]
+                for run in given
+            ],
             "noninferior": margins,
             "minimum_patients": minimum_patients,
             "metrics": sorted(metrics),
@@ -91,6 +123,7 @@ def compare(
 
 def _compare(
     runs: Sequence[ScoredRun],
+    labels: list[str],
     names: Sequence[str],
     margins: Mapping[str, float],
     minimum_patients: int,
@@ -99,7 +132,7 @@ def _compare(
     seed: int,
 ) -> ComparisonResult:
     # Short labels: the folder's name, else its path, else a number behind it.
-    labels = [run.folder.resolve().name for run in runs]
+    labels = labels or [run.folder.resolve().name for run in runs]
     labels = [x if labels.count(x) == 1 else str(run.folder) for x, run in zip(labels, runs, strict=True)]
     labels = [f"{x} ({labels[:k].count(x) + 1})" if labels[:k].count(x) else x for k, x in enumerate(labels)]
     groups = Clusters(runs[0].patients)
@@ -193,8 +226,6 @@ def rank_values(values: Sequence[float], direction: Literal["higher", "lower"]) 
 
 Verdict = Literal["better", "worse", "unclear", "too few", "equal", "undefined"]
 _MARKS = {"non-inferior": "PASS", "not shown": "FAIL", "not established": "NOT ESTABLISHED"}
-# Wide enough that no name is broken; a table takes what it needs.
-WIDTH = 400
 
 
 @dataclass(frozen=True)
@@ -263,7 +294,7 @@ class Gate:
     verdict: NonInferiority
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ComparisonResult:
     """The whole comparison: labels and folders of the runs, the baseline first, and one record per metric.
 
@@ -325,68 +356,81 @@ class ComparisonResult:
             ],
         }
 
-    def text(self) -> str:
-        """Tables and sentences for a terminal, without a final newline."""
+    def __repr__(self) -> str:
+        verdicts = Counter(item.verdict for one in self.metrics for item in one.against)
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        return f"ComparisonResult({', '.join(self.runs)}; {self.n:,} studies; {counts})"
+
+    def __str__(self) -> str:
+        return self.text(output_width())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.parts())
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per metric and compared run: values, difference, p, verdict."""
+        rows = tuple(row for run in self.runs[1:] for row in _difference_table(self, run).rows)
+        return Table(_COLUMNS, rows).to_frame()
+
+    def text(self, width: int | None = None) -> str:
+        """Tables and sentences, without a final newline, in lines of at most `width` characters."""
+        return as_text(self.parts(), width)
+
+    def parts(self) -> list[str | Table]:
+        """Sentences and tables in order."""
         of = "1 patient" if self.patients == 1 else f"{self.patients} patients"
         tests = "1 test" if self.tests == 1 else f"{self.tests} tests"
         p = f" p: permutation by patient, after Holm over {tests}." if self.tests else ""
-        parts = [f"{self.n} studies of {of}; baseline {self.runs[0]}. Intervals: 95 %, {METHOD}.{p}"]
+        parts: list[str | Table] = [f"{self.n} studies of {of}; baseline {self.runs[0]}. Intervals: 95 %, {METHOD}.{p}"]
         if len(self.runs) > 2:
             rows = [
-                [one.metric, *(f"{_number(value.value)} ({value.rank or '–'})" for value in one.values.values())]
+                (one.metric, *(f"{_number(value.value)} ({value.rank or '–'})" for value in one.values.values()))
                 for one in self.metrics
             ]
-            parts.append(_table("values and ranks", ["metric", *self.runs], rows))
-        parts += [_compare_with_baseline(self, run, number) for number, run in enumerate(self.runs[1:])]
+            columns = (Column("metric"), *map(Column, self.runs))
+            parts += ["", Table(columns, tuple(rows), "values and ranks", summary=True)]
+        for run in self.runs[1:]:
+            parts += ["", _difference_table(self, run)]
         parts += [f"not compared: {metric} ({why})" for metric, why in self.refused.items()]
         for gate in self.gates:
             parts.append(f"gate {_MARKS[gate.verdict.verdict]} for {gate.run}: {gate.verdict.sentence}")
-        return "\n".join(parts)
+        return parts
 
 
-def _compare_with_baseline(result: ComparisonResult, run: str, number: int) -> str:
-    """One table; metrics that are equal or undefined are only named."""
+def _difference_table(result: ComparisonResult, run: str) -> Table:
+    """One run against the baseline; metrics that are equal or undefined have a row too."""
+    place = result.runs.index(run) - 1
     rows = []
-    silent: dict[str, list[str]] = {"equal": [], "undefined": []}
     for one in result.metrics:
-        item = one.against[number]
-        if item.verdict in silent:
-            silent[item.verdict].append(one.metric)
-            continue
+        item = one.against[place]
         found, study = item.difference, item.by_study
+        counts = (None, None, None) if study is None else (study.win, study.tie, study.lose)
         rows.append(
-            [
-                f"{one.metric} {ARROWS[one.direction]}",
-                _number(found.a),
-                _number(found.b),
-                f"{_number(found.difference, '+')} [{_number(found.low, '+')}, {_number(found.high, '+')}]",
-                "–" if math.isnan(item.p_holm) else "<0.0001" if item.p_holm < 0.0001 else f"{item.p_holm:.4f}",
-                item.verdict,
-                "–" if study is None else f"{study.win}/{study.tie}/{study.lose}",
-            ]
-        )
-    head = ["metric", "baseline", run, "difference", "p", "verdict", "win/tie/lose"]
-    lines = [_table(f"{run} against {result.runs[0]}", head, rows)] if rows else [f"{run} against {result.runs[0]}"]
-    reasons = {"equal": "the same counts on every study", "undefined": "no value in one of the two"}
-    lines += [f"{reasons[kind]}: {', '.join(names)}" for kind, names in silent.items() if names]
-    return "\n".join(lines)
+            (
+                f"{one.metric} {ARROWS[one.direction]}", one.metric, one.direction, run, found.a, found.b,
+                Interval(found.difference, found.low, found.high), item.p_holm, item.verdict,
+                "–" if study is None else "/".join(map(str, counts)), *counts,
+            )
+        )  # fmt: skip
+    return Table(_COLUMNS, tuple(rows), f"{run} against {result.runs[0]}")
 
 
-def _number(value: float, sign: str = "") -> str:
-    return "–" if math.isnan(value) else f"{value:{sign}.4f}"
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, name in enumerate(head):
-        table.add_column(Text(name), justify="right" if index else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # names of folders may hold what rich reads as markup
-    stream = io.StringIO()
-    Console(file=stream, width=WIDTH, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
+
+_COLUMNS = (
+    Column("metric", only="text"),
+    *(Column(name, only="data") for name in ("metric", "direction", "run")),
+    Column("baseline"),
+    Column("run", "value"),
+    Column("difference", sign="+"),
+    Column("p", "p_holm", write=_p),
+    Column("verdict"),
+    Column("win/tie/lose", only="text"),
+    *(Column(name, only="data") for name in ("win", "tie", "lose")),
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.saliency_maps import SHEET, parse_map
@@ -134,6 +134,8 @@ class ScoreConfig:
         unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
+        preset: The columns that papers (paper), LLaVA-Rad (llava-rad) or the leaderboard ReXrank (rexrank) print, each by
+            their convention. What cannot be computed is listed with what it needs; --metrics adds to it.
         all: Every metric that needs nothing extra.
         allow_missing: Score a missing prediction as an empty report.
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
@@ -159,6 +161,7 @@ class ScoreConfig:
     split: str | None = None
     unit: Literal["auto", "study", "image"] = "auto"
     metrics: tuple[str, ...] = ()
+    preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     all: bool = False
     allow_missing: bool = False
     floors: bool = True
@@ -191,8 +194,64 @@ class ScoreConfig:
             raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
         _check_least(self, trials=1, seed=0)
         check_share("level", self.level)
-        if self.all and self.metrics:
-            raise ConfigError("--all and --metrics contradict each other; give one of them.")
+        if self.all and (self.metrics or self.preset):
+            flag = "--metrics" if self.metrics else "--preset"
+            raise ConfigError(f"--all and {flag} contradict each other; give one of them.")
+
+
+@dataclass(frozen=True)
+class CertifyConfig:
+    """Whether a prediction file is what it claims to be.
+
+    Args:
+        predictions: Run folder or file, as for 'cxrlab score'.
+        references: Corpus folder or file; left out when the predictions' file has a reference beside each.
+        training: Corpus folder or file with the reports that the model was or may have been trained on; of a corpus with
+            splits, its train split.
+        controls: Run folders with predictions for control images, where PREDICTIONS is not such a run itself.
+        model: Name of the model that is said to have written the predictions: it generates again, with control images.
+        control_studies: Most studies for which this model generates.
+        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
+        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
+        section: Section of the reference report, where it has sections; several joined with +.
+        split: Split of the corpus; every split that holds a predicted study when left out.
+        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        allow_missing: Take a missing prediction for an empty report.
+        metrics: Metrics for scores.json, beside those of the checks; the default ones when left out.
+        trials: Bootstrap resamples behind each interval.
+        level: Confidence level of the intervals.
+        seed: Decides the resamples and how reports are dealt to other patients.
+        decoding: How the model generates.
+        loading: How the model is loaded.
+    """
+
+    predictions: Path
+    references: Path | None = None
+    training: Path | None = None
+    controls: tuple[Path, ...] = ()
+    model: str | None = None
+    control_studies: int = 100
+    columns: tuple[str, ...] = ()
+    by_row: bool = False
+    section: str = "findings"
+    split: str | None = None
+    unit: Literal["auto", "study", "image"] = "auto"
+    allow_missing: bool = False
+    metrics: tuple[str, ...] = ()
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+    decoding: Decoding = Decoding()
+    loading: LoadSettings = LoadSettings()
+
+    def __post_init__(self) -> None:
+        parse_columns(self.columns)
+        _check_least(self, trials=1, seed=0, control_studies=1)
+        check_share("level", self.level)
+        if self.model is not None and self.controls:
+            raise ConfigError("--model and --controls contradict each other; give one of them.")
+        if self.model is not None and self.references is None:
+            raise ConfigError("--model generates from images; give their corpus with --references.")
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
 from cxrlab.core.runs import Run, finished, state

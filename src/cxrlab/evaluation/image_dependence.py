@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cxrlab.core.metric_names import HEADLINES
+from cxrlab.core.headline_metrics import HEADLINES
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples

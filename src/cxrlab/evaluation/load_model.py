@@ -23,7 +23,7 @@ from cxrlab.core.egress import (
     is_valid_permission,
 )
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.language_models import Budget, LLMConfig
+from cxrlab.core.llm_requests import Budget, LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.corpus import load_corpus

@@ -21,9 +21,9 @@ from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import OpenJudge
 from cxrlab.evaluation.validate_metrics import compute_tallies, higher_is_better
-from cxrlab.findings.patients import CaseConfig, draw_patient
 from cxrlab.findings.planted_errors import mistaken
 from cxrlab.findings.report_edits import EDITS, Edited, NarratedVisit, paraphrase
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
 from cxrlab.metrics.base import Family, Matrix, Tally, families, metric_names
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval

@@ -443,7 +443,7 @@ def parse_ranking(ranking: Any, candidates: Mapping[str, Any], place: str) -> tu
             known = ", ".join(candidates)
             raise DataError(f"{place}: the ranking '{line.strip()}' names '{unknown[0]}'; candidates are {known}.")
         if not signs or {">", "<"} <= set(signs):
-            raise DataError(f"{place}: '{line.strip()}' is no ranking; write it as 'C1 > C2 = C3'.")
+            raise DataError(f"{place}: '{line.strip()}' is not a ranking; write it as 'C1 > C2 = C3'.")
         if "<" in signs:
             names, signs = names[::-1], [sign.replace("<", ">") for sign in signs[::-1]]
         for first in range(len(names)):

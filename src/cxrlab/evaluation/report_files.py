@@ -1,4 +1,4 @@
-"""Read files of reports (JSONL, JSON, CSV, TSV or lines of text), and find their columns of reports and ids.
+"""Read files of reports (JSONL, JSON, CSV, TSV, Excel, Parquet or lines of text), and find their columns of reports and ids.
 
 Nothing is dropped or guessed: a line that cannot be read raises an error with its number, and rows without an id column
 are numbered from 1.
@@ -6,8 +6,6 @@ are numbered from 1.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import numbers
 import re
@@ -21,6 +19,7 @@ from cxrlab.core.files import read_text
 from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import SECTIONS
+from cxrlab.core.table_rows import csv_records, find_delimiter, open_table
 from cxrlab.core.vocabulary import View
 
 ID = "id"
@@ -33,9 +32,18 @@ ID_NAMES = (
 # Columns that name a patient, likewise.
 PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
 # Columns of reports by what they hold, as `normalise_name` spells them without "report" or "text" at their end.
-CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
+MODEL_PREDICTION = "modelprediction"  # of ReXrank's files
+CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated", MODEL_PREDICTION)
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
+TABLES = (
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".xlsx",
+    ".parquet",
+)  # endings of files whose rows have named columns
 ROLES = ("candidate", "reference", "id")  # what --columns names
 # What spreadsheets and data frames write for a cell without a value. A report is never one of these words.
 NO_CELL = ("nan", "NaN", "NAN", "null", "NULL", "<NA>")
@@ -78,7 +86,7 @@ class ReportFile:
 
 
 def read_reports(path: Path) -> ReportFile:
-    """Read a file by the ending of its name; any other ending than .jsonl, .json, .csv, .tsv is text by lines."""
+    """Read a file by the ending of its name; any other ending than those of `TABLES` is text by lines."""
     return assign_ids(path, tuple(row for _, row in read_rows(path)))
 
 
@@ -150,6 +158,8 @@ def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
 def classify_column(column: str) -> str:
     """Kind of report in a column by its name: `generated` for "Generated_Report", `gt` for "gt text"."""
     plain = normalise_name(column)
+    if (section := plain.removeprefix("section")) in SECTIONS:  # `section_findings` of ReXrank's files
+        return section
     return plain.removesuffix("report").removesuffix("text") or plain
 
 
@@ -227,8 +237,9 @@ def choose_reference_columns(
     options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
     parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
     if parts and len(parts) == len(sections):
-        if sections != DEFAULT_SECTIONS:
-            return parts  # asked for by name
+        # Asked for by name, or of a file that keeps its sections beside the whole report, as ReXrank's do.
+        if sections != DEFAULT_SECTIONS or all(normalise_name(name).startswith("section") for name in parts):
+            return parts
         options.append(parts)
     if len(options) > 1:
         raise _ambiguous(table, [", ".join(option) for option in options], "reference")
@@ -249,6 +260,8 @@ def choose_candidate_column(table: ReportTable, named: Mapping[str, str], *, inl
         found = list_inline_candidates(table)
     else:
         report = [name for name, kind in texts.items() if kind == "report"]
+        if MODEL_PREDICTION in texts.values():
+            report = []  # in ReXrank's files `report` is the reference
         candidates = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
         found = report if table.is_run and report else [*candidates, *report]
     if len(found) > 1:
@@ -392,7 +405,7 @@ def _check_agreement(
             other = right.ids[two][place]
             if row is not None and left.ids[one][row] not in (other, split_image_id(other or "")[0]):
                 raise DataError(
-                    f"{left.name} and {right.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
+                    f"{left.name} and {right.name} match differently by '{chosen[0]}' and by '{one}' (for example "
                     f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
                 )
 
@@ -447,7 +460,7 @@ def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:
     """Every row of a file with its number from 1; ids may be absent ("") or repeat."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file of reports, a corpus folder or a run with predictions.")
-    readers = dict(zip(TABLES, (_jsonl, _jsonl, _json, _csv, _csv), strict=True))
+    readers = dict(zip(TABLES, (_jsonl, _jsonl, _json, _csv, _csv, _typed, _typed), strict=True))
     if (reader := readers.get(path.suffix.lower())) is not None:
         found = tuple(reader(path))
     else:
@@ -524,40 +537,37 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
-    csv.field_size_limit(1 << 30)  # the module's default is 131,072 characters per cell
-    whole = read_text(path)
-    if (nul := whole.find("\0")) >= 0:
-        line = whole.count("\n", 0, nul) + 1
-        raise DataError(f"{path}:{line} holds a NUL byte, which no CSV has; write the file again as UTF-8 text.")
-    text = io.StringIO(whole, newline="")
-    reader = csv.reader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-    try:
-        head = [name.strip().lower() for name in next(reader, [])]
-        if len(set(head)) < len(head):
-            raise DataError(f"{path}:1: the column names are not all different: {', '.join(head)}.")
-        if len(head) == 1 and ";" in head[0]:
+    records = csv_records(path, "\t" if path.suffix.lower() == ".tsv" else find_delimiter(path))
+    head = [name.strip().lower() for name in next(records, (1, list[str]()))[1]]
+    if len(set(head)) < len(head):
+        raise DataError(f"{path}:1: the column names are not all different: {', '.join(head)}.")
+    number = 0
+    for line, cells in records:
+        if not cells and len(head) > 1:
+            continue
+        # With one column a blank line is an empty cell: skipping it would shift every later report.
+        cells = cells or [""]
+        place = f"{path}:{line}"
+        if len(cells) != len(head):
             raise DataError(
-                f"{path}:1: the columns are separated by ';'; save the file with commas, or as .tsv with tabs."
+                f"{place} has {len(cells)} cells and the head has {len(head)} columns ({', '.join(head)}); "
+                "put text with commas or line breaks in quotes."
             )
-        number = 0
-        for cells in reader:
-            if not cells and len(head) > 1:
-                continue
-            # With one column a blank line is an empty cell: skipping it would shift every later report.
-            cells = cells or [""]
-            place = f"{path}:{reader.line_num}"
-            if len(cells) != len(head):
-                raise DataError(
-                    f"{place} has {len(cells)} cells and the head has {len(head)} columns ({', '.join(head)}); "
-                    "put text with commas or line breaks in quotes."
-                )
-            number += 1
-            values = {name: None if cell in NO_CELL else cell for name, cell in zip(head, cells, strict=True)}
-            if ID in values and not (values[ID] or "").strip():
-                raise DataError(f"{place}: the id is empty; give every report its id.")
-            yield number, _row(values, place)
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num} is not CSV ({error}); write the file again.") from None
+        number += 1
+        values = {name: None if cell in NO_CELL else cell for name, cell in zip(head, cells, strict=True)}
+        if ID in values and not (values[ID] or "").strip():
+            raise DataError(f"{place}: the id is empty; give every report its id.")
+        yield number, _row(values, place)
+
+
+def _typed(path: Path) -> Iterator[tuple[int, Row]]:
+    """Excel and Parquet, whose whole numbers may be stored as floats."""
+    for number, row in enumerate(open_table(path).rows, 1):
+        values = {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in row.values.items()
+        }
+        yield number, _row(values, row.place)
 
 
 # `25`, `72.5`, DICOM's `072Y`, `019M`, `001D`, a grouped `90+` or `>89`.

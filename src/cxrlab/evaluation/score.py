@@ -23,18 +23,21 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.headline_metrics import best_floor
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import LLMConfig, llm_operational_fields
-from cxrlab.core.metric_names import best_floor
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.tables import as_html, as_text, output_width
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import Group, observation
 from cxrlab.evaluation.config import ScoreConfig, ScoreSettings
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import ImageDependence, measure_image_dependence, pair_with_other_patients
+from cxrlab.evaluation.metric_presets import preset_metrics
 from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load_inputs
+from cxrlab.evaluation.score_tables import score_table, short_form
 from cxrlab.evaluation.scored_runs import write_tallies
 from cxrlab.evaluation.select_metrics import (
     MetricSelection,
@@ -184,6 +187,7 @@ def score_inputs(
         judges=count_answers(evidence),
         matching=inputs.matching,
         cautions=inputs.cautions,
+        level=level,
     )
 
 
@@ -216,7 +220,10 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         return stored
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
-    names, judges = separate_judges(("all",) if config.all else config.metrics or None)
+    wanted = ("all",) if config.all else config.metrics or None
+    if config.preset is not None:
+        wanted = preset_metrics(config.preset, vars(config), config.metrics)
+    names, judges = separate_judges(wanted)
     # Before the folder is made: a wrong name, or a model that may not receive these texts, leaves nothing behind.
     if judges:  # and before weights are loaded
         select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
@@ -284,9 +291,9 @@ class StudyScore:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScoreSheet(Mapping[str, MetricScore]):
-    """The result of scoring; as a mapping it gives each metric's score by name.
+    """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table.
 
     Args:
         floors: Control → metric → value of that control against the same references.
@@ -298,6 +305,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
         cautions: Of the run that generated the predictions.
+        level: Confidence level of the intervals.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -305,19 +313,33 @@ class ScoreSheet(Mapping[str, MetricScore]):
     statuses: Mapping[str, int]
     studies: tuple[StudyScore, ...]
     slices: Mapping[str, Mapping[str, SliceScore]]
-    tallies: tuple[Tally, ...] = field(repr=False)
-    batch: Batch = field(repr=False)
+    tallies: tuple[Tally, ...]
+    batch: Batch
     digest: str = ""
     notes: tuple[str, ...] = ()
     image_dependence: ImageDependence | None = None
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matching: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()
+    level: float = 0.95
 
     @property
     def n(self) -> int:
         """Number of pairs."""
         return len(self.studies)
+
+    def __repr__(self) -> str:
+        return f"ScoreSheet({self.n:,} {'pair' if self.n == 1 else 'pairs'}, {len(self.metrics)} metrics)"
+
+    def __str__(self) -> str:
+        return as_text(short_form(plain(self.to_json()), self.level), output_width())
+
+    def _repr_html_(self) -> str:
+        return as_html(short_form(plain(self.to_json()), self.level))
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per metric: value, interval, best floor, n, undefined."""
+        return score_table(plain(self.to_json()), self.metrics, self.level).to_frame()
 
     def __getitem__(self, name: str) -> MetricScore:
         return self.metrics[name]

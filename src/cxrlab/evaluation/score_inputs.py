@@ -6,7 +6,7 @@ import hashlib
 import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.model_interfaces import CAUTIONS
-from cxrlab.core.records import SECTIONS, Finding, Report
+from cxrlab.core.records import ALIASES, SECTIONS, Finding, Report
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
@@ -22,6 +22,7 @@ from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, control_file, explain_how_to_finish, read_missing_studies
 from cxrlab.evaluation.report_files import (
     ID,
+    MODEL_PREDICTION,
     PATIENT_NAMES,
     IdColumns,
     ReportFile,
@@ -47,6 +48,7 @@ from cxrlab.evaluation.report_files import (
     read_rows,
     split_image_id,
 )
+from cxrlab.evaluation.rexrank import select_sections
 from cxrlab.metrics.report_pairs import Context, Pair
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -77,6 +79,8 @@ class Inputs:
         egress_data: Both sides, for the check before anything is sent to a model elsewhere.
         matching: How the rows of both sides were matched, for `scores.json`.
         cautions: Those of the run that generated the predictions.
+        extra: Predictions that belong to no reference, and were left out.
+        missing: References without a prediction that were left out.
     """
 
     pairs: tuple[Pair, ...]
@@ -86,6 +90,8 @@ class Inputs:
     egress_data: tuple[EgressData, ...] = field(default=(EgressData("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
     cautions: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class Reference:
         sex: F, M or None.
         views: View of each image in order, None where it is unknown; None where the images are not listed.
         split: Of the corpus.
+        aliases: Other ids of the study, by which predictions are matched too.
     """
 
     id: str
@@ -111,6 +118,7 @@ class Reference:
     sex: str | None = None
     views: tuple[str | None, ...] | None = None
     split: str | None = None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,21 +160,25 @@ def load_inputs(
     allow_missing: bool = False,
     columns: Iterable[str] = (),
     by_row: bool = False,
+    matched_only: bool = False,
 ) -> Inputs:
     """Read both sides and match them; see `score.score` for the arguments.
 
     A prediction without a reference is always an error, a reference without a prediction unless `allow_missing`. A run
-    of `generate` that was allowed to finish without some studies needs no further permission for these.
+    of `generate` that was allowed to finish without some studies needs no further permission for these. With
+    `matched_only` what does not match is left out and listed instead, as long as anything matches.
     """
     if unit not in typing.get_args(Unit):
         raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
     left, right = read_sources(references, predictions, section, columns, by_row=by_row)
+    right = _resolve_aliases(left, right)
     places = _place_predictions(left, right, unit)
     images: dict[str, list[tuple[str, int | None]]] = {}
     for key, (study, image) in places.items():
         images.setdefault(study, []).append((key, image))
     pairs, attributes = [], []
-    for study in _select_studies(left, right, places, split, allow_missing):
+    selected, extra, missing = _select_studies(left, right, places, split, allow_missing, matched_only)
+    for study in selected:
         reference: Reference = left.items[study]
         # Order of the references, and within a study that of its images: the order of the predictions never matters.
         for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
@@ -192,7 +204,41 @@ def load_inputs(
     by = "file" if one_file else "row" if left.numbered else "id"
     matching = {"by": by, **sides, "matched": matched, "missing": len(pairs) - matched}
     return Inputs(
-        tuple(pairs), tuple(attributes), digest, right.control_reports, tuple(egress), matching, right.cautions
+        tuple(pairs),
+        tuple(attributes),
+        digest,
+        right.control_reports,
+        tuple(egress),
+        matching,
+        right.cautions,
+        tuple(extra),
+        tuple(missing),
+    )
+
+
+def _resolve_aliases(left: Source, right: Source) -> Source:
+    """The predictions under the ids of the references, where they have others of the same studies."""
+    names = {alias: key for key, reference in left.items.items() for alias in reference.aliases}
+    if not names:
+        return right
+
+    def own(key: str) -> str:
+        study, image = split_image_id(key)
+        if key in left.items or study in left.items:
+            return key
+        return names.get(key) or (f"{names[study]}#{image}" if image is not None and study in names else key)
+
+    for key in right.items:
+        if (other := own(key)) != key and other in right.items:
+            raise DataError(f"'{key}' and '{other}' in {right.name} are ids of the same study; keep one of them.")
+    return replace(
+        right,
+        items={own(key): text for key, text in right.items.items()},
+        expected=None if right.expected is None else frozenset(map(own, right.expected)),
+        control_reports={
+            kind: {own(key): text for key, text in texts.items()} for kind, texts in right.control_reports.items()
+        },
+        missing=frozenset(map(own, right.missing)),
     )
 
 
@@ -249,9 +295,17 @@ def _place_predictions(left: Source, right: Source, unit: Unit) -> dict[str, tup
 
 
 def _select_studies(
-    left: Source, right: Source, places: Mapping[str, tuple[str, int | None]], split: str | None, allow_missing: bool
-) -> list[str]:
-    """Studies to score, in the order of the references; unmatched predictions and studies raise `DataError`."""
+    left: Source,
+    right: Source,
+    places: Mapping[str, tuple[str, int | None]],
+    split: str | None,
+    allow_missing: bool,
+    matched_only: bool,
+) -> tuple[list[str], list[str], list[str]]:
+    """Studies to score, in the order of the references; predictions and studies that do not match raise `DataError`.
+
+    With `matched_only` these are returned instead: predictions without a reference, and references without a prediction.
+    """
     studies: Mapping[str, Reference] = left.items
     predicted = {study for study, _ in places.values()}
     if split is not None:
@@ -274,6 +328,9 @@ def _select_studies(
             f"(predictions{right_column}: {_examples(extra)}; references{left_column}: "
             f"{_examples(selected or list(studies))}); check the ids, or name their column with --columns id=NAME."
         )
+    if matched_only:
+        lacking = [] if allow_missing else missing
+        return [key for key in selected if key not in set(lacking)], extra, lacking
     problems = []
     if extra:
         problems.append(
@@ -287,7 +344,7 @@ def _select_studies(
         )
     if problems:
         raise DataError(f"{left.name} and {right.name} do not match: {'; '.join(problems)}.")
-    return selected
+    return selected, [], []
 
 
 def _examples(keys: Sequence[str]) -> str:
@@ -324,8 +381,8 @@ def read_sources(
         check_id_column([left], named)
         file = assign_ids(left.path, left.rows, find_named_id_column(left, named), by_row=by_row)
         candidate = choose_candidate_column(left, named, inline=True)
-        items = {row.id: row.text(candidate) for row in file.rows}
-        inline = Source(left.name, items, file.numbered, column=file.column, reports=(candidate,))
+        items, reports = _candidates(file.rows, candidate, () if "reference" in named else sections)
+        inline = Source(left.name, items, file.numbered, column=file.column, reports=reports)
         return _references(left, file, sections, named, candidate), inline
     right = _open_source(predictions, "predictions")
     one, two = None, None  # the rows of both are numbered
@@ -337,7 +394,8 @@ def read_sources(
     if isinstance(left, ReportTable):
         left = _references(left, assign_ids(left.path, left.rows, one, by_row=one is None), sections, named)
     if isinstance(right, ReportTable):
-        right = _predictions(right, assign_ids(right.path, right.rows, two, by_row=two is None), named)
+        file = assign_ids(right.path, right.rows, two, by_row=two is None)
+        right = _predictions(right, file, named, () if "reference" in named else sections)
     return left, right
 
 
@@ -358,7 +416,7 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> Re
     )
     if is_text and not (source and os.path.exists(source)):
         raise DataError(
-            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+            f"{short_repr(source)} is not a file or folder; put single reports into a list, or check the path."
         )
     path = Path(source)
     if not path.is_dir():
@@ -378,6 +436,7 @@ def _open_source(source: Texts, role: str, sections: tuple[str, ...] = ()) -> Re
                 sex=study.sex,
                 views=tuple(image.view and image.view.value for image in study.images),
                 split=study.split,
+                aliases=tuple(map(str, study.extra.get(ALIASES) or ())),
             )
         return Source(str(path), references, synthetic=corpus.card.synthetic)
     file = path / PREDICTIONS
@@ -442,11 +501,22 @@ def _references(
     return Source(side.name, items, file.numbered, column=file.column, reports=columns)
 
 
-def _predictions(side: ReportTable, file: ReportFile, named: Mapping[str, str]) -> Source:
+def _candidates(
+    rows: Iterable[Row], column: str, sections: Sequence[str]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Id → generated report, and what was read; of ReXrank's predictions the sections that are scored."""
+    texts = {row.id: row.text(column) for row in rows}
+    if normalise_name(column) != MODEL_PREDICTION:
+        return texts, (column,)
+    chosen = {key: select_sections(text, sections) for key, text in texts.items()}
+    return chosen, (column if chosen == texts else f"{JOIN.join(sections)} of {column}",)
+
+
+def _predictions(side: ReportTable, file: ReportFile, named: Mapping[str, str], sections: Sequence[str] = ()) -> Source:
     column = choose_candidate_column(side, named)
-    items = {row.id: row.text(column) for row in file.rows}
+    items, reports = _candidates(file.rows, column, sections)
     if not side.is_run:
-        return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
+        return Source(side.name, items, file.numbered, column=file.column, reports=reports)
     run = side.path.parent
     controls = {control: run / control_file(control) for control in CONTROL_IMAGES}
     missing = read_missing_studies(run) if state(run) == "finished" else None

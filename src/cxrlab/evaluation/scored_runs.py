@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.core.json_values import dumps
-from cxrlab.core.metric_names import headline_metrics
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import Run, state
-from cxrlab.data.size_limits import MAX_UNPACKED_BYTES, read_member
+from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
 from cxrlab.metrics.base import Matrix, Metric, Tally, metric_names
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Place, memory_key
@@ -129,6 +129,18 @@ def read_tallies(folder: Path) -> ScoredRun:
     return ScoredRun(folder, ids, patients, references, tallies, signatures)
 
 
+def tallies_of_sheet(batch: Batch, tallies: Sequence[Tally], name: str) -> ScoredRun:
+    """The same of scores in memory, under a name in the place of their folder."""
+    return ScoredRun(
+        Path(name),
+        tuple(pair.id for pair in batch.pairs),
+        tuple(pair.patient or pair.id for pair in batch.pairs),
+        hash_references(batch),
+        {tally.metric.name: tally for tally in tallies},
+        {tally.metric.name: tally.metric.signature for tally in tallies},
+    )
+
+
 def _describe_function(function: Any, metric: str) -> dict[str, Any]:
     """`module:function` and keyword arguments of an aggregation; anything that has no such name is refused."""
     arguments: dict[str, Any] = {}
@@ -148,11 +160,11 @@ def _load_function(described: Mapping[str, Any]) -> Callable[..., Any]:
     """The function that `_describe_function` described."""
     name = described["function"]
     if not _FUNCTION.fullmatch(name):
-        raise ValueError(f"'{name}' is no function of a metric")
+        raise ValueError(f"'{name}' is not a function of a metric")
     arguments = {key: _load_argument(value) for key, value in described["arguments"].items()}
     function: Callable[..., Any] = load_reference(name)
     if f"{function.__module__}:{function.__qualname__}" != name:  # something that the module only imports
-        raise ValueError(f"'{name}' is no function of that module")
+        raise ValueError(f"'{name}' is not a function of that module")
     return functools.partial(function, **arguments) if arguments else function
 
 

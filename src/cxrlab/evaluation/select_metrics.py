@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
-from cxrlab.core.language_models import LLMConfig
-from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.headline_metrics import is_error_count
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.evaluation.load_model import TextModels
@@ -318,7 +318,7 @@ def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | Non
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if compares := next((name for name in names if name.partition(":")[0] == PAIRWISE), None):
         raise UnknownName(
-            f"'{compares}' compares two reports and gives no value to one; it is asked by "
+            f"'{compares}' compares two reports and gives no score per report; use "
             f"'cxrlab prefer judge --judge {PAIRWISE}:MODEL'. Judges that give one: {', '.join(JUDGES)}."
         )
     judges = tuple(name for name in names if split_judge_name(name) is not None)

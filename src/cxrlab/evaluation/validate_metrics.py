@@ -17,11 +17,12 @@ import numpy as np
 
 from cxrlab.core.egress import EgressData
 from cxrlab.core.files import read_json
+from cxrlab.core.headline_metrics import is_error_count
 from cxrlab.core.json_values import dumps, plain
-from cxrlab.core.language_models import llm_operational_fields
-from cxrlab.core.metric_names import is_error_count
+from cxrlab.core.llm_requests import llm_operational_fields
 from cxrlab.core.registry import Registry
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.tables import Column, Interval, Table
 from cxrlab.core.terminal import track
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import (
@@ -134,38 +135,49 @@ def compare_with_raters(ratings: Matrix, raters: Sequence[str], name: str, judge
     return {"judge": name, "by_rater": by_rater, "mean": means}
 
 
-def format_validation(found: Mapping[str, Any]) -> str:
-    """The figures of a validation, best metric first, for a terminal."""
-    lines = _format_cases(found) if found["benchmark"] == "radjudge" else _format_correlations(found)
-    return "\n".join([*lines, *format_unreadable_answers(found.get("judges", {}))])
+def validation_parts(found: Mapping[str, Any]) -> list[str | Table]:
+    """The figures of a validation: a table with the best metric first, then what else was measured."""
+    parts = _case_parts(found) if found["benchmark"] == "radjudge" else _correlation_parts(found)
+    return [*parts, *format_unreadable_answers(found.get("judges", {}))]
 
 
-def _format_cases(found: Mapping[str, Any]) -> Iterator[str]:
+def _case_parts(found: Mapping[str, Any]) -> Iterator[str | Table]:
     metrics = found["metrics"]
-    width = max(map(len, metrics), default=6)
+    rows = []
     for name in sorted(_hide_error_counts(metrics), key=lambda name: -metrics[name]["passed"]):
         row = metrics[name]
-        wrong = [case for case, right in row["cases"].items() if not right]
-        failed = f"   wrong: {', '.join(wrong)}" if 0 < len(wrong) <= 10 else ""
-        yield f"{name:<{width}}  {row['passed']:3d} of {row['of']}{failed}"
+        wrong = ", ".join(case for case, right in row["cases"].items() if not right)
+        few = wrong if 0 < wrong.count(", ") + bool(wrong) <= 10 else ""
+        rows.append((name, f"{row['passed']} of {row['of']}", row["passed"], row["of"], wrong, few))
+    columns = (
+        Column("metric"),
+        Column("right", only="text"),
+        Column("passed", only="data"),
+        Column("of", only="data"),
+        Column("wrong", only="data"),
+        Column("wrong", only="text"),
+    )
+    yield Table(columns, tuple(rows))
     yield f"values within {found['tie']:g} of each other count as equal"
 
 
-def _format_correlations(found: Mapping[str, Any]) -> Iterator[str]:
+def _correlation_parts(found: Mapping[str, Any]) -> Iterator[str | Table]:
     metrics = found["metrics"]
-    width = max([6, *map(len, metrics)])
-    titles = {"tau_significant": "tau, significant errors", "preference_accuracy": "right preferences", "": ""}
-    extra = next(key for key in titles if not key or any(key in row for row in metrics.values()))
-    yield f"{'metric':<{width}}  {'tau':<24}  {titles[extra]}"
+    titles = {"tau_significant": "tau, significant errors", "preference_accuracy": "right preferences"}
+    extra = [key for key in titles if any(key in row for row in metrics.values())][:1]
+    pairs = found.get("n")
     # A metric without an order (null) comes last.
     taus = {name: -2.0 if row["tau"] is None else row["tau"] for name, row in metrics.items()}
+    rows = []
     for name in sorted(_hide_error_counts(metrics), key=lambda name: -taus[name]):
         row = metrics[name]
-        last = _tau(row, "_significant") if extra == "tau_significant" else _number(row[extra]) if extra else ""
+        last = [_tau(row, "_significant") if key == "tau_significant" else row[key] for key in extra]
         # The pairs that a metric leaves out may be the hard ones.
-        n, pairs = row.get("n"), found.get("n")
-        share = f"n {n:,} of {pairs:,}" if n is not None and pairs is not None and n < pairs else ""
-        yield f"{name:<{width}}  {_tau(row, ''):<24}  {last:<24}  {share}".rstrip()
+        n = row.get("n")
+        share = f"{n:,} of {pairs:,}" if n is not None and pairs is not None and n < pairs else ""
+        rows.append((name, _tau(row, ""), *last, n, share))
+    more = [Column(titles[key], key) for key in extra]
+    yield Table((Column("metric"), Column("tau"), *more, Column("n", only="data"), _N_OF), tuple(rows))
     if ceiling := found.get("ceiling", {}).get("leave_one_out_tau"):
         yield f"ceiling, one rater against the others: {', '.join(map(_number, ceiling))}"
     raters = found.get("raters", {})
@@ -182,6 +194,9 @@ def _format_correlations(found: Mapping[str, Any]) -> Iterator[str]:
         for name in _hide_error_counts(next(iter(rows.values()))["metrics"]):
             wrong = [edit for edit, row in rows.items() if not row["metrics"][name]["right"]]
             yield f"  {name}: {'right' if not wrong else 'wrong at ' + ', '.join(wrong)}"
+
+
+_N_OF = Column("n", only="text")
 
 
 def _format_judges(judges: Mapping[str, Any], differences: Mapping[str, Any]) -> Iterator[str]:
@@ -219,8 +234,8 @@ def _hide_error_counts(names: Iterable[str]) -> list[str]:
     return [name for name in names if not is_error_count(name)]
 
 
-def _tau(row: Mapping[str, Any], suffix: str) -> str:
-    return f"{_number(row[f'tau{suffix}'])} [{_number(row[f'low{suffix}'])}, {_number(row[f'high{suffix}'])}]"
+def _tau(row: Mapping[str, Any], suffix: str) -> Interval:
+    return Interval(row[f"tau{suffix}"], row[f"low{suffix}"], row[f"high{suffix}"])
 
 
 def _who(rater: str) -> str:

@@ -1,6 +1,6 @@
 """Adaptive attackers, who know the defence; each is an option of the attack.
 
-gate             `dress`: blend a chest into the image until the gate passes it; `probe_gate` searches the share
+gate             `blend_chest`: blend a chest into the image until the gate passes it; `probe_gate` searches the share
 quota            several accounts; see `accounts_needed`
 coarse, plain    `rewrite`: varied words for the fixed sentences, so that the copy learns natural reports
 watermark        `rewrite`: other words for the same findings before the copy is trained
@@ -21,18 +21,18 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change
 from cxrlab.data.images import load_image
-from cxrlab.extraction.anatomical_categories import report_content
+from cxrlab.extraction.attack_rounds import Attack, BlackBox
 from cxrlab.extraction.config import SHARES
-from cxrlab.extraction.defence.report_claims import (
+from cxrlab.extraction.defence.finding_preservation import (
     ReportSentence,
     canonical,
     canonical_normal,
     difference,
     report_sentences,
 )
-from cxrlab.extraction.pools import Pool, square
+from cxrlab.extraction.query_pools import Pool, square
 from cxrlab.extraction.records import QueryImage
-from cxrlab.extraction.rounds import Attack, BlackBox
+from cxrlab.extraction.report_content import report_content
 from cxrlab.findings.lexicon import agreed, capital, load_lexicon
 from cxrlab.findings.reader import read
 from cxrlab.findings.realiser import Realiser
@@ -49,17 +49,17 @@ _TRIALS = 4  # of rewording one report
 class Adaptation:
     """The adaptation of an attacker to a defence; the fields are those of `ExtractConfig`."""
 
-    dress: float = 0.0
+    blend_chest: float = 0.0
     probes: int = 0
     chest: Path | None = None
     rewrite: bool = False
     accounts: int = 1
 
 
-def dress(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:
+def blend_chest(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:
     """An image (uint8 [H, W]) with a share, 0 to 1, of a chest radiograph of the same shape, or of our drawing."""
     if not 0 <= share <= 1:
-        raise ConfigError(f"dress={share} is not usable; give a share from 0 to 1.")
+        raise ConfigError(f"blend_chest={share} is not usable; give a share from 0 to 1.")
     over = _draw_chest(*pixels.shape) if chest is None else chest
     return np.asarray(np.rint((1 - share) * pixels + share * over), dtype=np.uint8)
 
@@ -109,7 +109,7 @@ def smallest_passing_share(
     """
     passed: dict[float, float] = {}
     for share in shares:
-        passed[share] = sum(passes([dress(picture, share, chest) for picture in pictures])) / len(pictures)
+        passed[share] = sum(passes([blend_chest(picture, share, chest) for picture in pictures])) / len(pictures)
         if passed[share] >= wanted:
             return share, passed
     return None, passed
@@ -176,24 +176,24 @@ class GateProbe:
     """The result of probing a gate.
 
     Args:
-        dress: The smallest share of a chest with which enough images passed; if none did the one with which most
+        blend_chest: The smallest share of a chest with which enough images passed; if none did the one with which most
             passed, the smallest of them.
         queries: Queries that it took.
         passed: Share of a chest → share of the images that were answered with it.
     """
 
-    dress: float
+    blend_chest: float
     queries: int
     passed: Mapping[float, float]
 
     def to_json(self) -> dict[str, Any]:
         """With the shares as text, as keys must be."""
         passed = {f"{share:g}": value for share, value in self.passed.items()}
-        return {"dress": self.dress, "queries": self.queries, "passed": passed}
+        return {"blend_chest": self.blend_chest, "queries": self.queries, "passed": passed}
 
 
 def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, GateProbe]:
-    """Probe the gate, and return the dressed attack with the rest of its budget and pool.
+    """Probe the gate, and return the blended attack with the rest of its budget and pool.
 
     Args:
         attack: Before its first query. After an interruption the same probes are answered from the ledger.
@@ -204,11 +204,11 @@ def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, 
     chest = load_chest(config.chest, config.size) if config.chest else None
     queries = 0
 
-    def passes(dressed: Sequence[Pixels]) -> list[bool]:
+    def passes(blended: Sequence[Pixels]) -> list[bool]:
         """An attacker who sees only text takes an answer without any statement on the image for a refusal."""
         nonlocal queries
-        probes = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
-        answers = attack.client.ask(probes, 0, queries)
+        probes = [replace(one, pixels=pixels) for one, pixels in zip(pictures, blended, strict=True)]
+        answers = attack.client.query(probes, 0, queries)
         queries += len(probes)
         return [report_content(text).has_statements for text in answers]
 
@@ -218,7 +218,7 @@ def probe_gate(attack: Attack, client: BlackBox | None = None) -> tuple[Attack, 
         attack,
         client=_ClientAfterProbes(client or attack.client, queries),
         pool=_PoolAfterProbes(attack.pool, config.probes),
-        config=replace(config, dress=best, probes=0, budget=config.budget - queries, at=()),
+        config=replace(config, blend_chest=best, probes=0, budget=config.budget - queries, at=()),
     ), GateProbe(best, queries, passed)
 
 
@@ -233,8 +233,8 @@ class _ClientAfterProbes:
     def left(self) -> int:
         return self.client.left
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
-        return self.client.ask(pictures, round, self.after + first)
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+        return self.client.query(pictures, round, self.after + first)
 
 
 class _PoolAfterProbes(Pool):

@@ -2,7 +2,7 @@
 
     ledger.sqlite       every query with its answer, cost and round; the authorisation
     pictures/           every image that was sent, by its sha256
-    rounds/             plans and surrogates of the attack, see `rounds`
+    rounds/             plans and surrogates of the attack, see `attack_rounds`
     victim/             the victim's reports on the corpus
     copies/N/           the surrogate of the first N queries, trained from its start, with its reports and scores
     oracle.json         answers of an oracle that is a language model; oracle/ has every request
@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
-from cxrlab.core.language_models import llm_operational_fields
+from cxrlab.core.llm_requests import llm_operational_fields
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -35,13 +35,7 @@ from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction import preflight
 from cxrlab.extraction.adaptive_attackers import probe_gate
-from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.fidelity import measure_fidelity, scored
-from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
-from cxrlab.extraction.llm_oracle import query_llm_oracle
-from cxrlab.extraction.pools import open_pool
-from cxrlab.extraction.records import AuditScope, Query
-from cxrlab.extraction.rounds import (
+from cxrlab.extraction.attack_rounds import (
     UNREADABLE,
     Attack,
     EncoderGuide,
@@ -50,6 +44,12 @@ from cxrlab.extraction.rounds import (
     transcript_settings,
     was_aligned,
 )
+from cxrlab.extraction.config import ExtractConfig
+from cxrlab.extraction.fidelity import measure_fidelity, scored
+from cxrlab.extraction.llm_oracle import query_llm_oracle
+from cxrlab.extraction.query_ledger import LEDGER, BudgetExceeded, Ledger
+from cxrlab.extraction.query_pools import open_pool
+from cxrlab.extraction.records import AuditScope, Query
 from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearner, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
@@ -189,7 +189,7 @@ def _query_victim(
                     probing = {"probing": probe.to_json()}
                 run_attack(attack)
         except AccountsBlocked as error:
-            blocked = {"refusals": error.refusals, "first": error.first + 1, "said": error.answer}
+            blocked = {"refusals": error.refusals, "first": error.first + 1, "answer": error.answer}
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,

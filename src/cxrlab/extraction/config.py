@@ -13,13 +13,13 @@ import numpy as np
 from cxrlab.attacks.config import parse_eps
 from cxrlab.core.egress import is_address, parse_address
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.defence.base import DEFENCES
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES
-from cxrlab.extraction.oracles import ORACLES
 from cxrlab.extraction.records import Price
+from cxrlab.extraction.rule_oracles import ORACLES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import TEXT_KINDS
@@ -334,7 +334,7 @@ class ExtractConfig:
         victim_run: Folder for the victim's reports on the corpus, if audits of one victim share it.
         defence: Defence in front of the victim.
         accounts: Accounts that take turns in querying.
-        dress: Share of a chest that is blended into every image, for a victim behind a gate.
+        blend_chest: Share of a chest that is blended into every image, for a victim behind a gate.
         probes: Images with which the smallest share that passes is searched first; each image and share takes a query.
         chest: The chest radiograph that is blended in; a drawing by default.
         rewrite: Reword every answer before it is learnt, against a watermark.
@@ -374,7 +374,7 @@ class ExtractConfig:
     victim_run: Path | None = None
     defence: str | None = None
     accounts: int = 1
-    dress: float = 0.0
+    blend_chest: float = 0.0
     probes: int = 0
     chest: Path | None = None
     rewrite: bool = False
@@ -403,16 +403,16 @@ class ExtractConfig:
         )  # fmt: skip
         if self.budget > MOST_QUERIES:
             raise ConfigError(f"budget={self.budget} is above the limit of {MOST_QUERIES:,}.")
-        if not 0.0 <= self.dress <= 1.0:
-            raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
+        if not 0.0 <= self.blend_chest <= 1.0:
+            raise ConfigError(f"blend_chest={self.blend_chest} is not usable; give a fraction from 0 to 1.")
         if self.method == "ada-steal" and self.rounds > self.budget:
             raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; every round needs a query.")
         if self.alignment.guide and (self.oracle == NO_ORACLE or self.shares.own == 1.0):
-            raise ConfigError("alignment.guide moves images towards the descriptions of an oracle, without a surrogate: "
-                              "give an --oracle and a --shares.own below 1.")  # fmt: skip
-        if self.probes and self.dress:
+            raise ConfigError("alignment.guide needs descriptions of an oracle: give --oracle and a --shares.own "
+                              "below 1.")  # fmt: skip
+        if self.probes and self.blend_chest:
             raise ConfigError(
-                f"probes={self.probes} search for the share that dress={self.dress} sets; give one of them."
+                f"probes={self.probes} and blend_chest={self.blend_chest} both set the blended share; give one of them."
             )
         most, needed = self.probes * len(SHARES), self.rounds if self.method == "ada-steal" else 1
         if self.probes and most + needed > self.budget:
@@ -451,7 +451,7 @@ class DefendConfig:
         budget: Queries of one attack.
         adaptive: Attack each defence also with an attacker that knows it.
         accounts: Accounts of the attacker that knows of a quota.
-        dress: Share of a chest in each image that passes the gate; searched by probes if left out.
+        blend_chest: Share of a chest in each image that passes the gate; searched by probes if left out.
         chest: Chest radiograph that the attacker who knows of the gate blends in; a drawing by default.
         probes: Images with which that share is searched; each image and share takes a query.
         split: Of the benign images.
@@ -475,13 +475,13 @@ class DefendConfig:
     data: Path
     surrogate: str | None = None
     attack: Path | None = None
-    defences: tuple[str, ...] = ("gate", "quota", "coarse", "plain", "watermark")
+    defences: tuple[str, ...] = DEFENCES.names()
     method: str = "ada-steal"
     pool: str = "scenes"
     budget: int = 1500
     adaptive: bool = True
     accounts: int = 4
-    dress: float | None = None
+    blend_chest: float | None = None
     chest: Path | None = None
     probes: int = 40
     split: str = "test"
@@ -508,7 +508,7 @@ class DefendConfig:
             self, budget=1, accounts=1, probes=1, n=1, batch_size=1, trials=1, seed=0, minimum_queries=1,
             minimum_studies=1,
         )  # fmt: skip
-        for name in ("dress", "tolerated"):
+        for name in ("blend_chest", "tolerated"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ConfigError(f"{name}={value} is not usable; give a share from 0 to 1.")

@@ -4,7 +4,7 @@
     *_scored/                    scores of each run and each control
     controls.json                values by metric, labels by observation, and which controls reach which run
 
-`the` repeats that word to the length of each reference, `empty` is empty, `reviews` is prose about films of the cinema.
+`the` repeats that word to the length of each reference, `empty` is empty, `reviews` is prose about cinema films.
 A label score that a control reaches can be fooled; how often real texts would do so it does not show.
 """
 
@@ -52,7 +52,7 @@ WORDS: Mapping[str, list[str]] = _REVIEWS["words"]
 Control = Callable[[str, np.random.Generator], str]
 
 
-def the(reference: str, rng: np.random.Generator) -> str:
+def repeat_the(reference: str, rng: np.random.Generator) -> str:
     """The word "the", as often as the reference has words."""
     return " ".join(["the"] * len(reference.split()))
 
@@ -72,7 +72,7 @@ def review(reference: str, rng: np.random.Generator) -> str:
     return " ".join(filled)
 
 
-CONTROLS: Mapping[str, Control] = MappingProxyType({"the": the, "empty": empty, "reviews": review})
+CONTROLS: Mapping[str, Control] = MappingProxyType({"the": repeat_the, "empty": empty, "reviews": review})
 
 
 def measure_controls(

@@ -22,21 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_text
 from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import Certainty
-from cxrlab.extraction.anatomical_categories import FindingSet, report_content
+from cxrlab.extraction.attack_rounds import PlannedImage, blend_chests, fit_round_surrogate, plan_round, query_round
 from cxrlab.extraction.config import REWARDS
 from cxrlab.extraction.records import Query, QueryImage
-from cxrlab.extraction.rounds import PlannedImage, blend_chests, fit_round_surrogate, plan_round, query_round
+from cxrlab.extraction.report_content import FindingSet, report_content
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
-    from cxrlab.extraction.rounds import Attack
+    from cxrlab.extraction.attack_rounds import Attack
 
 Values = NDArray[np.float64]
 Rewards = Mapping[str, float | None]

@@ -23,15 +23,15 @@ from cxrlab.core.config import read_yaml
 from cxrlab.core.egress import EgressData
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
-from cxrlab.extraction.anatomical_categories import Category, category_of, distinct, split_by_category, words_of
 from cxrlab.extraction.config import OraclePrompts
-from cxrlab.extraction.oracles import KINDS, Descriptions, Kind
+from cxrlab.extraction.report_content import Category, category_of, distinct, split_by_category, words_of
+from cxrlab.extraction.rule_oracles import KINDS, Descriptions, Kind
 from cxrlab.findings.reader import read
 
 ORACLE, FOLDER = "oracle.json", "oracle"
-REPEATED = "said before"
+REPEATED = "duplicate"
 _EXAMPLES = 3  # of dropped descriptions, per reason
 
 
@@ -97,7 +97,7 @@ def describe_with(model: TextModel, consulting: OraclePrompts, seed: int = 0) ->
     return found, {
         "model": model.name,
         "questions": {"version": questions.version, "digest": questions.digest},
-        "asked": len(prompts) * consulting.times,
+        "queries": len(prompts) * consulting.times,
         "answers": {state: states[state] for state in ("parsed", "partial", "failed")},
         "left_out": failures,
         "dropped": dict(dropped.most_common()),
@@ -112,13 +112,13 @@ def misfit(text: str, category: Category, kind: Kind) -> str | None:
     present = [finding for finding in reading if finding.present]
     if kind == "normal":
         if present:
-            return "states a finding where nothing should be wrong"
+            return "a finding in a normal description"
         if not reading.has_statements:
-            return "says nothing that the reader knows"
-        return None if split_by_category(text)[category] else "speaks of another part"
+            return "no readable statement"
+        return None if split_by_category(text)[category] else "other category"
     if not present:
-        return "states no finding that the reader knows"
-    return None if any(category_of(one.observation) is category for one in present) else "speaks of another part"
+        return "no readable finding"
+    return None if any(category_of(one.observation) is category for one in present) else "other category"
 
 
 BUILT_IN = Path(__file__).parent / "oracle_questions.yaml"
@@ -243,7 +243,7 @@ def parse_descriptions(answer: str) -> ParsedAnswer:
     thoughts = [mark.end() for mark in _THOUGHT.finditer(answer)]  # some templates leave out the opening mark
     text = answer[thoughts[-1] :] if thoughts else answer
     if _THINKING.search(text):
-        return ParsedAnswer("failed", why="cut off while thinking aloud")
+        return ParsedAnswer("failed", why="cut off within its reasoning")
     if fenced := _FENCED.search(text):
         text = fenced.group(1)
     text = text.strip()

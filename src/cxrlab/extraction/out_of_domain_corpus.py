@@ -18,13 +18,13 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.extraction.config import check_at_least
-from cxrlab.extraction.pools import square
+from cxrlab.extraction.query_pools import square
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import CaseConfig, draw_patient
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient
 
-DRAWING = 1  # raised whenever the same settings give other images or words; it is in every card
+DRAWING = 1  # increase it when the same settings yield other images or words; it is in every card
 LEXICON = "A"
 MOST_WORDS = 45
 # Normal visits that are tried per report; most give a longer report, or one that was found already.
@@ -59,18 +59,18 @@ def make_out_of_domain_corpus(config: OutOfDomainConfig, out: str | Path) -> Cor
     """Make or resume the corpus in the folder `out`; every study is frontal and of the train split."""
     reports = normal_reports(config.seed, config.reports)
     card = Card(
-        name="bland",
-        source="Scenes and normal reports drawn from a seed by cxrlab; the pictures show no chest.",
+        name="normal-scenes",
+        source="Scenes and normal reports drawn from a seed by cxrlab; the images show no chest.",
         licence="Synthetic; free to use for any purpose.",
-        citation="cxrlab, scenes with bland reports.",
+        citation="cxrlab, scenes with normal reports.",
         settings={"drawing": DRAWING, **card_settings(config)},
         synthetic=True,
     )
     recipe = Recipe(
         items=range(config.n),
         ids=_ids,
-        draw=partial(_draw, config.seed, config.size, reports),
-        label="drawing scenes with bland reports",
+        make_studies=partial(_draw, config.seed, config.size, reports),
+        label="drawing scenes with normal reports",
         total=config.n,
     )
     return build_corpus(out, card, recipe, config.workers)
@@ -80,7 +80,7 @@ def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
     """`count` different normal reports of at most 45 words, of first visits without any finding, in lexicon A."""
     found: dict[str, Report] = {}
     for number in range(_TRIES * count):
-        name = f"bland{number:06d}"
+        name = f"normal{number:06d}"
         visit = draw_patient(seed, name, CaseConfig(normal=1.0)).visits[0]
         report = narrate(visit, seed, name, LEXICON).report
         text = report.findings or ""
@@ -92,7 +92,7 @@ def normal_reports(seed: int, count: int) -> tuple[Report, ...]:
 
 
 def _id(number: int) -> str:
-    return f"bland{number:06d}"
+    return f"normal{number:06d}"
 
 
 def _ids(number: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from cxrlab.evaluation.score_inputs import parse_sections
 from cxrlab.evaluation.select_metrics import select_metrics
 from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
-from cxrlab.extraction.pools import Folder, Images, Mix, Pool, with_split
+from cxrlab.extraction.query_pools import Folder, Images, Mix, Pool, with_split
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.models.hf.adapters import resolve
 from cxrlab.models.model_card import read_model_card
@@ -251,13 +251,13 @@ def unused_settings(config: ExtractConfig, *, chooses_words: bool = True, connec
     consulted = config.method == "ada-steal" and config.oracle_is_a_model
     found = set() if config.method == "ada-steal" else set(_ROUNDS)
     if config.method == "none":
-        found |= {"at", "dress", "probes", "rewrite", "accounts", "defence"}
+        found |= {"at", "blend_chest", "probes", "rewrite", "accounts", "defence"}
     if config.method in ("none", "ada-steal"):
         found.add("policy")
     if config.method == "ada-steal" and config.oracle == NO_ORACLE:
         found.add("shares")
     for setting, used in (
-        ("chest", config.dress > 0 or config.probes > 0),
+        ("chest", config.blend_chest > 0 or config.probes > 0),
         ("defence_settings", config.defence is not None),
         ("fitting.round_steps", (config.method == "ada-steal" and config.alignment.guide is None) or adaptive),
         ("victim_decoding", chooses_words),

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
-from cxrlab.extraction.anatomical_categories import report_content, sentences_of, words_of
 from cxrlab.extraction.records import Query
+from cxrlab.extraction.report_content import report_content, sentences_of, words_of
 from cxrlab.findings.finding_sentences import changed_spans
 from cxrlab.findings.reader import read
-from cxrlab.metrics.statistics.intervals import ResampledValue
+from cxrlab.metrics.statistics.intervals import ResampledValue, wilson
 
 SAMPLE = 100  # reports, for which transcripts of different lengths are compared
 TRIALS = 1000
-Z_95 = 1.959963984540054
 
 
 def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any
     speaking = [answer for answer in answers if answer.has_statements]
     sets = Counter(answer.findings for answer in speaking)
     abnormal = sum(bool(answer.findings) for answer in speaking)
-    low, high = wilson(abnormal, len(speaking))
+    low, high = wilson(abnormal, len(speaking)).ends if speaking else (None, None)
     texts = Counter(reports)
     unknown: tuple[float | None, ...] = (None, None, None)  # value, low, high
     entropy = words = unknown
@@ -108,16 +107,6 @@ def diversity_by_round(queries: Sequence[Query], seed: int = 0) -> dict[str, Any
     }
     whole = transcript_diversity([query.report for query in answered], seed)
     return {**whole, "refused": len(queries) - len(answered), "rounds": rounds}
-
-
-def wilson(successes: int, n: int, z: float = Z_95) -> tuple[float | None, float | None]:
-    """The Wilson score interval of a share, which keeps its width at 0 and 1; two Nones for n = 0."""
-    if n == 0:
-        return None, None
-    share, spread = successes / n, z * z / n
-    centre = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def entropy_bits(counts: Sequence[int]) -> float:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.files import write_bytes
 from cxrlab.core.image_codec import encode_png, to_unit
 from cxrlab.core.model_interfaces import REFUSED
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.terminal import track
-from cxrlab.extraction.ledger import Ledger, Reservation
+from cxrlab.extraction.query_ledger import Ledger, Reservation
 from cxrlab.extraction.records import PICTURES, PendingQuery, Query, QueryImage, Response, fingerprint
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class VictimClient:
         """Queries left in the budget."""
         return self._ledger.left
 
-    def ask(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
+    def query(self, pictures: Sequence[QueryImage], round: int, first: int) -> list[str]:
         """The victim's report on each image (uint8 [H, W]), in order.
 
         An image that was sent before, in this call or an earlier one, is answered from the ledger. Called again with

@@ -1,1 +1,1 @@
-"""Report text and findings: `reader` reads text into findings, `narrator` writes text from them, `cases` draws patients."""
+"""Report text and findings: `reader` reads text into findings, `narrator` writes text from them."""

@@ -22,7 +22,7 @@ def question_about(name: str) -> str:
 def known_answers(study: Study) -> Mapping[str, bool]:
     """What a study's truth answers with yes or no: by observation where its findings are exact, else by CheXpert label.
 
-    What is uncertain, and a missing label, is no answer. A thing that the exact findings do not name is absent.
+    What is uncertain, and a missing label, is not an answer. A thing that the exact findings do not name is absent.
     """
     if study.findings is not None:
         present = [finding for finding in study.findings if finding.present]

@@ -177,7 +177,7 @@ SHAPES: Mapping[str, Shape] = {
     "clavicle fracture": Shape(leans=True),
     "subcutaneous emphysema": Shape(both=0.15, places={"chest wall": 1}, leans=True),
     "endotracheal tube": Shape(tips={"above carina": 0.86, "right main bronchus": 0.07, "high": 0.07}),
-    "enteric tube": Shape(tips={"stomach": 0.72, "distal esophagus": 0.14, "beyond film": 0.14}),
+    "enteric tube": Shape(tips={"stomach": 0.72, "distal esophagus": 0.14, "beyond image": 0.14}),
     "central venous catheter": Shape(
         tips={"superior vena cava": 5, "cavoatrial junction": 2.5, "right atrium": 1.3, "brachiocephalic vein": 1.2}
     ),
@@ -308,7 +308,7 @@ def sides_meet(first: Side | None, second: Side | None) -> bool:
     return first is second or Side.BILATERAL in (first, second)
 
 
-def clash(first: Finding, second: Finding) -> bool:
+def mutually_exclusive(first: Finding, second: Finding) -> bool:
     """Whether the two cannot be on one radiograph, whichever comes first."""
     names = frozenset({first.observation, second.observation})
     meet = sides_meet(first.side, second.side)
@@ -332,5 +332,5 @@ def clash(first: Finding, second: Finding) -> bool:
 
 
 def fits(candidate: Finding, others: Iterable[Finding]) -> bool:
-    """Whether `candidate` clashes with none of `others`."""
-    return not any(clash(candidate, other) for other in others)
+    """Whether `candidate` can be on one radiograph with all of `others`."""
+    return not any(mutually_exclusive(candidate, other) for other in others)

@@ -1,7 +1,7 @@
 """The sentences of a report that state present findings, and how two reports differ.
 
-Most sentences of a report deny or call normal, and which denials a radiologist writes down cannot be
-seen on the radiograph. A contrastive encoder, which matches reports to radiographs, learns from the other sentences.
+Most sentences of a report are negations or normal statements, and which of them a radiologist writes
+is not visible on the radiograph. A contrastive encoder, which matches reports to radiographs, learns from the other sentences.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def changed_spans(before: str, after: str) -> dict[str, list[list[Any]]]:
     """Places in both reports whose findings differ: lost or changed in the first, new or changed in the second."""
     old, new = ([one for one in read(text) if one.present and one.span] for text in (before, after))
     return {
-        "before": [[*one.span, word] for one in old if one.span and (word := _fate(one, new, "lost"))],
-        "after": [[*one.span, word] for one in new if one.span and (word := _fate(one, old, "new"))],
+        "before": [[*one.span, word] for one in old if one.span and (word := _change_kind(one, new, "lost"))],
+        "after": [[*one.span, word] for one in new if one.span and (word := _change_kind(one, old, "new"))],
     }
 
 
-def _fate(finding: Finding, others: Sequence[Finding], alone: str) -> str | None:
-    """What became of a finding in the other report; None when it stands there as it is."""
+def _change_kind(finding: Finding, others: Sequence[Finding], alone: str) -> str | None:
+    """`alone` if the other report lacks the finding, `changed` if it differs there, None if it is the same."""
     same = [one for one in others if one.observation == finding.observation]
     if not same:
         return alone

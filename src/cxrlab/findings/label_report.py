@@ -216,9 +216,9 @@ class Style:
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """Label → the labels of the style that CheXpert's hierarchy puts under it."""
-        towards = {name: map_label(self.corpus, name).label for name in self.labels}
-        below = {name: CHEXPERT_CHILDREN.get(towards[name] or "", ()) for name in self.labels}
-        return {name: tuple(other for other in towards if towards[other] in below[name]) for name in self.labels}
+        labels = {name: map_label(self.corpus, name).label for name in self.labels}
+        below = {name: CHEXPERT_CHILDREN.get(labels[name] or "", ()) for name in self.labels}
+        return {name: tuple(other for other in labels if labels[other] in below[name]) for name in self.labels}
 
 
 @dataclass(frozen=True)

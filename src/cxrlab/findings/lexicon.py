@@ -93,7 +93,7 @@ class Lexicon:
         comparisons: Texts with `{ago}`.
         no_comparison: Texts for a first radiograph.
         impression_normal: For a radiograph without findings.
-        impression_calm: Closing line when nothing present is acute.
+        impression_nothing_acute: Closing line when nothing present is acute.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Lexicon:
     comparisons: Lines
     no_comparison: Lines
     impression_normal: Lines
-    impression_calm: Lines
+    impression_nothing_acute: Lines
 
 
 @cache
@@ -171,7 +171,7 @@ def agreed(text: str, many: bool) -> str:
 
 
 def fill(parts: Sequence[str], slot: Callable[[str], str]) -> str:
-    """Put words into the slots of compiled parts and mend the articles."""
+    """Put words into the slots of compiled parts and correct the articles."""
     text = "".join(slot(part) if index % 2 else part for index, part in enumerate(parts))
     return _A_BEFORE_VOWEL.sub(r"\1n ", text)
 

@@ -14,9 +14,9 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, observation
 from cxrlab.findings.lexicon import capital, interval, load_lexicon, without_article
-from cxrlab.findings.patients import Visit
+from cxrlab.findings.negative_statements import CHRONIC, NegativeStatements, region_of
 from cxrlab.findings.realiser import Realiser, Statement, joined
-from cxrlab.findings.true_negatives import CALM, NegativeStatements, region_of
+from cxrlab.findings.simulated_patients import Visit
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ ALWAYS: Mapping[str, Severity] = {
 }  # fmt: skip
 MISPLACED = frozenset({"right main bronchus", "high", "distal esophagus"})
 # Worded as things of lesser importance, without the words for disease.
-INCIDENTAL = CALM | {"low lung volumes"}
+INCIDENTAL = CHRONIC | {"low lung volumes"}
 # How much a finding matters to the reader of the impression; what is not listed has 3.
 WEIGHT: Mapping[str, int] = {
     "pneumothorax": 9, "pneumoperitoneum": 9, "mass": 8, "pneumonia": 7, "edema": 7, "consolidation": 7, "cavity": 7,
@@ -203,10 +203,10 @@ def grouped(present: Sequence[Finding]) -> list[tuple[Finding, ...]]:
     return [tuple(line) for line in lines.values()]
 
 
-def calm(present: Sequence[Finding]) -> bool:
+def nothing_acute(present: Sequence[Finding]) -> bool:
     """Whether nothing present is acute."""
     fresh = (Change.NEW, Change.INCREASED)
-    return all(finding.observation in CALM and finding.change not in fresh for finding in present)
+    return all(finding.observation in CHRONIC and finding.change not in fresh for finding in present)
 
 
 def impression(visit: Visit, words: Realiser) -> str:
@@ -220,8 +220,8 @@ def impression(visit: Visit, words: Realiser) -> str:
         rows.append(words.resolved(max(gone, key=weight)))
     if not present:
         rows.append(words.pick(words.lexicon.impression_normal))
-    elif calm(present) and words.chance(0.7):
-        rows.append(words.pick(words.lexicon.impression_calm))
+    elif nothing_acute(present) and words.chance(0.7):
+        rows.append(words.pick(words.lexicon.impression_nothing_acute))
     numbered = len(rows) > 1 and words.chance(0.5)
     return " ".join(f"{f'{i}. ' if numbered else ''}{capital(row)}." for i, row in enumerate(rows, start=1))
 

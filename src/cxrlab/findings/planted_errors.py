@@ -19,11 +19,11 @@ from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
 from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape, fits
 from cxrlab.findings.narrator import Narration, narrate
-from cxrlab.findings.patients import Visit
 from cxrlab.findings.progression import MOST_FINDINGS, Radiograph, resolved
 from cxrlab.findings.realiser import kind_of
 from cxrlab.findings.relatedness import relatedness
 from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
+from cxrlab.findings.simulated_patients import Visit
 
 # The most mistakes that a drawn plan holds; how many is drawn evenly from none to this.
 MOST_MISTAKES = 8
@@ -67,7 +67,7 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
 
     Args:
         count: How many mistakes to make; None draws 0 to `MOST_MISTAKES`. A visit that offers fewer
-            gets fewer: of a normal radiograph there is little to get wrong but to invent.
+            gets fewer: a normal radiograph offers little but inventions.
     """
     wanted = int(rng.integers(0, MOST_MISTAKES + 1)) if count is None else count
     names = [finding.observation for finding in visit.findings]
@@ -75,7 +75,7 @@ def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = 
     options = [
         mistake
         for finding in visit.findings
-        for mistake in slips(finding)
+        for mistake in possible_errors(finding)
         if names.count(finding.observation) == 1 or mistake.kind is ErrorKind.OMITTED_FINDING
     ]
     options += _inventions(rng, visit)
@@ -175,7 +175,7 @@ def _joins(option: PlantedError, chosen: Sequence[PlantedError], visit: Visit) -
 
 # A size is wrong to a significant degree from this ratio on: half again is a growth that follow-up rules act upon.
 SIZE_MATTERS = 1.5
-# What two readers differ by is no mistake: a quarter of the size, or five millimetres.
+# Two readers may differ by this much without an error: a quarter of the size, or five millimetres.
 READERS_SHARE, READERS_MM = 0.25, 5.0
 SIZE_FACTORS = (0.5, 0.7, 1.35, 2.0)
 GRADES = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)
@@ -190,7 +190,7 @@ DIRECTIONS: Mapping[Change | None, str] = {
 }
 OTHER_SIDE: Mapping[Side | None, Side] = {Side.LEFT: Side.RIGHT, Side.RIGHT: Side.LEFT}
 # A tube that leaves the radiograph may well end in the stomach: neither is wrong about the other.
-AGREEING_TIPS = frozenset({"stomach", "beyond film"})
+AGREEING_TIPS = frozenset({"stomach", "beyond image"})
 
 
 @dataclass(frozen=True)
@@ -296,8 +296,8 @@ def size_ratio(first: float, second: float) -> float:
 # ── which mistakes can be made about a finding ────────────────────────────────────────────────────
 
 
-def slips(finding: Finding) -> Iterator[PlantedError]:
-    """Every mistake about one finding of a reference that leaves no doubt which kind it is.
+def possible_errors(finding: Finding) -> Iterator[PlantedError]:
+    """Every error about one finding of a reference whose kind is unambiguous.
 
     A side is only swapped: both sides for one could also be read as a finding too many.
     """

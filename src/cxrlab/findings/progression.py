@@ -1,6 +1,6 @@
 """Draws the findings of one radiograph from those of the radiograph before.
 
-What was there moves on by its course, on the same side and at the same place; new findings join it
+Previous findings change by their course, on the same side and at the same place; new findings join it
 by the chances of the clinical context, unless they contradict what is already there.
 """
 
@@ -31,7 +31,7 @@ from cxrlab.findings.disease_models import (
     sides_meet,
 )
 
-# One place fewer than a visit may list, so that what is new has room when everything has gone.
+# One fewer than a visit may list, so that a new finding fits when all others have resolved.
 MOST_FINDINGS, MOST_PRESENT = 9, 8
 # Share of the context's chances that applies again at a later visit in the same context.
 AGAIN = 0.35
@@ -79,11 +79,11 @@ class Radiograph:
     seen: Mapping[Lesion, int] = field(default_factory=dict)
 
     def normal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
-        """Nothing is left of what was there."""
+        """A normal radiograph: every previous finding has resolved."""
         return tuple(resolved(finding) for finding in before)
 
     def abnormal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
-        """What was there moves on, new findings join; at least one is present."""
+        """Previous findings change, new ones join; at least one is present."""
         present: list[Finding] = []
         gone: list[Finding] = []
         for finding in sorted(before, key=lambda finding: order(finding.observation)):
@@ -93,22 +93,22 @@ class Radiograph:
         known = {finding.observation for finding in before}
         factor = AGAIN if before and not self.entered else 1.0
         for name in self._wanted(factor):
-            if name not in known and name not in FOLLOWERS:
+            if name not in known and name not in ASSOCIATED_FINDINGS:
                 known.add(name)
                 self._add(name, present, room)
-        self._follow(present, gone, room, factor)
+        self._add_associated(present, gone, room, factor)
         if not present:
             self._never_empty(before, present, gone)
         return (*present, *gone)
 
     def _never_empty(self, before: Sequence[Finding], present: list[Finding], gone: list[Finding]) -> None:
         """Keep the first thing that may stay, else let something new appear."""
-        kept = next((f for f in before if not self._overdue(f) and f.observation not in FOLLOWERS), None)
+        kept = next((f for f in before if not self._overdue(f) and f.observation not in ASSOCIATED_FINDINGS), None)
         if kept:
             present.append(replace(kept, change=Change.UNCHANGED))
             gone[:] = [finding for finding in gone if lesion(finding) != lesion(kept)]
             return
-        known = {finding.observation for finding in before} | set(FOLLOWERS)
+        known = {finding.observation for finding in before} | set(ASSOCIATED_FINDINGS)
         for table in (CONTEXTS[self.context].chances, EXTRAS):
             open_names = {
                 name: chance for name, chance in table.items() if name not in known and self._may_appear(name)
@@ -135,25 +135,25 @@ class Radiograph:
             if self._may_appear(name):
                 yield name
 
-    def _follow(self, present: list[Finding], gone: Sequence[Finding], room: int, factor: float) -> None:
+    def _add_associated(self, present: list[Finding], gone: Sequence[Finding], room: int, factor: float) -> None:
         """Add what comes with the findings of this radiograph; what has just gone does not come back."""
-        for name, row in FOLLOWERS.items():
+        for name, row in ASSOCIATED_FINDINGS.items():
             if name in {finding.observation for finding in gone} or not self._may_appear(name):
                 continue
-            leaders = [finding for finding in present if finding.observation in row.leaders]
-            for leader in leaders:
-                if (leader.change in _FRESH or not row.fresh) and self.rng.random() < row.chance(leader):
-                    self._add(name, present, room, leader)
+            causes = [finding for finding in present if finding.observation in row.causes]
+            for cause in causes:
+                if (cause.change in _FRESH or not row.fresh) and self.rng.random() < row.chance(cause):
+                    self._add(name, present, room, cause)
             alone = CONTEXTS[self.context].chances.get(name, 0.0) * factor if self.context in row.alone_in else 0.0
-            if not leaders and self.rng.random() < alone:
+            if not causes and self.rng.random() < alone:
                 self._add(name, present, room)
 
-    def _add(self, name: str, present: list[Finding], room: int, leader: Finding | None = None) -> None:
+    def _add(self, name: str, present: list[Finding], room: int, cause: Finding | None = None) -> None:
         shape = SHAPES.get(name, Shape())
         for attempt in range(3):
             if attempt and self.rng.random() >= shape.again:
                 return
-            candidate = self._draw(name, shape, leader)
+            candidate = self._draw(name, shape, cause)
             if len(present) < room and fits(candidate, present) and not self._seldom(name, present):
                 present.append(candidate)
 
@@ -161,13 +161,13 @@ class Radiograph:
         keep = min((SELDOM.get(frozenset({name, other.observation}), 1.0) for other in present), default=1.0)
         return keep < 1.0 and self.rng.random() >= keep
 
-    def _draw(self, name: str, shape: Shape, leader: Finding | None) -> Finding:
+    def _draw(self, name: str, shape: Shape, cause: Finding | None) -> Finding:
         row = observation(name)
         rng = self.rng
         tip = pick(rng, shape.tips) if shape.tips else None
         height = TUBE_HEIGHT_MM.get(tip or "") if name == "endotracheal tube" else None
         faint = row.group is not Group.DEVICE and rng.random() < self.faint
-        side = side_beside(leader, shape.both, self.lean) if leader else self._side(shape)
+        side = side_beside(cause, shape.both, self.lean) if cause else self._side(shape)
         return Finding(
             name,
             certainty=Certainty.POSSIBLE if faint else Certainty.CERTAIN,
@@ -190,15 +190,15 @@ class Radiograph:
             return Side.BILATERAL
         if shape.only:
             return Side(shape.only)
-        towards = LEANING if shape.leans else 0.5
+        diseased = LEANING if shape.leans else 0.5
         other = Side.RIGHT if self.lean is Side.LEFT else Side.LEFT
-        return self.lean if self.rng.random() < towards else other
+        return self.lean if self.rng.random() < diseased else other
 
     def _later(self, finding: Finding, present: Sequence[Finding], before: Sequence[Finding]) -> Finding:
         """The same lesion at this visit, on the same side and at the same place."""
-        course, row = COURSES[finding.observation], FOLLOWERS.get(finding.observation)
+        course, row = COURSES[finding.observation], ASSOCIATED_FINDINGS.get(finding.observation)
         u = self.rng.random()
-        if self._overdue(finding) or self._deserted(finding, [*present, *before]):
+        if self._overdue(finding) or self._cause_absent(finding, [*present, *before]):
             return resolved(finding)
         held = row is not None and row.held(finding, present)
         if u < course.gone and self.days >= days_to_clear(finding) and not held:
@@ -212,13 +212,13 @@ class Radiograph:
         return moved if fits(moved, rest) else same
 
     def _overdue(self, finding: Finding) -> bool:
-        """Whether it has been there longer than such a thing stays."""
+        """Whether it has been present for longer than such a finding stays."""
         stays = COURSES[finding.observation].stays
         return stays is not None and self.seen.get(lesion(finding), self.days) > stays
 
-    def _deserted(self, finding: Finding, others: Sequence[Finding]) -> bool:
-        """Whether what it came with is on neither this radiograph nor the one before."""
-        row = FOLLOWERS.get(finding.observation)
+    def _cause_absent(self, finding: Finding, others: Sequence[Finding]) -> bool:
+        """Whether its cause is on neither this radiograph nor the one before."""
+        row = ASSOCIATED_FINDINGS.get(finding.observation)
         return row is not None and self.context not in row.alone_in and not row.accompanied(finding, others)
 
     def _moved(self, finding: Finding, step: int) -> Finding:
@@ -267,50 +267,50 @@ def between(rng: np.random.Generator, limits: tuple[int, int]) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-# A leader that brings its follower at least this often also keeps it.
+# A cause with at least this chance of an associated finding also keeps it present.
 HELD = 0.5
 Grades = Mapping[Severity | None, float]
 
 
 @dataclass(frozen=True)
-class Follower:
-    """What a finding follows.
+class AssociatedFinding:
+    """A finding that occurs with others, its causes.
 
     Args:
-        leaders: Observation → grade → chance that the follower joins it; the key None is for what
+        causes: Observation → grade → chance that the finding joins it; the key None is for what
             has no grade. A grade that is not listed has none.
-        fresh: Whether only a new or growing leader brings it.
-        alone_in: Contexts in which it may also stand without a leader, by the context's own chance.
+        fresh: Whether only a new or growing cause brings it.
+        alone_in: Contexts in which it may also stand without a cause, by the context's own chance.
     """
 
-    leaders: Mapping[str, Grades]
+    causes: Mapping[str, Grades]
     fresh: bool = False
     alone_in: frozenset[str] = frozenset()
 
-    def chance(self, leader: Finding) -> float:
-        """How likely this finding brings the follower."""
-        return self.leaders.get(leader.observation, {}).get(leader.severity, 0.0)
+    def chance(self, cause: Finding) -> float:
+        """Chance that this cause brings the associated finding."""
+        return self.causes.get(cause.observation, {}).get(cause.severity, 0.0)
 
-    def accompanied(self, follower: Finding, others: Iterable[Finding]) -> bool:
-        """Whether one of `others` explains the follower on its side."""
-        return any(other.observation in self.leaders and sides_meet(other.side, follower.side) for other in others)
+    def accompanied(self, finding: Finding, others: Iterable[Finding]) -> bool:
+        """Whether one of `others` is a cause of it on its side."""
+        return any(other.observation in self.causes and sides_meet(other.side, finding.side) for other in others)
 
-    def held(self, follower: Finding, others: Iterable[Finding]) -> bool:
-        """Whether one of `others` on its side still calls for the follower: no drain leaves a large pneumothorax."""
-        beside = (other for other in others if sides_meet(other.side, follower.side))
+    def held(self, finding: Finding, others: Iterable[Finding]) -> bool:
+        """Whether one of `others` on its side still requires it: a drain stays while the pneumothorax is large."""
+        beside = (other for other in others if sides_meet(other.side, finding.side))
         return any(self.chance(other) >= HELD for other in beside)
 
 
 # In this order: a drain may itself bring air under the skin.
-FOLLOWERS: Mapping[str, Follower] = {
-    "chest tube": Follower(
+ASSOCIATED_FINDINGS: Mapping[str, AssociatedFinding] = {
+    "chest tube": AssociatedFinding(
         {
             "pneumothorax": {Severity.MILD: 0.2, Severity.MODERATE: 0.55, Severity.SEVERE: 0.9},
             "pleural effusion": {Severity.MODERATE: 0.1, Severity.SEVERE: 0.35},
         },
         alone_in=frozenset({"after surgery"}),
     ),
-    "subcutaneous emphysema": Follower(
+    "subcutaneous emphysema": AssociatedFinding(
         {
             "pneumothorax": {Severity.MILD: 0.15, Severity.MODERATE: 0.3, Severity.SEVERE: 0.45},
             "rib fracture": {None: 0.15},
@@ -322,10 +322,10 @@ FOLLOWERS: Mapping[str, Follower] = {
 
 
 def order(name: str) -> int:
-    """0 for what stands by itself, then the followers in the order in which they are drawn."""
-    return list(FOLLOWERS).index(name) + 1 if name in FOLLOWERS else 0
+    """0 for a finding without a cause, then associated findings in the order in which they are drawn."""
+    return list(ASSOCIATED_FINDINGS).index(name) + 1 if name in ASSOCIATED_FINDINGS else 0
 
 
-def side_beside(leader: Finding, both: float, lean: Side) -> Side | None:
-    """The leader's side; of two sides the patient's worse one where the follower never takes both."""
-    return lean if leader.side is Side.BILATERAL and not both else leader.side
+def side_beside(cause: Finding, both: float, lean: Side) -> Side | None:
+    """The cause's side; if the cause is bilateral and the finding never is, the patient's worse side."""
+    return lean if cause.side is Side.BILATERAL and not both else cause.side

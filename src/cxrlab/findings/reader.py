@@ -16,7 +16,7 @@ from cxrlab.core.vocabulary import TIPS, Change
 from cxrlab.findings.reading.assertion import assert_statements
 from cxrlab.findings.reading.attributes import ModifierGroup, find_attributes
 from cxrlab.findings.reading.coreference import explain_earlier, refine_earlier, resolve_sides, share_attributes
-from cxrlab.findings.reading.draft_findings import DraftFinding, place_tips
+from cxrlab.findings.reading.finding_builder import FindingBuilder, place_tips
 from cxrlab.findings.reading.phrase_tables import Kind, Label
 from cxrlab.findings.reading.phrases import Phrase, load_matcher
 from cxrlab.findings.reading.sentences import Sentence, chest_sentences
@@ -70,7 +70,7 @@ def read(text: str | None) -> Reading:
         raise DataError(f"a report is text, not {short_repr(text)}; give the text, or None where there is none.")
     matcher = load_matcher()
     tokens = tokenize(text, matcher.spelling)
-    drafts: list[DraftFinding] = []
+    builders: list[FindingBuilder] = []
     normal: list[Span] = []
     unread: list[Span] = []
 
@@ -78,23 +78,23 @@ def read(text: str | None) -> Reading:
         return tokens[first].start, tokens[last - 1].end
 
     for sentence in chest_sentences(tokens, matcher.find(tokens)):
-        result = _read_sentence(sentence, drafts)
-        drafts += result.drafts
+        result = _read_sentence(sentence, builders)
+        builders += result.builders
         normal += [span(*part) for part in result.normal]
-        if result.out_of_vocabulary and not result.drafts and not result.normal:
+        if result.out_of_vocabulary and not result.builders and not result.normal:
             unread.append(span(sentence.first, sentence.last))
-    findings = tuple(draft.finding(span(draft.first, draft.last)) for draft in drafts)
+    findings = tuple(builder.finding(span(builder.first, builder.last)) for builder in builders)
     return Reading(text, findings, tuple(normal), tuple(unread))
 
 
 @dataclass
 class _SentenceResult:
-    drafts: list[DraftFinding] = field(default_factory=list)
+    builders: list[FindingBuilder] = field(default_factory=list)
     normal: list[tuple[int, int]] = field(default_factory=list)  # token ranges
     out_of_vocabulary: bool = False
 
 
-def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _SentenceResult:
+def _read_sentence(sentence: Sentence, earlier: Sequence[FindingBuilder]) -> _SentenceResult:
     """The findings of one sentence; those of earlier sentences gain what a pronoun adds to them."""
     phrases = resolve_sides(sentence.phrases, earlier)
     statements = find_statements(phrases)
@@ -128,17 +128,19 @@ def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _Sent
             continue
         if statement.observations and not unnamed:
             groups: Sequence[ModifierGroup | None] = own.groups or (None,)
-            result.drafts += [
-                DraftFinding(name, statement, own, group) for name in statement.observations for group in groups
+            result.builders += [
+                FindingBuilder(name, statement, own, group) for name in statement.observations for group in groups
             ]
         elif statement.absent:
             result.normal.append((own.first, own.last))
         elif label is not Label.REMARK:
             result.out_of_vocabulary = True
-    place_tips(phrases, result.drafts, earlier)
+    place_tips(phrases, result.builders, earlier)
     # A masked word ("chest XXXX") was guessed to be a device; only its tip can show that it is one.
-    result.drafts = [
-        draft for draft in result.drafts if draft.tip or phrases[draft.anchor].rule.label is not Label.MASKED_DEVICE
+    result.builders = [
+        builder
+        for builder in result.builders
+        if builder.tip or phrases[builder.anchor].rule.label is not Label.MASKED_DEVICE
     ]
     if not statements:
         refine_earlier(phrases, earlier)
@@ -150,12 +152,12 @@ def _read_sentence(sentence: Sentence, earlier: Sequence[DraftFinding]) -> _Sent
 
 
 def _drop_headings_and_repeats(
-    phrases: Sequence[Phrase], statements: Sequence[Statement], earlier: Sequence[DraftFinding]
+    phrases: Sequence[Phrase], statements: Sequence[Statement], earlier: Sequence[FindingBuilder]
 ) -> None:
     """Drop names that are headings ("Lines and tubes: …") or repeat a device ("the course of the catheter is …")."""
     colon = next((index for index, phrase in enumerate(phrases) if phrase.kind is Kind.COLON), -1)
     headed = any(statement.start > colon for statement in statements)
-    known = any(draft.name in TIPS and not draft.absent for draft in earlier)
+    known = any(builder.name in TIPS and not builder.absent for builder in earlier)
     for statement in statements:
         phrase = phrases[statement.anchor]
         if statement.end < colon and (headed or phrase.rule.label is Label.ALL_DEVICES):

@@ -18,11 +18,11 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, ErrorKind
 from cxrlab.findings.lexicon import capital, load_lexicon, without_article
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import Visit
-from cxrlab.findings.planted_errors import PlantedError, draw_error_plan, significant, slips
+from cxrlab.findings.negative_statements import NORMAL, circumstances, deniable
+from cxrlab.findings.planted_errors import PlantedError, draw_error_plan, possible_errors, significant
 from cxrlab.findings.realiser import Realiser
 from cxrlab.findings.relatedness import relatedness
-from cxrlab.findings.true_negatives import NORMAL, circumstances, deniable
+from cxrlab.findings.simulated_patients import Visit
 
 LEXICON, OTHER_LEXICON = "A", "B"
 # Tries to find words that serve the sentence before and after the edit alike.
@@ -128,17 +128,17 @@ def negation_flip(narrated: NarratedVisit) -> Edited | None:
 
 def side_flip(narrated: NarratedVisit) -> Edited | None:
     """Left becomes right, or right left."""
-    return _slip(narrated, lambda was, now: was.side is not now.side)
+    return _single_error(narrated, lambda was, now: was.side is not now.side)
 
 
 def severity_flip(narrated: NarratedVisit) -> Edited | None:
     """Mild becomes severe, or severe mild."""
-    return _slip(narrated, lambda was, now: was.severity is not now.severity)
+    return _single_error(narrated, lambda was, now: was.severity is not now.severity)
 
 
 def measurement_change(narrated: NarratedVisit) -> Edited | None:
     """A size is doubled or halved."""
-    return _slip(narrated, lambda was, now: was.size_mm != now.size_mm)
+    return _single_error(narrated, lambda was, now: was.size_mm != now.size_mm)
 
 
 def omission(narrated: NarratedVisit) -> Edited | None:
@@ -170,10 +170,10 @@ def _matters(narrated: NarratedVisit, finding: Finding) -> bool:
     return significant(PlantedError(ErrorKind.OMITTED_FINDING, finding, None), narrated.visit.age)
 
 
-def _slip(narrated: NarratedVisit, wanted: Callable[[Finding, Finding], bool]) -> Edited | None:
+def _single_error(narrated: NarratedVisit, wanted: Callable[[Finding, Finding], bool]) -> Edited | None:
     """The first significant error of the wanted kind, with one sentence that differs in nothing else."""
     for finding in narrated.sentences:
-        for mistake in slips(finding) if _matters(narrated, finding) else ():
+        for mistake in possible_errors(finding) if _matters(narrated, finding) else ():
             changed = mistake.candidate
             if changed is not None and wanted(finding, changed) and significant(mistake, narrated.visit.age):
                 for attempt in range(

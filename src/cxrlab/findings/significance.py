@@ -50,7 +50,7 @@ def urgency_of(finding: Finding, age: float | None = None, indication: str | Non
         plain = urgency(name, age)
     if not indication:
         return plain
-    steps = looked_for(name, indication) - expected(name, indication)
+    steps = is_clinical_question(name, indication) - expected(name, indication)
     rank = min(max(plain.rank + steps, Urgency.BENIGN.rank), Urgency.URGENT.rank)
     return next(level for level in Urgency if level.rank == rank)
 
@@ -65,9 +65,9 @@ def urgency(name: str, age: float | None = None) -> Urgency:
     return CLASSES[name][0]
 
 
-def looked_for(name: str, indication: str | None) -> bool:
+def is_clinical_question(name: str, indication: str | None) -> bool:
     """Whether this observation is what the radiograph was taken to look for."""
-    return _among(LOOKED_FOR, name, indication)
+    return _among(CLINICAL_QUESTIONS, name, indication)
 
 
 def expected(name: str, indication: str | None) -> bool:
@@ -144,8 +144,8 @@ class SignificanceTables:
         misplaced_tips: Device → tip that is corrected at once, or soon → class.
         degrees: Observation → degree that changes its class → class.
         indications: Name → words of an indication, in the notation of `indicates`.
-        looked_for: What an indication looks for matters one class more.
-        expected: What an indication explains is known already and matters one class less.
+        clinical_questions: What an indication asks for counts one class higher.
+        expected: What an indication explains is known already and counts one class lower.
     """
 
     classes: Mapping[str, Row]
@@ -153,12 +153,12 @@ class SignificanceTables:
     misplaced_tips: Mapping[str, Mapping[str, Row]]
     degrees: Mapping[str, Mapping[Severity, Row]]
     indications: Mapping[str, tuple[str, ...]]
-    looked_for: tuple[IndicationRule, ...]
+    clinical_questions: tuple[IndicationRule, ...]
     expected: tuple[IndicationRule, ...]
 
 
 _TABLES = load_data(Path(__file__).with_name("significance.json"), SignificanceTables)
 CLASSES, AGE_RULES, INDICATIONS = _TABLES.classes, _TABLES.age_rules, _TABLES.indications
-LOOKED_FOR, EXPECTED = _TABLES.looked_for, _TABLES.expected
+CLINICAL_QUESTIONS, EXPECTED = _TABLES.clinical_questions, _TABLES.expected
 MISPLACED = {(name, tip): row for name, tips in _TABLES.misplaced_tips.items() for tip, row in tips.items()}
 DEGREE_RULES = {(name, grade): row for name, grades in _TABLES.degrees.items() for grade, row in grades.items()}

@@ -196,7 +196,7 @@ def parse_graph(value: Any, place: str) -> Graph:
     """The graph in one JSON object `{"entities": {id: {tokens, label, relations}}}`; `place` names it in errors."""
     entities = value.get("entities") if isinstance(value, Mapping) else None
     if not isinstance(entities, Mapping):
-        raise DataError(f'{place} is no RadGraph graph: it must be an object with "entities", from id to entity.')
+        raise DataError(f'{place} is not a RadGraph graph: it must be an object with "entities", from id to entity.')
     for key, entity in entities.items():
         words = (entity.get("tokens"), entity.get("label")) if isinstance(entity, Mapping) else (None,)
         if not all(isinstance(word, str) for word in words):

@@ -1,1 +1,4 @@
-"""Report models, encoders and text models, by names such as `stub:normal` or `hf:FOLDER` (see `model_registry`)."""
+"""Report models, encoders and text models, by name: `hf:FOLDER`, `builtin:NAME`, `stub:normal`, `retrieval:CORPUS`.
+
+This package does not read corpora; callers pass the images to retrieve from.
+"""

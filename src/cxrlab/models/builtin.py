@@ -99,7 +99,7 @@ class BuiltinEncoder:
 
         require("models")
         if argument != ENCODER:
-            raise UnknownName(f"builtin:{argument} is no encoder; use builtin:encoder.")
+            raise UnknownName(f"builtin:{argument} is not an encoder; use builtin:encoder.")
         return DualEncoder(f"builtin:{argument}", open_encoder(builtin_folder(argument), loading))
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize, raise_if_out_of_memory
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.out_of_memory import BatchSize, raise_if_out_of_memory
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     DUAL_ENCODERS,

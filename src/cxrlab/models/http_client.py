@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from cxrlab.core.egress import Connection, check_encrypted, check_sending, is_loopback, parse_address
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.language_models import PROMPT_TOKENS, replace_lone_surrogates
+from cxrlab.core.llm_requests import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.model_interfaces import CAUTIONS, Generated
 from cxrlab.core.terminal import terminal_safe
 from cxrlab.models.decoding import TRUNCATED
@@ -248,7 +248,7 @@ class ChatClient:
             if not isinstance(choice["message"], dict):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):
-            return Failure("its answer is no completion", status=status)
+            return Failure("its answer is not a completion", status=status)
         for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
             if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
                 holder[name] = cleaned(holder[name], self._keys, sent["messages"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError
-from cxrlab.core.language_models import replace_lone_surrogates
+from cxrlab.core.llm_requests import replace_lone_surrogates
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http_client import (

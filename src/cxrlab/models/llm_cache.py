@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.language_models import (
+from cxrlab.core.llm_requests import (
     ANSWERS,
     PROMPT_TOKENS,
     REQUESTS,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.model_interfaces import TokenVectors
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.models.local_files import first_line, load_tokenizer, load_torch, pickled_code_refused, quiet_loading
 from cxrlab.models.tokenization import TextBatch, in_batches, user_ids

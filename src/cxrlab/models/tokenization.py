@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import BatchSize
+from cxrlab.core.out_of_memory import BatchSize
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -51,7 +51,7 @@ class CheckpointSelector:
         ids = list(references)
         if not ids:
             raise DataError(
-                f"{corpus.path} has no study with findings in its {config.validation.split} split to watch; give another "
+                f"{corpus.path} has no study with findings in its {config.validation.split} split to validate on; give another "
                 "with --validation.split, or --validation.n 0."
             )
         drawn = generator(config.optimisation.seed, "watch").permutation(len(ids))[: config.validation.n]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging import JudgeSettings
@@ -182,22 +182,31 @@ OPERATIONAL = (*TRAINING_OPERATIONAL, "validation.batch_size")
 
 @dataclass(frozen=True)
 class LossKind:
-    """A row of the loss table: default strength, settings it uses, and whether it needs pairs and a reference model."""
+    """A row of the table of losses.
 
-    strength: float
+    Args:
+        function: From `LogProbabilities` and `LossSettings` to one value per pair or report.
+        strength: Default of beta.
+        settings: Fields of `LossSettings` that it uses besides beta.
+        paired: Compares two reports of one study; otherwise it learns from single reports that are desirable or not.
+        needs_reference: Needs the log-probabilities of the reference model.
+    """
+
+    function: str
+    strength: float = 0.1
     settings: tuple[str, ...] = ()
     paired: bool = True
     needs_reference: bool = True
 
 
 LOSSES: Mapping[str, LossKind] = {
-    "dpo": LossKind(0.1),
-    "ipo": LossKind(0.1),
-    "kto": LossKind(0.1, ("desirable_weight", "undesirable_weight"), paired=False),
-    "orpo": LossKind(0.1, needs_reference=False),
-    "simpo": LossKind(2.0, ("gamma",), needs_reference=False),
-    "rdpo": LossKind(0.1, ("alpha",)),
-    "robust": LossKind(0.1, ("flipped",)),
+    "dpo": LossKind("cxrlab.preference.losses:dpo"),
+    "ipo": LossKind("cxrlab.preference.losses:ipo"),
+    "kto": LossKind("cxrlab.preference.losses:kto", settings=("desirable_weight", "undesirable_weight"), paired=False),
+    "orpo": LossKind("cxrlab.preference.losses:orpo", needs_reference=False),
+    "simpo": LossKind("cxrlab.preference.losses:simpo", 2.0, ("gamma",), needs_reference=False),
+    "rdpo": LossKind("cxrlab.preference.losses:rdpo", settings=("alpha",)),
+    "robust": LossKind("cxrlab.preference.losses:robust_dpo", settings=("flipped",)),
 }
 
 
@@ -217,7 +226,7 @@ class LossSettings:
         undesirable_weight: For kto; weight of undesirable reports.
     """
 
-    name: Literal["dpo", "ipo", "kto", "orpo", "simpo", "rdpo", "robust"] = "dpo"
+    name: str = "dpo"
     beta: float | None = None
     alpha: float = 0.05
     gamma: float = 0.5
@@ -226,7 +235,12 @@ class LossSettings:
     undesirable_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        used = ("name", "beta", *LOSSES[self.name].settings)
+        if self.name not in LOSSES:
+            raise ConfigError(
+                f"loss.name='{self.name}' is not a preference loss.{did_you_mean(self.name, LOSSES)} "
+                f"Known: {', '.join(LOSSES)}."
+            )
+        used = ("name", "beta", *self.kind.settings)
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in used and value != field.default:
@@ -244,19 +258,14 @@ class LossSettings:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number of at least 0.")
 
     @property
+    def kind(self) -> LossKind:
+        """The row of the loss."""
+        return LOSSES[self.name]
+
+    @property
     def strength(self) -> float:
         """Beta, or the default of the loss."""
-        return LOSSES[self.name].strength if self.beta is None else self.beta
-
-    @property
-    def paired(self) -> bool:
-        """Whether it compares two reports of one study."""
-        return LOSSES[self.name].paired
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether it needs the log-probabilities of the reference model."""
-        return LOSSES[self.name].needs_reference
+        return self.kind.strength if self.beta is None else self.beta
 
 
 @dataclass(frozen=True)
@@ -346,7 +355,8 @@ class PreferConfig(AdapterConfig):
     Args:
         data: Corpus folder with the images of the pairs.
         n: Number of pairs, drawn with the seed; all when left out.
-        pairs: Run of `prefer pair`, or a file of pairs; for kto also a file of single reports that are good or bad.
+        pairs: Run of `prefer pair`, or a file of pairs; for a loss without pairs (kto) also a file of single reports
+            that are good or bad.
         start: The model to align, which is also the reference: a run of `train finetune`, hf:FOLDER (an adapter is
             allowed) or builtin:NAME.
         loss: Which preference loss, and its strength.
@@ -370,8 +380,8 @@ class PreferConfig(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.loss.paired and self.optimisation.batch_size < 2:
+        if not self.loss.kind.paired and self.optimisation.batch_size < 2:
             raise ConfigError(
                 f"optimisation.batch_size={self.optimisation.batch_size} is not usable; give at least 2 with "
-                "loss.name=kto, which compares reports with those of other studies."
+                f"loss.name={self.loss.name}, which compares reports with those of other studies."
             )

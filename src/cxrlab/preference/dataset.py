@@ -27,7 +27,7 @@ from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.preference.candidate_files import same_text
-from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE
+from cxrlab.preference.config import LOSSES, PAIRS_FILE, UNPAIRED_FILE
 from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.training.image_cache import ArrayStore, Images
 from cxrlab.training.image_features import Features
@@ -114,7 +114,7 @@ def read_preferences(
     for row, second in zip(rows, seconds, strict=True):
         sections = studies[row.id].sections
         indication = sections.indication if sections else None
-        samples += [Sample(row.id, images[row.id], indication, str(text)) for text in (row.first, second)]
+        samples += [Sample(row.id, (images[row.id],), indication, str(text)) for text in (row.first, second)]
     card = corpus.card
     source = Source(
         card.name, corpus.path, tuple(samples), collections=known_collections(card), synthetic=card.synthetic
@@ -127,7 +127,8 @@ def _rows(file: Path, *, paired: bool) -> Iterator[Row]:
         place = f"{file}:{number}"
         if "report" in record:
             if paired:
-                raise DataError(f"{place}: it is a single report; only loss.name=kto learns without pairs.")
+                able = " or ".join(name for name, kind in LOSSES.items() if not kind.paired)
+                raise DataError(f"{place}: it is a single report; only loss.name={able} learns without pairs.")
             report, good = record["report"], record.get("desirable")
             if not isinstance(record.get("id"), str) or not isinstance(good, bool):
                 raise DataError(f"{place}: a single report needs 'id' (text) and 'desirable' (true or false).")
@@ -160,7 +161,9 @@ def _reports_of_other_studies(rows: Sequence[Row], seed: int) -> list[str]:
     """For each row the report of a row of another study, drawn with the seed; each is used about once."""
     order = generator(seed, "strange").permutation(len(rows)).tolist()
     if len({row.id for row in rows}) < 2:
-        raise DataError("single reports of one study alone cannot be learnt from: kto compares with other studies.")
+        raise DataError(
+            "single reports of one study alone cannot be learnt from: they are compared with those of other studies."
+        )
     found = [""] * len(rows)
     for place, number in enumerate(order):
         after = 1

@@ -73,7 +73,7 @@ def read_feedback(path: Path, corpus: Corpus, minor_weight: float = 0.1) -> Feed
     An insignificant error costs `minor_weight`, a significant one 1.
     """
     if path.suffix.lower() not in _ENDINGS or path.is_dir():
-        raise DataError(f"{path} is no feedback; give a file that ends in {', '.join(_ENDINGS)}.")
+        raise DataError(f"{path} is not a feedback file; give one that ends in {', '.join(_ENDINGS)}.")
     rows = fill_ids([row for _, row in read_rows(path)])
     first = rows[0]
     whole = [form for form, columns in FORMS.items() if all(name in first.values for name in columns)]

@@ -1,4 +1,4 @@
-"""Judge every candidate report: a reward each, in a run folder.
+"""Judge every candidate report and write its reward to a run folder.
 
     rewards.jsonl   one `JudgedStudy` per study, in the order of the corpus
     inputs.json     SHA-256 of the files that were judged
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.language_models import llm_operational_fields
+from cxrlab.core.llm_requests import llm_operational_fields
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -31,7 +31,7 @@ from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 from cxrlab.preference.candidate_files import Candidate, CandidateFiles, word_count
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.judges import Judge, Models, load_judge
-from cxrlab.preference.rewards import (
+from cxrlab.preference.reward_files import (
     REWARDS,
     JudgedStudy,
     Judging,

@@ -38,7 +38,7 @@ from cxrlab.metrics.judging.judges import PairwiseModel
 from cxrlab.metrics.judging.judges import Verdict as PairVerdict
 from cxrlab.metrics.report_pairs import Batch, Pair, wordless
 from cxrlab.preference.candidate_files import same_text
-from cxrlab.preference.rewards import UNDECIDED
+from cxrlab.preference.reward_files import UNDECIDED
 
 # Each row makes a `PairwiseJudge` from a seed, which a deterministic judge ignores.
 PAIRWISE = Registry(
@@ -179,7 +179,7 @@ def parse_mix(name: str) -> dict[str, float]:
             weight = math.nan
         if not metric or not 0.0 < weight < math.inf:
             raise ConfigError(
-                f"'{name}' is no judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
+                f"'{name}' is not a judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
                 f"{_EXAMPLE}."
             )
         if metric in weights:

@@ -9,77 +9,75 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from cxrlab.core.registry import load_reference
 from cxrlab.preference.config import LossSettings
 from cxrlab.training.report_model import ReportLoss
 
 
-def dpo(chosen_ratio: Tensor, rejected_ratio: Tensor, beta: float) -> Tensor:
+def dpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """Direct preference optimisation: -log σ(β · margin)."""
-    return -functional.logsigmoid(beta * (chosen_ratio - rejected_ratio))
+    chosen, rejected = batch.ratios
+    return -functional.logsigmoid(settings.strength * (chosen - rejected))
 
 
-def robust_dpo(chosen_ratio: Tensor, rejected_ratio: Tensor, beta: float, flipped: float) -> Tensor:
+def robust_dpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """DPO whose expectation does not change when a share `flipped` (below one half) of the pairs is flipped."""
-    margin = beta * (chosen_ratio - rejected_ratio)
+    chosen, rejected = batch.ratios
+    margin, flipped = settings.strength * (chosen - rejected), settings.flipped
     right, wrong = -functional.logsigmoid(margin), -functional.logsigmoid(-margin)
     return ((1.0 - flipped) * right - flipped * wrong) / (1.0 - 2.0 * flipped)
 
 
-def rdpo(
-    chosen_ratio: Tensor,
-    rejected_ratio: Tensor,
-    chosen_tokens: Tensor,
-    rejected_tokens: Tensor,
-    beta: float,
-    alpha: float,
-) -> Tensor:
+def rdpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """DPO with a penalty of `alpha` per token by which the chosen report is longer (length-regularised DPO)."""
-    longer = (chosen_tokens - rejected_tokens).to(chosen_ratio.dtype)
-    return -functional.logsigmoid(beta * (chosen_ratio - rejected_ratio) + alpha * longer)
+    chosen, rejected = batch.ratios
+    longer = (batch.tokens[0] - batch.tokens[1]).to(chosen.dtype)
+    return -functional.logsigmoid(settings.strength * (chosen - rejected) + settings.alpha * longer)
 
 
-def ipo(
-    chosen_ratio: Tensor, rejected_ratio: Tensor, chosen_tokens: Tensor, rejected_tokens: Tensor, beta: float
-) -> Tensor:
+def ipo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """Identity preference optimisation: (margin - 1/2β)², with ratios per token."""
-    margin = chosen_ratio / chosen_tokens - rejected_ratio / rejected_tokens
-    return (margin - 1.0 / (2.0 * beta)) ** 2
+    chosen, rejected = batch.ratios
+    margin = chosen / batch.tokens[0] - rejected / batch.tokens[1]
+    return (margin - 1.0 / (2.0 * settings.strength)) ** 2
 
 
-def kto(
-    ratio: Tensor, desirable: Tensor, drift: Tensor, beta: float, desirable_weight: float, undesirable_weight: float
-) -> Tensor:
+def kto(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """Kahneman-Tversky optimisation: single reports that are desirable or not.
 
-    `drift` is KTO's estimate of KL(π ‖ π_ref): the mean ratio of reports of other studies, at least 0, a scalar without
-    gradient.
+    The drift is KTO's estimate of KL(π ‖ π_ref): the mean ratio of reports of other studies, at least 0, a scalar
+    without gradient.
     """
-    good = 1.0 - torch.sigmoid(beta * (ratio - drift))
-    bad = 1.0 - torch.sigmoid(beta * (drift - ratio))
-    return torch.where(desirable, desirable_weight * good, undesirable_weight * bad)
+    assert batch.desirable is not None  # single reports, see `LossKind.paired`
+    ratio, beta = batch.ratios[0], settings.strength
+    good = 1.0 - torch.sigmoid(beta * (ratio - batch.drift))
+    bad = 1.0 - torch.sigmoid(beta * (batch.drift - ratio))
+    return torch.where(batch.desirable, settings.desirable_weight * good, settings.undesirable_weight * bad)
 
 
-def orpo(chosen_mean: Tensor, rejected_mean: Tensor, beta: float) -> Tensor:
+def orpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     """Odds-ratio preference optimisation: loss of the chosen report and log-odds ratio; no reference model."""
-    odds = _log_odds(chosen_mean) - _log_odds(rejected_mean)
-    return -chosen_mean - beta * functional.logsigmoid(odds)
-
-
-def simpo(chosen_mean: Tensor, rejected_mean: Tensor, beta: float, gamma: float) -> Tensor:
-    """Simple preference optimisation: the mean log-probabilities must differ by γ/β; no reference model."""
-    return -functional.logsigmoid(beta * (chosen_mean - rejected_mean) - gamma)
+    chosen, rejected = batch.means
+    odds = _log_odds(chosen) - _log_odds(rejected)
+    return -chosen - settings.strength * functional.logsigmoid(odds)
 
 
 def _log_odds(mean: Tensor) -> Tensor:
     """log(p / (1 - p)) of p = exp(mean), exact near p = 1 too."""
     below = mean.clamp(max=-1e-7)  # p = 1 has no odds
     return below - torch.log(-torch.expm1(below))
+
+
+def simpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
+    """Simple preference optimisation: the mean log-probabilities must differ by γ/β; no reference model."""
+    chosen, rejected = batch.means
+    return -functional.logsigmoid(settings.strength * (chosen - rejected) - settings.gamma)
 
 
 class Text(NamedTuple):
@@ -100,7 +98,7 @@ class Text(NamedTuple):
 class LogProbabilities:
     """Log-probabilities of two reports for each of B items.
 
-    The two are the chosen and the rejected report of a pair, or (KTO) the judged report and one of another study.
+    The two are the chosen and the rejected report of a pair, or a single judged report and one of another study.
 
     Args:
         sums: log π of both reports, [2, B].
@@ -150,25 +148,6 @@ class LogProbabilities:
             return {"drift": self.drift, "desirable_ratio": good, "undesirable_ratio": bad}
 
 
-LOSSES: Mapping[str, Callable[[LogProbabilities, LossSettings], Tensor]] = {
-    "dpo": lambda batch, s: dpo(*batch.ratios, s.strength),
-    "ipo": lambda batch, s: ipo(*batch.ratios, batch.tokens[0], batch.tokens[1], s.strength),
-    "kto": lambda batch, s: kto(
-        batch.ratios[0],
-        cast(Tensor, batch.desirable),
-        batch.drift,
-        s.strength,
-        s.desirable_weight,
-        s.undesirable_weight,
-    ),
-    "orpo": lambda batch, s: orpo(*batch.means, s.strength),
-    "simpo": lambda batch, s: simpo(*batch.means, s.strength, s.gamma),
-    "rdpo": lambda batch, s: rdpo(*batch.ratios, batch.tokens[0], batch.tokens[1], s.strength, s.alpha),
-    "robust": lambda batch, s: robust_dpo(*batch.ratios, s.strength, s.flipped),
-}
-"""Loss by name: log-probabilities of a batch → [B]."""
-
-
 class PreferenceLoss(nn.Module):
     """A LLaVA together with its preference loss; its vision encoder is not trained."""
 
@@ -176,6 +155,7 @@ class PreferenceLoss(nn.Module):
         super().__init__()
         self.reporter = reporter
         self.settings = settings
+        self._loss: Callable[[LogProbabilities, LossSettings], Tensor] = load_reference(settings.kind.function)
         self._figures: dict[str, Tensor] = {}
 
     @property
@@ -224,7 +204,7 @@ class PreferenceLoss(nn.Module):
             sums, tokens = torch.stack([first[0], second[0]]), torch.stack([first[1], second[1]])
         batch = LogProbabilities(sums, tokens, None if reference is None else reference.T, desirable)
         self._figures = batch.figures()
-        return LOSSES[self.settings.name](batch, self.settings).sum()
+        return self._loss(batch, self.settings).sum()
 
     def figures(self) -> dict[str, float]:
         """Means over the last batch of this process; NaN ones are left out."""

@@ -26,7 +26,7 @@ from cxrlab.preference.candidate_files import same_text, word_count
 from cxrlab.preference.config import PAIRS_FILE, TIE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.human_feedback import PAIRS, RATINGS, read_feedback
 from cxrlab.preference.judges import Preference
-from cxrlab.preference.rewards import REWARDS, check_inputs, digests, keep_inputs, read_rewards
+from cxrlab.preference.reward_files import REWARDS, check_inputs, digests, keep_inputs, read_rewards
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class _ResumedFile:
     """A file of a resumed run: records that an earlier part of the run wrote are skipped."""
 
     def __init__(self, run: Run, name: str) -> None:
-        run.done(name)  # removes a torn last line
+        run.done(name)  # removes an incomplete last line
         self._run, self._name = run, name
         self._written = sum(1 for _ in read_jsonl(run.path(name)))
 
@@ -333,7 +333,7 @@ def too_long(chosen: str, rejected: str, longest_ratio: float | None) -> bool:
 
 @dataclass(frozen=True)
 class SingleReport(Record):
-    """One report that is desirable or not, as KTO uses it; `score` is its reward, where it has one."""
+    """One report that is desirable or not, for losses without pairs; `score` is its reward, where it has one."""
 
     what = "a single report"
     checks = {"id": fields.non_empty_text, "report": fields.text, "desirable": fields.boolean, "score": fields.number()}

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -127,7 +127,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
-        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
+        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "sampling reports")
         summary = _summarise(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:

@@ -112,12 +112,12 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     judged = read_preferences(
         config.pairs,
         config.data,
-        paired=config.loss.paired,
+        paired=config.loss.kind.paired,
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
         seed=seed,
     )
-    start = load_start(config.start, None, None, seed)
+    start = load_start(config.start, None, None, seed, settings.precision)
     prompts, device = config.prompts or start.prompts, training_device()
     reports = load_dataset((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)
@@ -135,7 +135,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         module.to(device)
         images, features = open_vision_inputs(config, reports, start, run)
         rows = replace(rows, images=images, features=features)
-        if config.loss.needs_reference:
+        if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
             with main_process_first():
                 reference = reference_log_probabilities(

@@ -1,4 +1,5 @@
 """HTML pages from run folders: one self-contained file that needs no network and no script.
 
-Only files are read, no models or corpora. To add a section: one row in `page.SECTIONS`, its function, its template.
+Only files are read, no models or corpora. To add a section: a function, a template, a row of `page.SECTIONS`, and a
+shape for a new result file.
 """

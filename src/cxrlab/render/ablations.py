@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import headline_metrics
+from cxrlab.core.headline_metrics import headline_metrics
 from cxrlab.render.components import (
     Cell,
     Table,

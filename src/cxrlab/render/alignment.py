@@ -1,4 +1,4 @@
-"""Sections on preference alignment: one model before and after, and ways to align over seeds."""
+"""Sections on preference alignment: one model before and after, and alignment variants over seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, is_error_count
+from cxrlab.core.headline_metrics import ARROWS, is_error_count
 from cxrlab.render.components import (
     UNKNOWN,
     Cell,
@@ -120,19 +120,19 @@ def _reward_curve(watched: Sequence[Mapping[str, Any]]) -> Drawing | None:
     return draw_curves(curves, "reward", layout, note="each marker is a step") if curves else None
 
 
-# Ways to align, over seeds ------------------------------------------------------------------------------------------
+# Alignment variants over seeds ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AlignmentSeeds:
-    """Ways to align, each with several seeds."""
+    """Alignment variants, each with several seeds."""
 
-    first: Table  # The first metrics, length and drift of each way
+    first: Table  # The first metrics, length and drift of each variant
     seeds: Sequence[Any]  # All of them
     n: Any  # Test studies of a seed
     patients: Any  # Of a seed, at most
     published: Table | None  # Figures of others, where the study gives them
-    costs: Table  # What each way learnt from and what it cost
+    costs: Table  # Training data and cost of each variant
     metrics: tuple[tuple[str, Table], ...]  # Every metric with its table
 
 

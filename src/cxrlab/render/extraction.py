@@ -1,4 +1,4 @@
-"""Sections on model extraction: the copies of a victim, alone and compared, and ways to copy over seeds."""
+"""Sections on model extraction: the copies of a victim, alone and compared, and extraction methods over seeds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from cxrlab.render.run_folder import (
     short_name,
 )
 
-NONE, MOVED = "none", "ada-steal"  # the method without a query, and the one that perturbs its pictures
+NONE, MOVED = "none", "ada-steal"  # the method without queries, and the one that perturbs its images
 # The metrics in the first table; the others are folded.
 _FIRST = (
     FINDINGS,
@@ -138,7 +138,7 @@ def _option(run: RunFolder, option: str) -> str:
 
 
 def applies(option: str, method: str) -> bool:
-    """Whether an option has an effect in a method: Knockoff perturbs nothing, and `none` asks nothing."""
+    """Whether an option has an effect in a method: Knockoff perturbs nothing, and `none` sends no query."""
     if method == NONE:
         return option in _OF_NONE
     return method == MOVED or option not in _OF_MOVED
@@ -149,7 +149,7 @@ def applies(option: str, method: str) -> bool:
 
 @dataclass(frozen=True)
 class Headline:
-    """So many queries bought so much of the victim's findings; above which floor, and for which price."""
+    """Share of the victim's findings F1 reached with N queries, beside the floor without queries, and the price."""
 
     name: str  # Of the run, where there are several
     queries: str  # In words
@@ -182,7 +182,7 @@ class SentenceMap:
 
 @dataclass(frozen=True)
 class Details:
-    """What is looked up of one run."""
+    """Details of one run."""
 
     name: str  # Of the run
     counts: tuple[Any, Any]  # Studies and patients
@@ -267,7 +267,7 @@ def headline(copy: Copy, several: bool = False) -> Headline:
         best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
         notes.append(
             f"{readable(probing.get('queries'))} of the queries were probes: with "
-            f"{number(probing.get('dress')) or 0:g} of a radiograph in every image {best:.0%} were answered."
+            f"{number(probing.get('blend_chest')) or 0:g} of a radiograph in every image {best:.0%} were answered."
         )
     return Headline(
         name=copy.name if several else "",
@@ -384,7 +384,7 @@ def ratio(found: Mapping[str, Any], digits: int = 3) -> Cell:
 
 
 def _beside(copies: Sequence[Copy]) -> Table:
-    """One row for each run: what was spent, and what it bought; empty for one run."""
+    """One row per run: the queries spent and the scores of the copy; empty for one run."""
     rows = []
     for copy in copies if len(copies) > 1 else ():
         found, answers = copy.found, part(copy.found, "transcript")
@@ -537,30 +537,30 @@ def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
     )
 
 
-# Ways to copy, over seeds --------------------------------------------------------------------------------------------
+# Extraction methods over seeds -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Ways:
-    """Ways to copy that are shown together."""
+class ExtractionMethods:
+    """Extraction methods that are shown in one table."""
 
     title: str  # Of the table
     about: Any  # What it shows
-    table: Table  # One row for each way, victims first
-    drawing: Drawing | None  # The copies under each other
+    table: Table  # One row per method, victims first
+    drawing: Drawing | None  # Forest plot of the copies
     published: Table | None = None  # The paper's figures
 
 
 @dataclass(frozen=True)
 class ExtractionSeeds:
-    """A study of ways to copy."""
+    """A study of extraction methods over seeds."""
 
     seeds: Sequence[Any]  # All of them
     counts: tuple[Any, Any]  # Studies and patients
     contrasts: Table  # Findings F1 of every pair
     how: Any  # How their intervals were computed
     other_contrasts: tuple[tuple[str, Table], ...]  # The other metrics of every pair
-    ways: tuple[Ways, ...]  # The tables
+    methods: tuple[ExtractionMethods, ...]  # The tables
     curve: Drawing | None  # Findings F1 over the queries
     pairwise: Table  # Reports against reports, by a judge
     controls: Controls | None  # Texts without an image behind them
@@ -576,13 +576,13 @@ class Controls:
 
 @per_run(EXTRACTION_SEEDS)
 def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeeds | None:
-    """A study of ways to copy: comparisons first, then each table, then what a metric is worth."""
+    """A study of extraction methods: comparisons first, then each table, then the controls of the metrics."""
     if not part(found, "variants"):
         return None
     compared, tables = found.get("contrasts") or (), part(found, "tables")
     others = [str(name) for name in found.get("metrics") or () if name != FINDINGS]
     contrasts = {name: _contrasts(compared, name, str(part(found, "directions").get(name) or "")) for name in others}
-    ways = []
+    methods = []
     for title in tables:
         table = part(tables, title)
         names = [name for name in table.get("variants") or () if part(found, "variants", name)]
@@ -597,7 +597,7 @@ def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeed
                 cells.append(Cell(None) if value is None else Cell(f"{value:g}", aside=aside))
             rows.append([row, *cells])
         published = Table(["published", *metrics], rows, words=1, dense=True) if rows else None
-        ways.append(_ways(found, title, table.get("about"), names, published))
+        methods.append(_methods(found, title, table.get("about"), names, published))
     pairwise = [
         [
             f"{one.get('a')} against {one.get('b')}",
@@ -615,7 +615,7 @@ def extraction_seeds(run: RunFolder, found: Mapping[str, Any]) -> ExtractionSeed
         contrasts=_contrasts(compared, FINDINGS, "higher"),
         how=compared[0].get("how") if compared else None,
         other_contrasts=tuple((metric_title(name), table) for name, table in contrasts.items() if table),
-        ways=tuple(ways) or (_ways(found, "Every way to copy", None, list(part(found, "variants"))),),
+        methods=tuple(methods) or (_methods(found, "All methods", None, list(part(found, "variants"))),),
         curve=_seeds_curve(found),
         pairwise=Table(pairwise_head, pairwise, words=2, dense=True),
         controls=_controls(part(found, "controls")),
@@ -630,23 +630,23 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], metric: str, better: str) -> T
             ratio = part(one, "ratio")
             times = (
                 None if number(ratio.get("low")) is None else measured(ratio)
-            )  # a ratio to almost nothing means nothing
+            )  # a ratio to a value near zero is meaningless
             pair = Cell(f"{row.get('name')} − {row.get('against')}")
             body.append([pair, changed(part(one, "pooled"), better), seeds, times])
     return Table(["compared", "difference", "by seed", "ratio"], body, words=1)
 
 
-def _ways(
+def _methods(
     found: Mapping[str, Any], title: str, about: Any, names: Sequence[str], published: Table | None = None
-) -> Ways:
+) -> ExtractionMethods:
     groups = [
-        ("", ["way", "what it is"]),
+        ("", ["method", "what it is"]),
         ("findings F1", ["copy", "÷ victim", "fidelity"]),
         ("ROUGE-L", ["copy", "÷ victim"]),
         ("transcript", ["finding sets", "abnormal"]),
     ]
     rows: list[list[Any]] = []
-    victims: dict[str, list[str]] = {}  # victim → the ways to copy it
+    victims: dict[str, list[str]] = {}  # victim → the variants that copy it
     for name in names:
         victims.setdefault(str(part(found, "variants", name, "asked").get("victim")), []).append(name)
     for copies in victims.values():
@@ -675,7 +675,7 @@ def _ways(
     if len(victims) == 1:
         victim = spread_of(_side(part(found, "variants", names[0]), FINDINGS, "victim"))
     forest = share_forest(drawn, "findings F1 of each copy, over seeds", ("victim", victim) if victim else None)
-    return Ways(title, about, table, forest, published)
+    return ExtractionMethods(title, about, table, forest, published)
 
 
 def _side(variant: Mapping[str, Any], metric: str, side: str) -> dict[str, Any]:
@@ -683,7 +683,7 @@ def _side(variant: Mapping[str, Any], metric: str, side: str) -> dict[str, Any]:
 
 
 def _seeds_curve(found: Mapping[str, Any]) -> Drawing | None:
-    """Findings F1 over the queries, of every way that was measured at several budgets."""
+    """Findings F1 over the queries, of every variant that was measured at several budgets."""
     lines = []
     for name in part(found, "variants"):
         curve = part(found, "variants", name, "curve")

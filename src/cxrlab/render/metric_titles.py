@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS
+from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.render.components import part
 
 FINDINGS, ROUGE = "findings.f1", "rougeL:coco"
@@ -14,13 +14,13 @@ CONTROL, WORST, CLEAN = "noise", "worst", "clean"
 
 # Title, better direction ("" where neither is better), and whether the metric lies between 0 and 1.
 _METRICS = {
-    "asked.accuracy": ("accuracy, asked", "higher", True),
-    "asked.confidence": ("confidence, asked", "", True),
-    "asked.truth": ("probability of the truth", "higher", True),
-    "asked.brier": ("Brier score", "lower", True),
-    "asked.ece": ("calibration error", "lower", True),
-    "asked.auroc": ("AUROC", "higher", True),
-    "written.accuracy": ("accuracy, written", "higher", True),
+    "closed_questions.accuracy": ("accuracy, closed questions", "higher", True),
+    "closed_questions.confidence": ("confidence, closed questions", "", True),
+    "closed_questions.truth": ("probability of the truth", "higher", True),
+    "closed_questions.brier": ("Brier score", "lower", True),
+    "closed_questions.ece": ("calibration error", "lower", True),
+    "closed_questions.auroc": ("AUROC", "higher", True),
+    "reports.accuracy": ("accuracy, reports", "higher", True),
     "report.confidence": ("confidence, report", "", True),
     "report.loss": ("loss of the reference", "lower", False),
     FINDINGS: ("findings F1", "higher", True),
@@ -40,10 +40,10 @@ _METRICS = {
     "flips.normal_to_abnormal": ("normal → abnormal", "lower", True),
     "flips.abnormal_to_normal": ("abnormal → normal", "lower", True),
     "flips.side_swapped": ("side swapped", "lower", True),
-    "flips.to_silence": ("report → silence", "lower", True),
-    "asked.flips": ("answers flipped", "lower", True),
-    "asked.flips.yes_to_no": ("answers yes → no", "lower", True),
-    "asked.flips.no_to_yes": ("answers no → yes", "lower", True),
+    "flips.to_silence": ("report → no finding stated", "lower", True),
+    "closed_questions.flips": ("answers flipped", "lower", True),
+    "closed_questions.flips.yes_to_no": ("answers yes → no", "lower", True),
+    "closed_questions.flips.no_to_yes": ("answers no → yes", "lower", True),
     "confidence": ("confidence", "", True),
 }
 

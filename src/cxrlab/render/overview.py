@@ -26,7 +26,11 @@ class Unfinished:
 
 def unfinished(runs: Runs) -> Unfinished | None:
     """Runs without a conclusion or with nothing to show."""
-    rows = [[run.path, run.lacks, Cell(run.command, css="code") if run.command else None] for run in runs if run.lacks]
+    rows = [
+        [run.path, run.why_incomplete, Cell(run.command, css="code") if run.command else None]
+        for run in runs
+        if run.why_incomplete
+    ]
     head = ["run", "what is wrong", "the same command again finishes it"]
     return Unfinished(len(rows), len(runs), Table(head, rows)) if rows else None
 
@@ -52,7 +56,7 @@ def corpus(runs: Runs) -> Corpus | None:
 
 def imported(runs: Runs) -> Table | None:
     """What is the same after a corpus was written in a public layout and imported again."""
-    found = next((run.summary["came_back"] for run in runs if run.summary.get("came_back")), ())
+    found = next((run.summary["round_trip"] for run in runs if run.summary.get("round_trip")), ())
     rows = [
         [row.get("what"), Cell(bar=_count(row, "same") / (_count(row, "of") or 1)), row.get("same"), row.get("of")]
         for row in found

@@ -23,6 +23,7 @@ SECTIONS = Registry(
     "section of a page",
     {
         "unfinished": "cxrlab.render.overview:unfinished",
+        "certificate": "cxrlab.render.certificate:certificates",
         "corpus": "cxrlab.render.overview:corpus",
         "imported": "cxrlab.render.overview:imported",
         "ablations": "cxrlab.render.ablations:ablations",
@@ -38,12 +39,12 @@ SECTIONS = Registry(
         "alignment": "cxrlab.render.alignment:alignment",
         "robustness": "cxrlab.render.robustness:robustness",
         "extraction": "cxrlab.render.extraction:extraction",
-        "detection": "cxrlab.render.defences:detection",
-        "defences": "cxrlab.render.defences:defences",
-        "served": "cxrlab.render.defences:served",
-        "retrieval": "cxrlab.render.retrieval:retrieval",
-        "pointing": "cxrlab.render.retrieval:pointing",
-        "explanations": "cxrlab.render.retrieval:explanations",
+        "detection": "cxrlab.render.extraction_protection:detection",
+        "defences": "cxrlab.render.extraction_protection:defences",
+        "served": "cxrlab.render.extraction_protection:served",
+        "retrieval": "cxrlab.render.retrieval_and_saliency:retrieval",
+        "pointing": "cxrlab.render.retrieval_and_saliency:pointing",
+        "explanations": "cxrlab.render.retrieval_and_saliency:explanations",
         "comparison": "cxrlab.render.scores:comparison",
         "errors": "cxrlab.render.scores:errors",
         "slices": "cxrlab.render.scores:slices",
@@ -78,11 +79,11 @@ def write_page(
         raise ConfigError("a page needs at least one run folder; for example: cxrlab page runs/normal.")
     folders = read_runs([Path(run) for run in runs])
     page = write_text(out if out is not None else Path(runs[0]) / PAGE, render_page(folders, title))
-    lacking = [run for run in folders if run.lacks]
-    if lacking and not allow_unfinished:
-        named = "; ".join(f"{run.path}: {run.lacks}" for run in lacking)
+    incomplete = [run for run in folders if run.why_incomplete]
+    if incomplete and not allow_unfinished:
+        named = "; ".join(f"{run.path}: {run.why_incomplete}" for run in incomplete)
         raise RunError(
-            f"{page} was written, but with {len(lacking)} of {len(folders)} runs unfinished ({named}). Finish each "
+            f"{page} was written, but with {len(incomplete)} of {len(folders)} runs unfinished ({named}). Finish each "
             "with the command that the page gives, or give 'cxrlab page' --allow-unfinished."
         )
     return page

@@ -53,14 +53,17 @@ _WHITE_BOX = ("fgsm", "pgd", "mi-fgsm", "apgd", "ensemble")
 _FULL = 3
 _COLUMNS = (
     ("reports", (FINDINGS, "chexpert14.micro.f1:uncertain-positive", "report.loss", "errors.added")),
-    ("answers", ("asked.accuracy", "asked.auroc", "asked.ece", "asked.brier")),
+    (
+        "answers",
+        ("closed_questions.accuracy", "closed_questions.auroc", "closed_questions.ece", "closed_questions.brier"),
+    ),
     ("flips", ("flip_rate", "flips.normal_to_abnormal", "flips.abnormal_to_normal", "flips.side_swapped")),
 )
 _SHORT = {
     "report.loss": "loss",
-    "asked.ece": "ECE",
-    "asked.brier": "Brier",
-    "asked.accuracy": "accuracy",
+    "closed_questions.ece": "ECE",
+    "closed_questions.brier": "Brier",
+    "closed_questions.accuracy": "accuracy",
     "flip_rate": "reports",
     "chexpert14.micro.f1:uncertain-positive": "CheXpert F1",
 }
@@ -68,7 +71,7 @@ _NOT_METRICS = ("uint8", "realised", "passes", "broken", "confidence", "zero_gra
 _SLACK = 1e-4  # of a radius, lost to rounding in single precision
 _GREYS = 255
 _ALPHA = 0.05
-_COMPARED = ("asked.accuracy", FINDINGS, "flip_rate")
+_COMPARED = ("closed_questions.accuracy", FINDINGS, "flip_rate")
 MOST_TRIPTYCHS = 12  # studies whose images are shown; three images each make a page heavy
 _VERDICTS = {"uses_image": ("here", "✓ uses the image"), "unclear": ("doubt", "? not clear that it uses the image")}
 
@@ -251,7 +254,7 @@ def strongest_attack(found: Mapping[str, Any]) -> str | None:
     chosen = list(filter(white_box, here)) or [name for name in here if not is_control(name)] or here
 
     def left(name: str) -> tuple[float, ...]:
-        values = [number(part(attacks, name).get(metric)) for metric in ("asked.accuracy", FINDINGS)]
+        values = [number(part(attacks, name).get(metric)) for metric in ("closed_questions.accuracy", FINDINGS)]
         flips = number(part(attacks, name).get("flip_rate"))
         return (*(math.inf if value is None else value for value in values), 0.0 if flips is None else -flips)
 
@@ -262,13 +265,13 @@ def strongest_attack(found: Mapping[str, Any]) -> str | None:
 
 # Group of columns, keys of the values of a label, and which way is better.
 _GROUPS = (
-    ("accuracy of answers ↑", ("asked", "accuracy"), "higher"),
-    ("confidence of answers", ("asked", "confidence"), ""),
-    ("accuracy of reports ↑", ("written", "accuracy"), "higher"),
+    ("accuracy of answers ↑", ("closed_questions", "accuracy"), "higher"),
+    ("confidence of answers", ("closed_questions", "confidence"), ""),
+    ("accuracy of reports ↑", ("reports", "accuracy"), "higher"),
 )
 _SIDES = ("original", "perturbed", "difference")
 _ALL = ("all", "all labels", "overall", "together")
-_SUMMARY = ("asked.accuracy", "asked.confidence", FINDINGS, "flip_rate")
+_SUMMARY = ("closed_questions.accuracy", "closed_questions.confidence", FINDINGS, "flip_rate")
 
 
 def _by_label(model: Audited, full: bool) -> ByLabel | None:
@@ -338,7 +341,7 @@ def _summary(models: Sequence[Audited]) -> Table:
 
 # Curves over the radius ---------------------------------------------------------------------------------------------
 
-_PANELS = ("asked.accuracy", "asked.confidence", FINDINGS, "flip_rate")
+_PANELS = ("closed_questions.accuracy", "closed_questions.confidence", FINDINGS, "flip_rate")
 _DRAWN = 6  # models in one drawing; more could not be distinguished
 _WORSE = {"higher": "lower is worse", "lower": "higher is worse"}
 
@@ -513,7 +516,7 @@ def realised(model: Audited, norm: str = "linf") -> Table:
 def smallest_radius(model: Audited) -> Table:
     """The share of studies that some attack of at most each radius harms, and the radius that harms half of them."""
     found = part(model.found, "smallest_eps")
-    kinds = {"report": "reports with more significant errors", "asked": "studies with more wrong answers"}
+    kinds = {"report": "reports with more significant errors", "closed_questions": "studies with more wrong answers"}
     sizes = by_radius({size for kind in kinds for size in part(found, kind, "harmed")})
     rows = [
         [words, *(measured(part(found, kind, "harmed").get(size)) for size in sizes), part(found, kind).get("median")]
@@ -534,7 +537,7 @@ class Corruptions:
 def corruptions(model: Audited) -> Corruptions | None:
     """One heat map for each metric: kinds down, severities across; and every metric as a table."""
     found, heat = part(model.found, "corruptions"), []
-    for metric in ("asked.accuracy", FINDINGS):
+    for metric in ("closed_questions.accuracy", FINDINGS):
         known = {split(name): number(part(found, name).get(metric)) for name in found}
         if all(value is None for value in known.values()):
             continue
@@ -718,7 +721,7 @@ def _transfer(found: Mapping[str, Any], models: Sequence[Audited]) -> Transfer |
 
 _IMAGES = (
     ("clean", "clean image"),
-    ("difference", "difference × 10; mid grey is no change"),
+    ("difference", "difference × 10; mid grey: unchanged"),
     ("perturbed", "perturbed image"),
 )
 

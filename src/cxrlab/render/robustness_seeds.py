@@ -51,14 +51,14 @@ from cxrlab.render.metric_titles import (
 )
 from cxrlab.render.run_folder import ROBUSTNESS_SEEDS, RunFolder, per_run, short_name
 
-_ANSWERS = (FINDINGS, "asked.accuracy", "asked.confidence")
+_ANSWERS = (FINDINGS, "closed_questions.accuracy", "closed_questions.confidence")
 _REPORTS = ("flip_rate", "report.confidence", "errors.significant")
 START, ALIGNED = "start", "aligned"
 # Okabe and Ito's colours, distinguishable with any colour vision; black is the start.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _DRAWN = len(_COLOURS)  # ways to align in one drawing; more could not be distinguished
 _APART = 4.5  # pixels between the seeds of two lines
-_DECIDING = {"asked": "asked.accuracy", "report": FINDINGS}
+_DECIDING = {"closed_questions": "closed_questions.accuracy", "report": FINDINGS}
 _ALPHA = 0.05
 
 
@@ -106,8 +106,8 @@ def robustness_seeds(run: RunFolder, found: Mapping[str, Any]) -> AuditSeeds | N
         return None
     asked, variants = has_answers(found), part(found, "variants")
     headlines = (
-        _headline(found, FINDINGS, ("asked.accuracy", "asked.confidence") if asked else ()),
-        _headline(found, "asked.accuracy" if asked else "errors.significant"),
+        _headline(found, FINDINGS, ("closed_questions.accuracy", "closed_questions.confidence") if asked else ()),
+        _headline(found, "closed_questions.accuracy" if asked else "errors.significant"),
         _headline(found, "flip_rate"),
     )
     conditions = ordered(dict.fromkeys(name for one in variants.values() for name in part(one, "conditions")))
@@ -291,7 +291,9 @@ def _model(line: str) -> str | None:
 def has_answers(found: Mapping[str, Any]) -> bool:
     """Whether closed questions were asked, so that there are answers to show."""
     rows = part(found, "variants")
-    return any(number(part(rows, name, CLEAN, "asked.accuracy", START).get("mean")) is not None for name in rows)
+    return any(
+        number(part(rows, name, CLEAN, "closed_questions.accuracy", START).get("mean")) is not None for name in rows
+    )
 
 
 def radii(found: Mapping[str, Any], attack: str | None = None) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
-import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ UNCHOSEN = 5  # predictions of a run without chosen examples
 SHOWN_STUDIES = 6  # scored studies, from the best to the worst
 _RESULT = "checkpoint"
 # Keys of a summary for which a page has a section.
-_SUMMARISED = ("predictions", "came_back", "chain")
+_SUMMARISED = ("predictions", "round_trip", "chain")
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,18 @@ class RunFolder:
 
     def result(self, file: str) -> Mapping[str, Any]:
         """Content of a result file; empty when the run has none."""
-        found: Mapping[str, Any] = self.results.get(file, {})
+        found: Mapping[str, Any] = self._result(file, {})
         return found
 
     def records(self, file: str) -> tuple[Mapping[str, Any], ...]:
         """Records of a result file that is a list; none when the run has no such file."""
-        found: tuple[Mapping[str, Any], ...] = self.results.get(file, ())
+        found: tuple[Mapping[str, Any], ...] = self._result(file, ())
         return found
+
+    def _result(self, file: str, absent: Any) -> Any:
+        if file not in result_shapes():
+            raise KeyError(f"{file} is never read: add its shape to result_shapes.yaml")
+        return self.results.get(file, absent)
 
     @property
     def name(self) -> str:
@@ -98,26 +103,32 @@ class RunFolder:
         return shlex.join(words)
 
     @property
-    def lacks(self) -> str | None:
+    def why_incomplete(self) -> str | None:
         """Why the run cannot be shown in full; None for a finished run with results."""
-        measured = self.config.get("measure") if "pairs" in self.config else None
-        # 'prefer train' measures its model after the run of the training has ended.
-        unmeasured = isinstance(measured, Mapping) and bool(measured.get("n")) and not self.result(PREFERENCE)
-        state, reason = self.status.get("state"), self.status.get("reason")
-        if state == "finished" and not unmeasured:
+        state, reason = str(self.status.get("state")), self.status.get("reason")
+        if state == "finished" and not self._awaits_measurement:
             return None if self.has_section or self.summary else "finished, but it holds nothing that a page shows"
-        # The files with which the run ends; unknown for a run inside that of another command.
+        why = {"finished": "trained, but not measured", "running": "still running, or killed"}.get(state, state)
+        missing = [name for name in self._final_files if not (self.path / name).is_file()]
+        return why + (f" ({reason})" if reason else "") + (f"; {', '.join(missing)} missing" if missing else "")
+
+    @property
+    def _awaits_measurement(self) -> bool:
+        """Whether this is a preference training whose model is yet to be measured, after the training has finished."""
+        measured = self.config.get("measure") if "pairs" in self.config else None
+        return isinstance(measured, Mapping) and bool(measured.get("n")) and not self.result(PREFERENCE)
+
+    @property
+    def _final_files(self) -> tuple[str, ...]:
+        """The files with which the run ends; unknown where another command made the run inside its own folder."""
         words = [str(word) for word in self.environment.get("command") or ()]
-        ends_with: tuple[str, ...] = ()
-        out = next((after for word, after in itertools.pairwise(words) if word == "--out"), None)
-        out = next((word.removeprefix("--out=") for word in words if word.startswith("--out=")), out)
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--out", nargs="?")
+        out = parser.parse_known_args(words)[0].out
+        files: tuple[str, ...] = ()
         if out is not None and Path(out).name == self.path.resolve().name:
-            ends_with = CONCLUSIONS.get(" ".join(words[1:3]), CONCLUSIONS.get(words[1], ()))
-        missing = [name for name in (*ends_with, *((PREFERENCE,) * unmeasured)) if not (self.path / name).is_file()]
-        how = {"finished": "trained, but not measured", "running": "still running, or killed"}.get(
-            str(state), str(state)
-        )
-        return how + (f" ({reason})" if reason else "") + (f"; {', '.join(missing)} missing" if missing else "")
+            files = CONCLUSIONS.get(" ".join(words[1:3]), CONCLUSIONS.get(words[1], ()))
+        return (*files, PREFERENCE) if self._awaits_measurement else files
 
     def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
         """Bytes of a file of this run, which `named_in` names; a name that leads out of the folder is refused."""
@@ -285,6 +296,7 @@ def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
 
 
 SUMMARY, PER_STUDY, HISTORY = "summary.json", "per_study.jsonl", "history.jsonl"
+CERTIFICATE = "certificate.json"
 SCORES, COMPARISON, VALIDATION = "scores.json", "comparison.json", "validation.json"
 CHECK, STATISTICS = "check.json", "statistics.json"
 ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
@@ -304,6 +316,7 @@ CONCLUSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(("prefer sample", "prefer judge", "prefer pair", "prefer train"), (SUMMARY,)),
         "data check": (CHECK, STATISTICS, SUMMARY),
         "score": (SCORES,),
+        "certify": (CERTIFICATE,),
         "compare": (COMPARISON,),
         "explain": (EXPLAIN,),
         "pointing": (POINTING,),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.metric_names import ARROWS, best_floor, headline_metrics, is_error_count
+from cxrlab.core.headline_metrics import ARROWS, best_floor, headline_metrics, is_error_count
 from cxrlab.core.records import ReportError, Span
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.components import (
@@ -140,7 +140,7 @@ class ImageDependence:
 
 
 def image_dependence(runs: Runs) -> ImageDependence | None:
-    """What scored runs come to when the model is shown control images."""
+    """Scores of runs with control images instead of the right ones."""
     tested, untested = [], []
     for run, found in _scored(runs):
         control = part(found, "controls", "image_dependence")

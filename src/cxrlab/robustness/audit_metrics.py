@@ -1,6 +1,8 @@
 """Quantities of an audit: accuracy, confidence, report metrics and flips, with intervals by patient.
 
-All quantities are computed on the same resamples of patients, so that the difference of any two is a paired one.
+The records on file become arrays: one `Table` for each model and condition, with one row per study, the studies in the
+same order everywhere. All quantities are computed on the same resamples of patients, so that the difference of any two
+is a paired one.
 
 A flip is counted against what the same model returned for the clean image, right or wrong. Two reports agree when they
 state the same observations as present. A report is normal when it describes the image and names nothing but devices and
@@ -9,14 +11,16 @@ incidental findings; one that states nothing about an image (empty or unintellig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.errors import DataError
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.findings.merge_statements import merged
@@ -24,26 +28,242 @@ from cxrlab.metrics.base import Matrix, Metric, Tally, cards, families, mean_of,
 from cxrlab.metrics.classification import brier, expected_calibration_error
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import BLOCK, Estimate, ResampledValue, Resamples
-from cxrlab.robustness.answer_records import Evidence, Flags, Outputs
+from cxrlab.robustness.audit_records import (
+    ANSWERS_FILE,
+    CLEAN,
+    TRUTH_FILE,
+    Answer,
+    Condition,
+    ImageAnswer,
+    StudyTruth,
+    parse_condition,
+    read_answers,
+    read_truth,
+)
 
 if TYPE_CHECKING:
     from cxrlab.findings.reader import Reading
 
+NO_REPORT = -1
+TRACED = ("linf", "l2", "passes", "broken", "zero_gradients")
+
+Flags = NDArray[np.bool_]
 Direction = Literal["higher", "lower", "neither"]
 
-AUROC, ECE, FLIP_RATE, ERRORS = "asked.auroc", "asked.ece", "flip_rate", "errors.significant"
+AUROC, ECE, FLIP_RATE, ERRORS = "closed_questions.auroc", "closed_questions.ece", "flip_rate", "errors.significant"
 REPORT_METRICS = ("findings.f1", "findings.f1.side", "chexpert14.micro.f1:uncertain-positive", ERRORS)
 # Tested when two models are compared; few, since every further test makes each of them harder to pass.
-HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", ERRORS, "report.confidence", FLIP_RATE)
+HEADLINE = (
+    "closed_questions.accuracy",
+    "closed_questions.confidence",
+    "findings.f1",
+    ERRORS,
+    "report.confidence",
+    FLIP_RATE,
+)
 LEVEL = 0.95
 
-_LOWER = frozenset({"asked.brier", ECE, "report.loss", ERRORS, "errors.added"})
-_NEITHER = frozenset({"asked.confidence", "report.confidence"})
+_LOWER = frozenset({"closed_questions.brier", ECE, "report.loss", ERRORS, "errors.added"})
+_NEITHER = frozenset({"closed_questions.confidence", "report.confidence"})
 _RANGES = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}  # all others lie in [0, 1]
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _NOT_ASKED = "studies whose known labels were not asked about"
 _NO_REPORT = "studies without a report"
 _NO_TWO_REPORTS = "studies without a report on either image"
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What one model returned for N images; not-a-number where it returned nothing."""
+
+    reports: NDArray[np.int64]  # Number of the text in `Evidence.texts`, [N]; -1 where no report was generated
+    logprob: Matrix  # Mean log-probability of the generated tokens, [N]
+    loss: Matrix  # Mean of -log p over the reference's tokens, [N]
+    probs: Matrix  # Probability of being present for each label, [N, L]
+    labels: Matrix  # 1 or 0 for each label as read from the report, [N, L]
+
+    @property
+    def has_report(self) -> Flags:
+        """Where there is a report, [N]."""
+        generated: Flags = self.reports != NO_REPORT
+        return generated
+
+    @classmethod
+    def empty(cls, studies: int, labels: int) -> Outputs:
+        """Space for that many studies."""
+        column, table = np.full(studies, np.nan), np.full((studies, labels), np.nan)
+        return cls(np.full(studies, NO_REPORT, np.int64), column, column.copy(), table, table.copy())
+
+    def put(self, row: int, answer: ImageAnswer, columns: Mapping[str, int], texts: dict[str, int]) -> None:
+        """Fill one row; labels whose truth is known of no study have no column.
+
+        Args:
+            columns: Label → column.
+            texts: Report → number; new reports are added.
+        """
+        if answer.report is not None:
+            self.reports[row] = texts.setdefault(answer.report, len(texts))
+        self.logprob[row] = np.nan if answer.mean_logprob is None else answer.mean_logprob
+        self.loss[row] = np.nan if answer.loss is None else answer.loss
+        for values, table in ((answer.label_probs, self.probs), (answer.labels, self.labels)):
+            for name, value in values.items():
+                if name in columns:
+                    table[row, columns[name]] = value
+
+    def select(self, others: Iterable[Outputs], report: NDArray[np.intp], answers: NDArray[np.intp]) -> Outputs:
+        """For each study the report of one of several outputs and the answers of one of several.
+
+        Args:
+            others: Further outputs, numbered from 1; this one is 0.
+            report: Number of the output whose report is taken, [N].
+            answers: Number of the output whose probabilities are taken, [N].
+        """
+        every, row = [self, *others], np.arange(len(self.reports))
+        return Outputs(
+            np.stack([one.reports for one in every])[report, row],
+            np.stack([one.logprob for one in every])[report, row],
+            np.stack([one.loss for one in every])[report, row],
+            np.stack([one.probs for one in every])[answers, row],
+            np.stack([one.labels for one in every])[report, row],
+        )
+
+    def only(self, pairs: Flags, studies: Flags) -> Outputs:
+        """The answers in `pairs` [N, L] and the reports in `studies` [N]; all others are empty."""
+        return Outputs(
+            np.where(studies, self.reports, NO_REPORT),
+            np.where(studies, self.logprob, np.nan),
+            np.where(studies, self.loss, np.nan),
+            np.where(pairs, self.probs, np.nan),
+            np.where(studies[:, None], self.labels, np.nan),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One model under one condition."""
+
+    model: str
+    condition: Condition
+    crafted_on: str | None  # Key of the model for which the images were perturbed; None where for none
+    image: Outputs
+    uint8: Outputs | None = None  # Outputs for the images rounded to 8 bits; None where these were not examined
+    # How the attacks went: name of `TRACED` → [N], not-a-number where unknown
+    trace: Mapping[str, Matrix] = field(default_factory=dict)
+
+    @property
+    def transferred(self) -> bool:
+        """Whether the images were perturbed for another model."""
+        return self.crafted_on not in (None, self.model)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All records of an audit as arrays."""
+
+    studies: tuple[StudyTruth, ...]  # In the order of the file, N of them
+    labels: tuple[str, ...]  # Names of the columns, L of them, in the order of first mention
+    truth: Matrix  # 1 or 0, [N, L]; not-a-number where unknown
+    texts: tuple[str, ...]  # Each different report once
+    tables: Mapping[tuple[str, str, str | None], Table]  # (model, condition, crafted on) → table
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Keys in order: the one under audit comes first."""
+        return tuple(sorted({model for model, _, _ in self.tables}, key=lambda key: (len(key), key)))
+
+    def clean(self, model: str) -> Table:
+        """The clean images."""
+        return self.tables[model, CLEAN, None]
+
+    def own(self, model: str) -> dict[str, Table]:
+        """Condition → table of changed images, without those that were perturbed for another model."""
+        return {
+            table.condition.text: table
+            for table in self.tables.values()
+            if table.model == model and not table.transferred and table.condition.kind != CLEAN
+        }
+
+    def transferred(self, model: str, crafted_on: str) -> dict[str, Table]:
+        """Condition → table of images that were perturbed for another model."""
+        return {
+            table.condition.text: table
+            for table in self.tables.values()
+            if (table.model, table.crafted_on) == (model, crafted_on) and table.transferred
+        }
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """The evidence of a run folder."""
+    return gather(read_truth(folder / TRUTH_FILE), read_answers(folder / ANSWERS_FILE))
+
+
+def gather(truths: Iterable[StudyTruth], answers: Iterable[Answer]) -> Evidence:
+    """Records into arrays; a `DataError` where a study is missing or stands twice."""
+    studies = tuple(truths)
+    rows = {study.id: row for row, study in enumerate(studies)}
+    if not studies or len(rows) < len(studies):
+        problem = "names a study twice" if studies else "has no study"
+        raise DataError(f"{TRUTH_FILE} {problem}; it must have every study once.")
+    labels = tuple(dict.fromkeys(name for study in studies for name in study.labels))
+    columns = {name: number for number, name in enumerate(labels)}
+    truth = np.array([[study.labels.get(name, np.nan) for name in labels] for study in studies], np.float64)
+    texts: dict[str, int] = {}
+    gathered: dict[tuple[str, str, str | None], _GatheredTable] = {}
+    for answer in answers:
+        if answer.study not in rows:
+            raise DataError(
+                f"{ANSWERS_FILE} line '{answer.id}': the study '{answer.study}' is not in {TRUTH_FILE}; add it there."
+            )
+        key = (answer.model, answer.condition, answer.crafted_on)
+        table = gathered.setdefault(key, _GatheredTable(len(studies), len(labels)))
+        table.put(rows[answer.study], answer, columns, texts)
+    if not gathered:
+        raise DataError(f"{ANSWERS_FILE} has no line; run the sweep first.")
+    tables = {key: table.finish(*key, studies) for key, table in gathered.items()}
+    evidence = Evidence(studies, labels, truth.reshape(len(studies), len(labels)), tuple(texts), tables)
+    for model in evidence.models:
+        if (model, CLEAN, None) not in tables:
+            raise DataError(
+                f"{ANSWERS_FILE} has no clean images of the model '{model}'; there is nothing to compare with."
+            )
+    return evidence
+
+
+class _GatheredTable:
+    """A table that is filled answer by answer."""
+
+    def __init__(self, studies: int, labels: int) -> None:
+        self.image, self.uint8 = Outputs.empty(studies, labels), Outputs.empty(studies, labels)
+        self.trace = {name: np.full(studies, np.nan) for name in TRACED}
+        self.filled, self.has_uint8, self.has_trace = np.zeros(studies, dtype=bool), False, False
+
+    def put(self, row: int, answer: Answer, columns: Mapping[str, int], texts: dict[str, int]) -> None:
+        """Fill the row of one study; see `Outputs.put`."""
+        if self.filled[row]:
+            raise DataError(f"{ANSWERS_FILE} has the image '{answer.id}' twice; delete one of the two lines.")
+        self.filled[row] = True
+        self.image.put(row, answer.image, columns, texts)
+        if answer.uint8 is not None:
+            self.has_uint8 = True
+            self.uint8.put(row, answer.uint8, columns, texts)
+        if answer.attack is not None:
+            self.has_trace = True
+            for name in TRACED:
+                self.trace[name][row] = getattr(answer.attack, name)
+            if answer.attack.start == answer.attack.end == 0:  # the aim does not apply here, see `WhereApplicable`
+                self.trace["broken"][row] = np.nan
+
+    def finish(self, model: str, condition: str, crafted_on: str | None, studies: Sequence[StudyTruth]) -> Table:
+        """The table, which must have every study."""
+        gaps = np.flatnonzero(~self.filled)
+        if len(gaps):
+            raise DataError(
+                f"{ANSWERS_FILE}: {condition} of model '{model}' lacks {len(gaps)} of {len(studies)} studies, such as "
+                f"'{studies[gaps[0]].id}'; resume the run, since conditions are compared on the same studies."
+            )
+        uint8 = self.uint8 if self.has_uint8 else None
+        trace = self.trace if self.has_trace else {}
+        return Table(model, parse_condition(condition), crafted_on, self.image, uint8, trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,20 +354,20 @@ def answer_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
     """Quantities of probabilities, over all pairs of a study and a label that is known of it."""
     probs = np.where(np.isnan(truth), np.nan, outputs.probs)
     return {
-        "asked.accuracy": mean_of_cells("asked.accuracy", correct_answers(probs, truth)),
-        "asked.confidence": mean_of_cells("asked.confidence", confidence(probs)),
-        "asked.truth": mean_of_cells("asked.truth", np.where(truth == 1, probs, 1 - probs)),
-        "asked.brier": brier(probs, truth),
+        "closed_questions.accuracy": mean_of_cells("closed_questions.accuracy", correct_answers(probs, truth)),
+        "closed_questions.confidence": mean_of_cells("closed_questions.confidence", confidence(probs)),
+        "closed_questions.truth": mean_of_cells("closed_questions.truth", np.where(truth == 1, probs, 1 - probs)),
+        "closed_questions.brier": brier(probs, truth),
         ECE: expected_calibration_error(probs, truth),
     }
 
 
 def report_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
     """Quantities of reports that need no reading of their text."""
-    labels = np.where(np.isnan(truth) | ~outputs.written[:, None], np.nan, outputs.labels)
-    mean_probability = np.where(outputs.written, np.exp(outputs.logprob), np.nan)
+    labels = np.where(np.isnan(truth) | ~outputs.has_report[:, None], np.nan, outputs.labels)
+    mean_probability = np.where(outputs.has_report, np.exp(outputs.logprob), np.nan)
     return {
-        "written.accuracy": mean_of_cells("written.accuracy", agreement(labels, truth)),
+        "reports.accuracy": mean_of_cells("reports.accuracy", agreement(labels, truth)),
         "report.confidence": mean_tally(metric_of("report.confidence", _NO_REPORT), mean_probability),
         "report.loss": mean_tally(metric_of("report.loss", _NO_REPORT), outputs.loss),
     }
@@ -194,7 +414,7 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
 
 
 def _areas(scores: Matrix, truth: Matrix, times: NDArray[np.float32]) -> Matrix:
-    """As `metrics.auroc.auroc`, for draws laid out by study [N, T]: a fifth of the time for hundreds of areas."""
+    """As `metrics.classification.auroc`, for draws laid out by study [N, T]: a fifth of the time for hundreds of areas."""
     ill = np.flatnonzero((truth == 1) & ~np.isnan(scores))
     well = np.flatnonzero((truth == 0) & ~np.isnan(scores))
     well, ill = well[np.argsort(scores[well])], ill[np.argsort(scores[ill])]
@@ -217,7 +437,7 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
 
     Flips of answers are counted where the truth is known.
     """
-    both, contents = outputs.written & clean.written, scores.contents
+    both, contents = outputs.has_report & clean.has_report, scores.contents
     columns = {FLIP_RATE: flipped_reports(outputs, clean, scores)}
     names = ("flips.normal_to_abnormal", "flips.abnormal_to_normal", "flips.side_swapped", "flips.to_silence")
     columns |= dict.fromkeys(names, np.full(len(both), np.nan))
@@ -237,16 +457,20 @@ def flip_tallies(outputs: Outputs, clean: Outputs, truth: Matrix, scores: Scored
     added = scores.errors(outputs) - scores.errors(clean)
     return {
         **{name: mean_tally(metric_of(name, _NO_TWO_REPORTS), column) for name, column in columns.items()},
-        "asked.flips": mean_of_cells("asked.flips", flipped),
-        "asked.flips.yes_to_no": mean_of_cells("asked.flips.yes_to_no", np.where(yes, flipped, np.nan)),
-        "asked.flips.no_to_yes": mean_of_cells("asked.flips.no_to_yes", np.where(yes, np.nan, flipped)),
+        "closed_questions.flips": mean_of_cells("closed_questions.flips", flipped),
+        "closed_questions.flips.yes_to_no": mean_of_cells(
+            "closed_questions.flips.yes_to_no", np.where(yes, flipped, np.nan)
+        ),
+        "closed_questions.flips.no_to_yes": mean_of_cells(
+            "closed_questions.flips.no_to_yes", np.where(yes, np.nan, flipped)
+        ),
         "errors.added": mean_tally(metric_of("errors.added", _NO_TWO_REPORTS), added),
     }
 
 
 def changed_findings(outputs: Outputs, clean: Outputs, scores: ScoredReports) -> Matrix:
     """Observations that only one of the two reports has, not-a-number without two reports, [N]."""
-    both, contents = outputs.written & clean.written, scores.contents
+    both, contents = outputs.has_report & clean.has_report, scores.contents
     now, before = np.where(both, outputs.reports, 0), np.where(both, clean.reports, 0)
     if not both.any():
         return np.full(len(both), np.nan)
@@ -318,7 +542,7 @@ class ScoredReports:
         for table in evidence.tables.values():
             for outputs in (table.image, table.uint8):
                 if outputs is not None:
-                    codes.append((rows + outputs.reports)[outputs.written])
+                    codes.append((rows + outputs.reports)[outputs.has_report])
         self._codes = np.unique(np.concatenate(codes))
         parts: list[dict[str, Tally]] = []
         for batch, numbers in self._batches(evidence):
@@ -337,10 +561,10 @@ class ScoredReports:
         """One metric of the reports of a model, one row per study; undefined without a report or a reference."""
         if name not in self._tallies:
             return mean_tally(cards()[name], np.full(len(outputs.reports), np.nan))
-        whole, written = self._tallies[name], outputs.written
+        whole, has_report = self._tallies[name], outputs.has_report
         codes = np.arange(len(outputs.reports)) * len(self._texts) + outputs.reports
-        index = np.searchsorted(self._codes, np.where(written, codes, self._codes[0]))
-        defined = whole.defined[index] & written
+        index = np.searchsorted(self._codes, np.where(has_report, codes, self._codes[0]))
+        defined = whole.defined[index] & has_report
         return Tally(whole.metric, whole.rows[index] * defined[:, None], defined, whole.value_of)
 
     def errors(self, outputs: Outputs) -> Matrix:

@@ -1,9 +1,9 @@
 """Models under audit: loading them, what they return for images, and the objectives of attacks on them.
 
-TextTarget       any model that returns only text; only black-box attacks are possible
-ReportTarget     open weights that generate reports and answer closed questions
-SmoothedTarget   the same with closed answers by a vote over noisy copies of the image
-EncoderTarget    a contrastive encoder: zero-shot classes, no reports
+AuditedTextModel       any model that returns only text; only black-box attacks are possible
+AuditedReportModel     open weights that generate reports and answer closed questions
+AuditedSmoothedModel   the same with closed answers by a vote over noisy copies of the image
+AuditedEncoder         a contrastive encoder: zero-shot classes, no reports
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cxrlab.findings.reader import read
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.local_files import locate
 from cxrlab.models.model_registry import load_encoder
-from cxrlab.robustness.answer_records import ImageAnswer
+from cxrlab.robustness.audit_records import ImageAnswer
 from cxrlab.robustness.audited_studies import Case, Label, labels_in
 from cxrlab.robustness.config import (
     ANSWERS,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from cxrlab.robustness.config import RobustnessConfig
 
 
-def load_target(
+def load_audited_model(
     key: str,
     name: str,
     labels: Sequence[Label],
@@ -75,8 +75,8 @@ def load_target(
     *,
     egress: Sequence[EgressData] = (),
     sentences: str = "report/1",
-) -> Target:
-    """The model of this name as a target.
+) -> AuditedModel:
+    """Load the model of this name for an audit.
 
     Args:
         key: Its key in the evidence: a, b, …
@@ -89,7 +89,7 @@ def load_target(
     if is_encoder(inner, settings.loading):
         if smoothed:
             raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
-        return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
+        return AuditedEncoder(key, name, labels, load_encoder(name, settings.loading), sentences)
     if is_address(inner):
         _check_permission(name, settings, remote=not is_loopback(inner))  # before anything connects
     model = open_model(inner, settings.loading, egress)
@@ -100,10 +100,10 @@ def load_target(
             raise ConfigError(f"'{name}' cannot be smoothed: {inner} answers no closed questions; name open weights.")
         if not all(label.questions for label in labels):
             raise ConfigError(f"'{name}' votes on closed questions and none is asked; leave out --questions none.")
-        return SmoothedTarget(key, name, labels, model, settings, sigma=smoothed[0])
+        return AuditedSmoothedModel(key, name, labels, model, settings, sigma=smoothed[0])
     if isinstance(model, HfModel):
-        return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.goals)
-    return TextTarget(key, name, labels, model, settings.decoding)
+        return AuditedReportModel(key, name, labels, model, settings.decoding, settings.against, settings.goals)
+    return AuditedTextModel(key, name, labels, model, settings.decoding)
 
 
 def _check_permission(name: str, settings: RobustnessConfig, *, remote: bool) -> None:
@@ -120,7 +120,7 @@ def is_encoder(name: str, loading: LoadSettings) -> bool:
     return is_encoder_folder(locate(argument, loading)) if kind == "hf" else name == "builtin:encoder"
 
 
-class Target(ABC):
+class AuditedModel(ABC):
     """One model under audit.
 
     Attributes:
@@ -135,14 +135,14 @@ class Target(ABC):
 
     gradients = True
     scores = True
-    writes_reports = True
+    generates_reports = True
     aims: tuple[str, ...] = ()
     device: torch.device = torch.device("cpu")
 
     def __init__(self, key: str, name: str, labels: Sequence[Label]) -> None:
         self.key, self.name, self.labels = key, name, tuple(labels)
 
-    def forget(self) -> None:  # noqa: B027 - most have no cache
+    def clear_cache(self) -> None:  # noqa: B027 - most have no cache
         """Drop cached reports, so that images are examined anew."""
 
     @abstractmethod
@@ -164,7 +164,7 @@ class Target(ABC):
         raise ConfigError(f"'{self.name}' generates no reports; leave out attacks by report.")
 
 
-class TextTarget(Target):
+class AuditedTextModel(AuditedModel):
     """A model that returns only text."""
 
     gradients = False
@@ -177,7 +177,7 @@ class TextTarget(Target):
         self._generator = ReportGenerator(model, decoding)
         self._cache: dict[bytes, Generated] = {}
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop cached reports."""
         self._cache = {}
 
@@ -245,7 +245,7 @@ class TextTarget(Target):
         return generate
 
 
-class ReportTarget(TextTarget):
+class AuditedReportModel(AuditedTextModel):
     """Open weights: reports, their loss, and closed answers.
 
     Args:
@@ -311,10 +311,10 @@ class ReportTarget(TextTarget):
 
     def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Closed answers wrong."""
-        return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+        return WrongAnswers(self.margins, truth_table(cases, self.labels), count_wrong_answers(cases, clean))
 
 
-class SmoothedTarget(ReportTarget):
+class AuditedSmoothedModel(AuditedReportModel):
     """A report model whose closed answers are votes over noisy copies of the image, see `smoothing`.
 
     Reports and their losses are the model's own. The attacker knows the defence and even its noise, and follows the
@@ -360,17 +360,17 @@ class SmoothedTarget(ReportTarget):
         def voted(images: Tensor, rows: Sequence[int]) -> Tensor:
             return self.shares(images, [cases[row].id for row in rows]) - 0.5
 
-        return WrongAnswers(expected, truth_table(cases, self.labels), wrong_answers(cases, clean), voted)
+        return WrongAnswers(expected, truth_table(cases, self.labels), count_wrong_answers(cases, clean), voted)
 
 
-class EncoderTarget(Target):
+class AuditedEncoder(AuditedModel):
     """A contrastive encoder: is an image nearer to presence or to absence?
 
     Args:
         sentences: Wording of the zero-shot classes.
     """
 
-    writes_reports = False
+    generates_reports = False
     aims = (ANSWERS, EMBEDDING)
 
     def __init__(self, key: str, name: str, labels: Sequence[Label], encoder: DualEncoder, sentences: str) -> None:
@@ -401,7 +401,7 @@ class EncoderTarget(Target):
                 vectors = self.encoder.image_vectors(images)
             objective = MoveEmbedding(self.encoder.image_vectors, vectors)
         else:
-            objective = WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+            objective = WrongAnswers(self.margins, truth_table(cases, self.labels), count_wrong_answers(cases, clean))
         objective.gradients = self.gradients
         return objective
 
@@ -416,9 +416,9 @@ def targeted_objective(
     goals: AttackGoals, aim: str, model: Any, before: Sequence[str], indications: Sequence[str | None],
     generate: GenerateReports,
 ) -> Objective:  # fmt: skip
-    """The objective of the aims target, remove and invent, on the images where the aim makes sense.
+    """The objective of the aims target, remove and invent, on the images where the aim is applicable.
 
-    It does not where there is nothing to remove, or where the target's findings are present already. The loss of such
+    It is not where there is nothing to remove, or where the target's findings are present already. The loss of such
     images is 0, and the share of broken images leaves them out.
 
     Args:
@@ -455,7 +455,7 @@ def truth_table(cases: Sequence[Case], labels: Sequence[Label]) -> Tensor:
     return torch.tensor([[case.truth.get(label.name, nan) for label in labels] for case in cases], dtype=torch.float32)
 
 
-def wrong_answers(cases: Sequence[Case], answers: Sequence[ImageAnswer]) -> list[int]:
+def count_wrong_answers(cases: Sequence[Case], answers: Sequence[ImageAnswer]) -> list[int]:
     """Number of known labels that each answer gets wrong."""
     return [
         sum((answer.label_probs[name] > 0.5) != bool(value)

@@ -29,8 +29,6 @@ from cxrlab.findings.closed_questions import known_answers, question_about
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from cxrlab.core.model_interfaces import Image
     from cxrlab.robustness.config import RobustnessConfig
 
@@ -136,22 +134,6 @@ class Cases:
                 f"example '{lacking[0]}'), so that an attack has no true report to make unlikely; give --against own to "
                 "attack the report that the model generated for the clean image."
             )
-
-
-def image_tensor(image: Image) -> Tensor:
-    """[H, W] or [H, W, 3] → [C, H, W] float32."""
-    import torch
-
-    pixels = torch.from_numpy(np.array(image, np.float32))
-    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
-
-
-def group_by_shape(images: Sequence[Image]) -> list[list[int]]:
-    """Positions of the images that have the same shape, in the order in which shapes first occur."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for place, image in enumerate(images):
-        groups.setdefault(image.shape, []).append(place)
-    return list(groups.values())
 
 
 @dataclass(frozen=True)

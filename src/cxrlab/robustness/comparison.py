@@ -18,12 +18,12 @@ from cxrlab.core.randomness import generator
 from cxrlab.metrics.base import Matrix, Tally, mean_of
 from cxrlab.metrics.statistics.intervals import UNKNOWN, Clusters, ResampledValue
 from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, permutation_tests
-from cxrlab.robustness.answer_records import Table
 from cxrlab.robustness.audit_metrics import (
     FLIP_RATE,
     HEADLINE,
     LEVEL,
     Quantity,
+    Table,
     change,
     correct_answers,
     ends,
@@ -35,9 +35,9 @@ from cxrlab.robustness.condition_results import Outcomes, Quantities
 
 ALPHA = 0.05
 PERMUTATION, BOOTSTRAP, MCNEMAR = "permutation by patient", "bootstrap by patient", "McNemar by study"
-EQUAL_BY = ("findings.f1", "asked.accuracy")
+EQUAL_BY = ("findings.f1", "closed_questions.accuracy")
 EQUAL_MARGIN = 0.02  # two models are equal on clean images if the interval of their difference lies within this
-TRANSFERRED = (FLIP_RATE, "asked.accuracy", "findings.f1")
+TRANSFERRED = (FLIP_RATE, "closed_questions.accuracy", "findings.f1")
 LEAST_HARM = 0.01  # a share of less harm than this is meaningless
 _DETECTABLE = 1.96 + 0.84  # two-sided 5 % and 80 % power, in standard errors
 _LEAST_SWAPS = 10_000
@@ -173,7 +173,7 @@ def transfer(outcomes: Outcomes, a: str, b: str) -> dict[str, Any]:
                 if name in clean:
                     row[name]["difference"] = ends(change(transferred[name], clean[name]))
                 ratios[name] = _share_of_harm(transferred, direct, clean, name)
-            first = "asked.accuracy" if transferred["asked.accuracy"].n else "findings.f1"
+            first = "closed_questions.accuracy" if transferred["closed_questions.accuracy"].n else "findings.f1"
             found.setdefault(condition, {})[way] = {**row, "ratio": ratios[first], "ratios": ratios}
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.base import Matrix, Tally, mean_tally, ratio
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.robustness.answer_records import CLEAN, WORST, Evidence, Outputs, Table, parse_condition
 from cxrlab.robustness.audit_metrics import (
     AUROC,
     REPORT_METRICS,
     CachedResamples,
+    Evidence,
+    Outputs,
     Quantity,
     ScoredReports,
+    Table,
     agreement,
     answer_tallies,
     change,
@@ -33,6 +36,7 @@ from cxrlab.robustness.audit_metrics import (
     quantities,
     report_tallies,
 )
+from cxrlab.robustness.audit_records import CLEAN, WORST, parse_condition
 
 ALL = "all"
 TRIALS = 1000
@@ -120,6 +124,52 @@ class Outcomes:
         return found
 
 
+def model_results(outcomes: Outcomes, model: str) -> dict[str, Any]:
+    """One model: clean, under every condition, by label, the smallest harmful radius, and curves."""
+    evidence, clean, tables = outcomes.evidence, outcomes.clean(model), outcomes.tables(model)
+    row: dict[str, Any] = {"key": model, "clean": describe(clean.image, None)}
+    if clean.uint8 is not None:
+        row["clean_uint8"] = describe(clean.uint8, None)
+    row |= {"attacks": {}, "corruptions": {}, "worst": {}}
+    changed = {condition: outcomes.outcome(table) for condition, table in tables.items()}
+    for text, outcome in changed.items():
+        condition = outcome.table.condition
+        if condition.name == WORST:
+            row["worst"][condition.eps_text] = _condition_results(outcome, clean)
+        else:
+            row[f"{condition.kind}s"][text] = _condition_results(outcome, clean)
+    row["labels"] = {
+        condition: by_label(evidence, table.image, clean.table.image, outcomes.resamples)
+        for condition, table in tables.items()
+    }
+    harms: dict[str, Callable[[Outputs], Matrix]] = {
+        "report": outcomes.scores.errors,
+        "closed_questions": partial(wrong_answers_by_study, truth=evidence.truth),
+    }
+    row["smallest_eps"] = {
+        name: smallest_harmful(clean.table, outcomes.worst(model), harm, f"harmed.{name}", outcomes.resamples)
+        for name, harm in harms.items()
+    }
+    row["curves"] = curves(clean.image, changed.values())
+    return row
+
+
+def _condition_results(outcome: Outcome, clean: Outcome) -> dict[str, Any]:
+    """Quantities, and how the attacks went over the images of which that is known."""
+    row = describe(outcome.image, clean.image)
+    if outcome.uint8 is not None:
+        row["uint8"] = describe(outcome.uint8, clean.uint8 or clean.image)
+    known = {name: column[~np.isnan(column)] for name, column in outcome.table.trace.items()}
+    if known:
+        means = {name: float(column.mean()) if len(column) else None for name, column in known.items()}
+        row["realised"] = {
+            name: {"mean": means[name], "max": float(known[name].max()) if len(known[name]) else None}
+            for name in ("linf", "l2")
+        }
+        row |= {name: means[name] for name in ("passes", "broken", "zero_gradients")}
+    return row
+
+
 def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
     """Quantities for robustness.json: each with its interval and n, and its difference from clean."""
     rows: dict[str, Any] = {}
@@ -128,7 +178,9 @@ def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:
         if clean is not None and name in clean:
             rows[name]["difference"] = ends(change(quantity, clean[name]))
     if clean is not None:
-        rows["confidence"] = rows["asked.confidence" if found["asked.confidence"].n else "report.confidence"]
+        rows["confidence"] = rows[
+            "closed_questions.confidence" if found["closed_questions.confidence"].n else "report.confidence"
+        ]
     return rows
 
 
@@ -142,10 +194,12 @@ def by_label(evidence: Evidence, outputs: Outputs, clean: Outputs, resamples: Re
     columns = [(name, slice(number, number + 1)) for number, name in enumerate(evidence.labels)]
     columns.append((ALL, slice(None)))
     measures: dict[tuple[str, str], list[Matrix]] = {
-        ("asked", "accuracy"): [correct_answers(one.probs, truth) for one in (clean, outputs)],
-        ("asked", "confidence"): [np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)],
-        ("written", "accuracy"): [
-            agreement(np.where(one.written[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
+        ("closed_questions", "accuracy"): [correct_answers(one.probs, truth) for one in (clean, outputs)],
+        ("closed_questions", "confidence"): [
+            np.where(np.isnan(truth), np.nan, confidence(one.probs)) for one in (clean, outputs)
+        ],
+        ("reports", "accuracy"): [
+            agreement(np.where(one.has_report[:, None], one.labels, np.nan), truth) for one in (clean, outputs)
         ],
     }
     tallies: dict[str, Tally] = {}
@@ -231,22 +285,22 @@ def worst(candidates: Sequence[Outputs], clean: Outputs, truth: Matrix, scores: 
     clean image), then by loss; answers by the number that is wrong, then by the probability given to the truth.
     """
     harm = [np.where(np.isnan(e := scores.errors(one)), changed_findings(one, clean, scores), e) for one in candidates]
-    report = _most(harm, [one.loss for one in candidates])
-    doubt = []  # minus the mean probability that a study's answers give to the truth
+    report = _argmax_with_ties(harm, [one.loss for one in candidates])
+    negative_truth_probability = []  # minus the mean probability that a study's answers give to the truth
     for one in candidates:
         given = np.where(truth == 1, one.probs, np.where(truth == 0, 1 - one.probs, np.nan))
-        doubt.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
-    asked = _most([wrong_answers(one, truth) for one in candidates], doubt)
-    return candidates[0].select(candidates[1:], report, asked)
+        negative_truth_probability.append(-ratio(np.nansum(given, axis=1), (~np.isnan(given)).sum(axis=1)))
+    answers = _argmax_with_ties([wrong_answers_by_study(one, truth) for one in candidates], negative_truth_probability)
+    return candidates[0].select(candidates[1:], report, answers)
 
 
-def wrong_answers(outputs: Outputs, truth: Matrix) -> Matrix:
+def wrong_answers_by_study(outputs: Outputs, truth: Matrix) -> Matrix:
     """Number of wrong answers per study, [N]; not-a-number where none was asked."""
     cells = correct_answers(outputs.probs, truth)
     return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 0).sum(axis=1))
 
 
-def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
+def _argmax_with_ties(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
     """For each study the index of the largest value, ties decided by `then`; unknown values rank last."""
     one, two = (np.where(np.isnan(columns), -np.inf, columns) for columns in (np.stack(first), np.stack(then)))
     tied = one == one.max(axis=0)

@@ -13,6 +13,7 @@ from cxrlab.attacks.regions import parse_region
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SECTIONS, SPLITS
+from cxrlab.core.registry import Registry
 from cxrlab.core.vocabulary import observation
 from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.models.baselines import REPORTS
@@ -244,6 +245,16 @@ class RobustnessConfig:
         return tuple(CORRUPTIONS.names()) if ALL in self.corruptions else self.corruptions
 
 
+# Each row is a function from `StepFeatures` to a loss; its name is a key of `loss_weights` and of history.jsonl.
+HARDENING_LOSSES = Registry(
+    "hardening loss",
+    {
+        "attacked": "cxrlab.robustness.harden:attacked_loss",
+        "clean": "cxrlab.robustness.harden:clean_loss",
+    },
+)
+
+
 @dataclass(frozen=True)
 class HardenConfig:
     """Adversarial fine-tuning of a vision encoder: features of attacked images should stay those of the clean ones.
@@ -260,7 +271,8 @@ class HardenConfig:
         epochs: Passes over the images.
         steps: Training steps in place of epochs.
         batch_size: Images per batch.
-        clean_weight: Weight of the loss on clean images beside that on attacked ones.
+        loss_weights: Weights other than 1, written as clean=0.5; the losses are attacked and clean, for the features of
+            attacked and of clean images.
         measure_n: Images of the val split on which the vision encoder is measured before and after; 0 for none.
         measure_steps: Gradient steps of the attack that measures.
         log_every: Steps between lines of history.jsonl.
@@ -281,7 +293,7 @@ class HardenConfig:
     epochs: int = 10
     steps: int | None = None
     batch_size: int = 16
-    clean_weight: float = 1.0
+    loss_weights: tuple[str, ...] = ()
     measure_n: int = 64
     measure_steps: int = 20
     log_every: int = 10
@@ -299,8 +311,7 @@ class HardenConfig:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {lowest}.")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ConfigError(f"learning_rate={self.learning_rate} is not usable; give a number above 0.")
-        if not (math.isfinite(self.clean_weight) and self.clean_weight >= 0):
-            raise ConfigError(f"clean_weight={self.clean_weight} is not usable; give a number of at least 0.")
+        self.weights  # noqa: B018 - raises for an invalid weight
         if self.budget.eps == 0:
             raise ConfigError("eps=0 perturbs nothing; give a radius such as 4/255.")
 
@@ -308,3 +319,23 @@ class HardenConfig:
     def budget(self) -> Budget:
         """The ball around each image."""
         return parse_eps(self.eps)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every hardening loss."""
+        weights = dict.fromkeys(HARDENING_LOSSES, 1.0)
+        for text in self.loss_weights:
+            name, _, number = text.partition("=")
+            if name not in weights:
+                raise ConfigError(
+                    f"loss_weights has the unknown loss '{name}'.{did_you_mean(name, weights)} Known: {', '.join(weights)}."
+                )
+            try:
+                weights[name] = float(number)
+            except ValueError:
+                weights[name] = math.nan
+            if not (math.isfinite(weights[name]) and weights[name] >= 0):
+                raise ConfigError(
+                    f"loss_weights={text} is not usable; give a number of at least 0, such as {name}=0.5."
+                )
+        return weights

@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.local_files import load_torch
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
-from cxrlab.robustness.config import HARDEN_OPERATIONAL, HardenConfig
+from cxrlab.robustness.config import HARDEN_OPERATIONAL, HARDENING_LOSSES, HardenConfig
 from cxrlab.robustness.encoder_features import Encode, VisionEncoder, open_vision_encoder
 from cxrlab.training import distributed, run_folder
 from cxrlab.training.image_cache import ImageFile, Images, open_images, output_side
@@ -171,16 +172,14 @@ class StepFeatures:
     reference: Tensor
 
 
-# Losses of a step by their name in history.jsonl; `loss_weights` weighs them. A further loss is a further row here.
-LOSSES: Mapping[str, Callable[[StepFeatures], Tensor]] = {
-    "attacked": lambda step: squared_distances(step.attacked, step.reference).mean(),
-    "clean": lambda step: squared_distances(step.clean, step.reference).mean(),
-}
+def attacked_loss(step: StepFeatures) -> Tensor:
+    """Squared distance of the features of attacked images from the reference."""
+    return squared_distances(step.attacked, step.reference).mean()
 
 
-def loss_weights(config: HardenConfig) -> dict[str, float]:
-    """Weight of each of `LOSSES`."""
-    return {"attacked": 1.0, "clean": config.clean_weight}
+def clean_loss(step: StepFeatures) -> Tensor:
+    """Squared distance of the features of clean images from the reference."""
+    return squared_distances(step.clean, step.reference).mean()
 
 
 def squared_distances(features: Tensor, reference: Tensor) -> Tensor:
@@ -198,13 +197,18 @@ class Hardening:
     names: Sequence[str]  # Id of each image
     config: HardenConfig
 
+    @cached_property
+    def losses(self) -> Mapping[str, tuple[Callable[[StepFeatures], Tensor], float]]:
+        """Loss by name, with its weight."""
+        return {name: (HARDENING_LOSSES.load(name), weight) for name, weight in self.config.weights.items()}
+
     def fit(self, run: RunFolder) -> float:
         """Run the steps that are left; returns the loss in the last line of the history.
 
         Raises:
             RunError: When the loss is not finite.
         """
-        config, weights = self.config, loss_weights(self.config)
+        config = self.config
         optimiser = torch.optim.AdamW(self.encoder.module.parameters(), weight_decay=0.0)
         done, recent = self._restore(run, optimiser)
         total = planned_steps(config, len(self.images))
@@ -220,9 +224,9 @@ class Hardening:
                 )
             last = step + 1 == total
             if (step + 1) % config.log_every == 0 or last:
-                means = dict(zip(LOSSES, (math.fsum(column) / len(recent) for column in zip(*recent, strict=True)),
-                                 strict=True))  # fmt: skip
-                loss = sum(weights[name] * value for name, value in means.items())
+                columns = zip(self.losses, zip(*recent, strict=True), strict=True)
+                means = {name: math.fsum(column) / len(recent) for name, column in columns}
+                loss = sum(weight * means[name] for name, (_, weight) in self.losses.items())
                 run.record({"step": step + 1, "loss": loss, **means, "learning_rate": rate})
                 recent.clear()
             if (step + 1) % config.save_every == 0 or last:
@@ -238,7 +242,7 @@ class Hardening:
         return float([line["loss"] for _, line in read_jsonl(run.folder / HISTORY)][-1])
 
     def training_step(self, step: int, optimiser: torch.optim.Optimizer) -> tuple[float, ...]:
-        """Attack a batch, and take one optimiser step on its losses; returns them in the order of `LOSSES`."""
+        """Attack a batch, and take one optimiser step on its losses; returns them in the order of `losses`."""
         config = self.config
         chosen = batch_of(step, len(self.images), config.batch_size, config.seed)
         images = as_images(self.images[chosen], self.encoder.device)
@@ -250,12 +254,12 @@ class Hardening:
         optimiser.zero_grad(set_to_none=True)
         found = self.encoder(torch.cat([attacked, images]))
         features = StepFeatures(found[: len(images)], found[len(images) :], reference)
-        losses = {name: loss(features) for name, loss in LOSSES.items()}
-        weights = loss_weights(config)
-        total = torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
+        losses = [loss(features) for loss, _ in self.losses.values()]
+        weights = [weight for _, weight in self.losses.values()]
+        total = torch.stack([weight * loss for weight, loss in zip(weights, losses, strict=True)]).sum()
         total.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        return tuple(loss.item() for loss in losses.values())
+        return tuple(loss.item() for loss in losses)
 
     def _restore(self, run: RunFolder, optimiser: torch.optim.Optimizer) -> tuple[int, list[tuple[float, ...]]]:
         """Number of steps done, and the losses that are not in the history yet."""

@@ -25,8 +25,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.metrics.base import Matrix
 from cxrlab.metrics.statistics.intervals import Resamples, clopper_pearson
-from cxrlab.robustness.answer_records import ImageAnswer, StudyTruth
 from cxrlab.robustness.audit_metrics import mean_of_cells, quantities
+from cxrlab.robustness.audit_records import ImageAnswer, StudyTruth
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """The sweep of an audit: every image under every attack, radius and corruption, and what each model returns for it.
 
-Images go through in batches that depend on the corpus only. All answers of one batch, one model and one attack are
+Batches depend only on the corpus and the batch size. All answers of one batch, one model and one attack are
 appended together, so that a stopped sweep repeats at most one such work item and ends with the same lines. Where a
 batch does not fit in memory, its images are attacked in halves: every random number for an image depends on the seed
 and its id.
@@ -9,33 +9,43 @@ and its id.
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, AttackResult
+from cxrlab.attacks.attack import AttackResult
 from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.gradient import make_universal
 from cxrlab.attacks.regions import region_mask
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import DataError
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
-from cxrlab.robustness.answer_records import ANSWERS, CLEAN, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
-from cxrlab.robustness.audited_models import Target
-from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
+from cxrlab.robustness.audit_records import (
+    ANSWERS_FILE,
+    CLEAN,
+    Answer,
+    AttackTrace,
+    ImageAnswer,
+    answer_id,
+    read_answers,
+)
+from cxrlab.robustness.audited_models import AuditedModel
+from cxrlab.robustness.audited_studies import Case, Cases
 from cxrlab.robustness.config import ALL, REPORT
 from cxrlab.robustness.triptychs import save_images
 
 if TYPE_CHECKING:
     from cxrlab.attacks.config import Budget
+    from cxrlab.core.model_interfaces import Image
     from cxrlab.robustness.config import RobustnessConfig
 
 UNIVERSAL = "universal"
@@ -43,8 +53,8 @@ PARTLY_WHITE_BOX = (UNIVERSAL, "ensemble")  # they use gradients, but not only o
 
 
 @dataclass(frozen=True)
-class AimedAttack:
-    """An attack with an aim."""
+class AttackWithGoal:
+    """An attack with the goal (aim) that it pursues."""
 
     attack: str  # Row of the table
     aim: str | None  # None for a control, which has none
@@ -56,76 +66,64 @@ class AimedAttack:
         return f"{self.attack}{aim}@{budget.label}"
 
 
-def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[AimedAttack], list[str]]:
+def attacks_with_goals(model: AuditedModel, config: RobustnessConfig) -> tuple[list[AttackWithGoal], list[str]]:
     """The attacks on a model, and a sentence for each reason to leave some out."""
-    aims = [aim for aim in config.aims if aim in target.aims]
-    chosen: list[AimedAttack] = []
+    aims = [aim for aim in config.aims if aim in model.aims]
+    chosen: list[AttackWithGoal] = []
     left_out: dict[str, list[str]] = {}
     for name in config.attacks:
         kind = ATTACKS.load(name)
         if kind.is_control:
-            chosen.append(AimedAttack(name, None, True))
+            chosen.append(AttackWithGoal(name, None, True))
         elif not aims:
             continue
-        elif (kind.white_box or name == UNIVERSAL) and not target.gradients:
+        elif (kind.white_box or name == UNIVERSAL) and not model.gradients:
             left_out.setdefault("provides no gradients", []).append(name)
-        elif kind.needs_scores and not target.scores:
+        elif kind.needs_scores and not model.scores:
             left_out.setdefault("returns only text", []).append(name)
-        elif kind.text_only and REPORT not in target.aims:
+        elif kind.text_only and REPORT not in model.aims:
             left_out.setdefault("generates no reports", []).append(name)
         else:
             # First by the settings, not by the model: a condition means the same for all models.
-            chosen += [AimedAttack(name, aim, aim == config.aims[0]) for aim in ([REPORT] if kind.text_only else aims)]
+            chosen += [
+                AttackWithGoal(name, aim, aim == config.aims[0]) for aim in ([REPORT] if kind.text_only else aims)
+            ]
     notes = [
-        f"{target.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
+        f"{model.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
         "its robustness against them is not known."
         for reason, names in left_out.items()
     ]
     if not aims:
-        notes.append(f"{target.name} is not attacked: none of the aims {', '.join(config.aims)} applies to it.")
+        notes.append(f"{model.name} is not attacked: none of the aims {', '.join(config.aims)} applies to it.")
     return chosen, notes
-
-
-@dataclass(frozen=True, eq=False)
-class WorkItem:
-    """What is done together for one batch: clean images, one corruption, or one attack."""
-
-    target: Target | None = None  # The attacked model; None for a control, whose images are the same for all models
-    aimed: AimedAttack | None = None
-    corruption: str | None = None
 
 
 class Sweep:
     """All batches of an audit.
 
     Args:
-        targets: The models, the one under audit first.
+        models: The audited models, the one under audit first.
     """
 
-    def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
-        self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
+    def __init__(self, run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig) -> None:
+        self.run, self.cases, self.models, self.config = run, cases, tuple(models), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
-        self._done = run.done(ANSWERS)
+        self._done = run.done(ANSWERS_FILE)
         # (model, study) → answer to the clean image. Attacks start from it, after a restart from the one on file.
-        filed = read_answers(run.path(ANSWERS)) if self._done else ()
+        filed = read_answers(run.path(ANSWERS_FILE)) if self._done else ()
         self._clean = {(one.model, one.study): one.image for one in filed if one.condition == CLEAN}
         self._with_images = {case.id for case in cases.all[: 3 * config.triptychs]}
 
     def sweep(self) -> None:
         """Do what is not on file yet."""
-        work = [(batch, item) for batch in self.cases.batches() for item in self._work_items()]
-        images: dict[str, Any] = {}
+        items = list(self._work_items())
+        work = [(batch, item) for batch in self.cases.batches() for item in items]
+        images: dict[str, Image] = {}
         total = sum(len(batch) for batch, _ in work)
         for batch, item in track(work, "attacking studies, once per condition", total, size=lambda one: len(one[0])):
-            conditions = [CLEAN]
-            if item.corruption is not None:
-                conditions = [f"{item.corruption}@{severity}" for severity in self.config.severities]
-            elif item.aimed is not None:
-                conditions = [item.aimed.condition(budget) for budget in self.config.budgets]
-            crafted_on, viewers = item.target.key if item.target else None, self._viewers(item)
             ids = [
-                answer_id(viewer.key, condition, case.id, crafted_on)
-                for condition in conditions for viewer in self.targets if viewer in viewers for case in batch
+                answer_id(viewer.key, condition, case.id, item.crafted_on)
+                for condition in item.conditions for viewer in item.viewers for case in batch
             ]  # fmt: skip
             if self._done.issuperset(ids):
                 continue
@@ -135,70 +133,49 @@ class Sweep:
             by_id = {answer.id: answer for answer in answers}
             for key in ids:
                 if key not in self._done:
-                    self.run.append(ANSWERS, answer := by_id[key])
+                    self.run.append(ANSWERS_FILE, answer := by_id[key])
                     self._done.add(key)
                     if answer.condition == CLEAN:
                         self._clean[answer.model, answer.study] = answer.image
 
     def _work_items(self) -> Iterator[WorkItem]:
-        """Clean images, corruptions, then the attacks of each model; a control once for all models."""
-        yield WorkItem()
-        for name in self.config.corrupted:
-            yield WorkItem(corruption=name)
-        controls: list[str] = []
-        for target in self.targets:
-            for aimed in aimed_attacks(target, self.config)[0]:
-                if aimed.aim is not None:
-                    yield WorkItem(target, aimed)
-                elif aimed.attack not in controls:
-                    controls.append(aimed.attack)
-                    yield WorkItem(None, aimed)
+        """Clean images, corruptions, then the attacks on each model; a control once for all models."""
+        config, first = self.config, self.models[0]
+        yield CleanImages((CLEAN,), self.models, None)
+        for name in config.corrupted:
+            yield Corruption(tuple(f"{name}@{severity}" for severity in config.severities), self.models, None, name)
+        controls: set[str] = set()
+        for model in self.models:
+            # Those that an attacked model is compared with also examine its images.
+            viewers = tuple(one for one in self.models if one is model or (config.transfer and first in (one, model)))
+            for attack in attacks_with_goals(model, config)[0]:
+                conditions = tuple(attack.condition(budget) for budget in config.budgets)
+                if attack.aim is not None:
+                    yield ModelAttack(conditions, viewers, model.key, attack, model)
+                elif attack.attack not in controls:
+                    controls.add(attack.attack)
+                    yield Control(conditions, self.models, None, attack)
 
-    def _viewers(self, item: WorkItem) -> list[Target]:
-        """The models that examine the images: all, or of an attack its model and those that it is compared with."""
-        if item.target is None:
-            return list(self.targets)
-        first = self.targets[0]
-        others = self.targets[1:] if item.target is first else (first,)
-        return [item.target, *(others if self.config.transfer else ())]
-
-    def _examine(self, batch: Sequence[Case], item: WorkItem, images: Mapping[str, Any]) -> Iterator[Answer]:
+    def _examine(self, batch: Sequence[Case], item: WorkItem, images: Mapping[str, Image]) -> Iterator[Answer]:
         """Every answer of one work item; images of one shape go together."""
         for places in group_by_shape([images[case.id] for case in batch]):
             cases = [batch[place] for place in places]
-            clean = torch.stack([image_tensor(images[case.id]) for case in cases])
-            if item.corruption is not None:
-                for severity in self.config.severities:
-                    corrupted = torch.stack([
-                        image_tensor(
-                            corrupt(item.corruption, images[case.id], severity, key=case.id, seed=self.config.seed)
-                        )
-                        for case in cases
-                    ])  # fmt: skip
-                    yield from self._answers(f"{item.corruption}@{severity}", cases, corrupted, self.targets)
-            elif item.aimed is None:
-                yield from self._answers(CLEAN, cases, clean, self.targets)
-            elif item.target is None:
-                # The same images for all models, but each has losses of its own.
-                for viewer in self.targets:
-                    yield from self._attacked(cases, clean, item.aimed, viewer, [viewer], None)
-            else:
-                yield from self._attacked(cases, clean, item.aimed, item.target, self._viewers(item), item.target.key)
+            yield from item.answers(self, cases, [images[case.id] for case in cases])
 
-    def _attacked(
-        self, cases: Sequence[Case], clean: Tensor, aimed: AimedAttack, target: Target, viewers: Sequence[Target],
-        crafted_on: str | None,
+    def attack(
+        self, attack: AttackWithGoal, model: AuditedModel, cases: Sequence[Case], clean: Tensor,
+        viewers: Sequence[AuditedModel], crafted_on: str | None,
     ) -> Iterator[Answer]:  # fmt: skip
         """Attack a model at each radius, and examine the images."""
         config = self.config
-        images = clean.to(target.device)
-        kind = ATTACKS.load(aimed.attack)
-        aim = aimed.aim or next((one for one in config.aims if one in target.aims), target.aims[0])
-        answers = [self._clean[target.key, case.id] for case in cases]
+        images = clean.to(model.device)
+        kind = ATTACKS.load(attack.attack)
+        aim = attack.aim or next((one for one in config.aims if one in model.aims), model.aims[0])
+        answers = [self._clean[model.key, case.id] for case in cases]
         if kind.text_only:
-            objective = target.text_objective(cases, answers)
+            objective = model.text_objective(cases, answers)
         else:
-            objective = target.objective(aim, cases, answers, images)
+            objective = model.objective(aim, cases, answers, images)
         region = None  # [B, 1, H, W], where pixels may change
         if config.region != ALL:
             height, width = (int(size) for size in clean.shape[-2:])
@@ -206,25 +183,24 @@ class Sweep:
             region = torch.from_numpy(np.stack(masks))[:, None]
         previous = None
         for budget in config.budgets:
-            attack: Attack
-            if aimed.attack == UNIVERSAL:
+            if attack.attack == UNIVERSAL:
                 size = tuple(clean.shape[1:])
-                made = universal_change(self.run, self.cases, target, aim, budget, size, config, self._batch_size)
-                attack = kind(config.attack, change=made)
+                made = universal_change(self.run, self.cases, model, aim, budget, size, config, self._batch_size)
+                perturb = kind(config.attack, change=made)
             else:
-                attack = kind(config.attack)
-            result = attack(
+                perturb = kind(config.attack)
+            result = perturb(
                 objective, images, budget, keys=[case.id for case in cases], seed=config.seed, region=region,
-                initial_images=previous if attack.starts_from_smaller_radius else None,
+                initial_images=previous if perturb.starts_from_smaller_radius else None,
             )  # fmt: skip
             previous = result.images
-            condition = aimed.condition(budget)
-            if crafted_on is not None or target is self.targets[0]:
-                save_images(self.run, self._with_images, condition, target.key, cases, clean, result.images)
-            yield from self._answers(condition, cases, result.images, viewers, crafted_on, result)
+            condition = attack.condition(budget)
+            if crafted_on is not None or model is self.models[0]:
+                save_images(self.run, self._with_images, condition, model.key, cases, clean, result.images)
+            yield from self.examine(condition, cases, result.images, viewers, crafted_on, result)
 
-    def _answers(
-        self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[Target],
+    def examine(
+        self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[AuditedModel],
         crafted_on: str | None = None, result: AttackResult | None = None,
     ) -> Iterator[Answer]:  # fmt: skip
         """What each model returns for the images; the model they were made for also gets them in 8 bits."""
@@ -265,8 +241,89 @@ class Sweep:
                 )
 
 
+@dataclass(frozen=True, eq=False)
+class WorkItem(ABC):
+    """What is done together for one batch."""
+
+    conditions: tuple[str, ...]
+    viewers: tuple[AuditedModel, ...]  # The models that examine the images
+    crafted_on: str | None  # Key of the model for which they are perturbed; None where they are the same for all models
+
+    @abstractmethod
+    def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
+        """What each viewer returns for these cases under each condition; the images have one shape."""
+
+
+class CleanImages(WorkItem):
+    """The images as they are."""
+
+    def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
+        """One condition."""
+        yield from sweep.examine(CLEAN, cases, image_batch(images), self.viewers)
+
+
+@dataclass(frozen=True, eq=False)
+class Corruption(WorkItem):
+    """The images under one corruption."""
+
+    name: str
+
+    def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
+        """One condition per severity."""
+        seed = sweep.config.seed
+        for condition, severity in zip(self.conditions, sweep.config.severities, strict=True):
+            corrupted = [
+                corrupt(self.name, image, severity, key=case.id, seed=seed)
+                for case, image in zip(cases, images, strict=True)
+            ]
+            yield from sweep.examine(condition, cases, image_batch(corrupted), self.viewers)
+
+
+@dataclass(frozen=True, eq=False)
+class Control(WorkItem):
+    """A control such as noise: the same images for all models, but each has losses of its own."""
+
+    attack: AttackWithGoal
+
+    def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
+        """One condition per radius."""
+        for viewer in self.viewers:
+            yield from sweep.attack(self.attack, viewer, cases, image_batch(images), [viewer], None)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAttack(WorkItem):
+    """An attack on one model."""
+
+    attack: AttackWithGoal
+    model: AuditedModel
+
+    def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
+        """One condition per radius."""
+        yield from sweep.attack(self.attack, self.model, cases, image_batch(images), self.viewers, self.crafted_on)
+
+
+def image_batch(images: Sequence[Image]) -> Tensor:
+    """[H, W] or [H, W, 3] each → [B, C, H, W] float32."""
+    return torch.stack([image_tensor(image) for image in images])
+
+
+def image_tensor(image: Image) -> Tensor:
+    """[H, W] or [H, W, 3] → [C, H, W] float32."""
+    pixels = torch.from_numpy(np.array(image, np.float32))
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+
+def group_by_shape(images: Sequence[Image]) -> list[list[int]]:
+    """Positions of the images that have the same shape, in the order in which shapes first occur."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, image in enumerate(images):
+        groups.setdefault(image.shape, []).append(place)
+    return list(groups.values())
+
+
 def universal_change(
-    run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
+    run: Run, cases: Cases, model: AuditedModel, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
     batch_size: BatchSize,
 ) -> Tensor:  # fmt: skip
     """A universal perturbation, [1, C, H, W], made from images of another split and kept in the run folder.
@@ -277,14 +334,14 @@ def universal_change(
         shape: C, H and W of the images.
     """
     size = "x".join(map(str, shape))
-    path = run.path(f"universal/{target.key}_{aim}_{budget.label.replace('/', '-')}_{size}.npy")
+    path = run.path(f"universal/{model.key}_{aim}_{budget.label.replace('/', '-')}_{size}.npy")
     if path.is_file():
-        return torch.from_numpy(np.load(path)).to(target.device)
+        return torch.from_numpy(np.load(path)).to(model.device)
     split = "train" if config.split != "train" else "val"
     tested = {case.patient for case in cases.all}
     ids = cases.corpus.ids(split)
     order = generator(config.seed, "universal").permutation(len(ids))[: 4 * config.attack.universal_images].tolist()
-    needs_report = aim == REPORT and config.against != "own" and target.scores
+    needs_report = aim == REPORT and config.against != "own" and model.scores
     chosen: list[Case] = []
     tensors: list[Tensor] = []
     for case in cases.load([ids[place] for place in order]):
@@ -301,11 +358,11 @@ def universal_change(
             f"The {split} split has no image of {shape[-2]} × {shape[-1]} pixels{lacking} to make a universal "
             "perturbation from; give --image-size, so that all images have one size."
         )
-    images = torch.stack(tensors).to(target.device)
+    images = torch.stack(tensors).to(model.device)
     clean = batch_size.map(
-        range(len(chosen)), lambda rows: target.examine(images[list(rows)], [chosen[row] for row in rows])
+        range(len(chosen)), lambda rows: model.examine(images[list(rows)], [chosen[row] for row in rows])
     )
-    objective = target.objective(aim, chosen, clean, images)
+    objective = model.objective(aim, chosen, clean, images)
     keys = [case.id for case in chosen]
     change = make_universal(
         objective, images, budget, config.attack, keys=keys, seed=config.seed, batch_size=batch_size

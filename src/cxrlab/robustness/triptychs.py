@@ -12,7 +12,7 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.runs import Run
 from cxrlab.findings.finding_sentences import changed_spans
-from cxrlab.robustness.answer_records import TRUTH, Answer, StudyTruth, parse_condition, read_truth
+from cxrlab.robustness.audit_records import TRUTH_FILE, Answer, StudyTruth, parse_condition, read_truth
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +77,7 @@ def write_triptychs(
     if not found or not config.triptychs:
         return
     condition = min(found, key=lambda one: order.index(one.name)).text
-    truths = {one.id: one for one in read_truth(run.path(TRUTH))}
+    truths = {one.id: one for one in read_truth(run.path(TRUTH_FILE))}
     lines = [
         line
         for one in answers

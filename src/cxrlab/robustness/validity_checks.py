@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from cxrlab.attacks.config import ATTACKS
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.core.terminal import track
@@ -26,49 +26,52 @@ from cxrlab.evaluation.image_dependence import MINIMUM_PATIENTS, measure_image_d
 from cxrlab.metrics.base import Metric, Tally, mean_tally
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import Resamples
-from cxrlab.robustness.answer_records import CLEAN, Answer, ImageAnswer, parse_condition
 from cxrlab.robustness.audit_metrics import LEVEL
-from cxrlab.robustness.audited_studies import Case, Cases, group_by_shape, image_tensor
-from cxrlab.robustness.sweep import PARTLY_WHITE_BOX
+from cxrlab.robustness.audit_records import CLEAN, Answer, ImageAnswer, parse_condition
+from cxrlab.robustness.audited_studies import Case, Cases
+from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, group_by_shape, image_batch
 
 if TYPE_CHECKING:
-    from cxrlab.robustness.audited_models import Target
+    from cxrlab.robustness.audited_models import AuditedModel
     from cxrlab.robustness.config import RobustnessConfig
 
 CONTROLS = "controls.jsonl"
-_ACCURACY = Metric("asked.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
+_ACCURACY = Metric("closed_questions.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
+_EXAMINED_TWICE = 4  # images that are examined twice, to see whether a model is random
 _MOST_ZERO = 0.1  # share of gradients that may be 0 everywhere
 _TOLERANCE = 1e-3  # of a mean loss, relative to what the strongest attack gained
 
-Outputs = Mapping[str, ImageAnswer]  # study → answer
+AnswersByStudy = Mapping[str, ImageAnswer]  # study → answer
 
 
-def examine_control_images(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
+def examine_control_images(run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig) -> None:
     """Examine control images of some studies with every model; one line each in controls.jsonl."""
     order = generator(config.seed, "controls").permutation(len(cases))[: config.control_studies]
     chosen = [cases.all[place] for place in sorted(order.tolist())]
     done = run.done(CONTROLS)
     batch_size = BatchSize(config.batch_size, run.folder)
-    work = [(control, target) for control in config.controls for target in targets]
-    for control, target in track(work, "examining control images", len(work) * len(chosen), size=lambda _: len(chosen)):
-        keys = {case.id: f"{target.key}|{control}|{case.id}" for case in chosen}
+    work = [(control, model) for control in config.controls for model in models]
+    for control, model in track(work, "examining control images", len(work) * len(chosen), size=lambda _: len(chosen)):
+        keys = {case.id: f"{model.key}|{control}|{case.id}" for case in chosen}
         if not chosen or done.issuperset(keys.values()):
             continue
         images = control_images(control, cases, chosen, config.seed)
         if images is None:
             continue
-        answers = dict(batch_size.map(chosen, partial(_examine, target, images)))
+        answers = dict(batch_size.map(chosen, partial(_examine, model, images)))
         for case in chosen:
             if keys[case.id] not in done:
-                line = {"id": keys[case.id], "model": target.key, "control": control, "study": case.id}
+                line = {"id": keys[case.id], "model": model.key, "control": control, "study": case.id}
                 run.append(CONTROLS, {**line, "image": answers[case.id]})
 
 
-def _examine(target: Target, images: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, ImageAnswer]]:
+def _examine(
+    model: AuditedModel, images: Mapping[str, Any], batch: Sequence[Case]
+) -> Iterator[tuple[str, ImageAnswer]]:
     for places in group_by_shape([images[case.id] for case in batch]):
         group = [batch[place] for place in places]
-        tensors = torch.stack([image_tensor(images[case.id]) for case in group]).to(target.device)
-        yield from zip([case.id for case in group], target.examine(tensors, group), strict=True)
+        tensors = image_batch([images[case.id] for case in group]).to(model.device)
+        yield from zip([case.id for case in group], model.examine(tensors, group), strict=True)
 
 
 def control_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int) -> dict[str, Any] | None:
@@ -90,7 +93,7 @@ def control_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int
 
 
 def image_dependence(
-    run: Run, cases: Cases, clean: Mapping[tuple[str, str], ImageAnswer], targets: Sequence[Target],
+    run: Run, cases: Cases, clean: Mapping[tuple[str, str], ImageAnswer], models: Sequence[AuditedModel],
     config: RobustnessConfig,
 ) -> dict[str, Any]:  # fmt: skip
     """Whether each model uses the image, by its reports and by its answers.
@@ -106,31 +109,31 @@ def image_dependence(
     lines = [record for _, record in read_jsonl(path)] if path.is_file() else []
     by_case = {case.id: case for case in cases.all}
     found = {}
-    for target in targets:
+    for model in models:
         controls: dict[str, dict[str, ImageAnswer]] = {}
         for line in lines:
-            if line["model"] == target.key:
+            if line["model"] == model.key:
                 controls.setdefault(line["control"], {})[line["study"]] = ImageAnswer.from_json(line["image"])
         if not controls:
-            found[target.key] = {"verdict": "unclear", "sentence": "No control image was examined."}
+            found[model.key] = {"verdict": "unclear", "sentence": "No control image was examined."}
             continue
-        right = {study: clean[target.key, study] for several in controls.values() for study in several}
+        right = {study: clean[model.key, study] for several in controls.values() for study in several}
         parts: dict[str, Any] = {}
-        if target.writes_reports:
+        if model.generates_reports:
             parts["reports"] = _dependence_of_reports(by_case, right, controls, config)
         if next(iter(right.values())).label_probs:
-            parts["asked"] = _dependence_of_answers(by_case, right, controls, config)
+            parts["closed_questions"] = _dependence_of_answers(by_case, right, controls, config)
         # One verdict per model: ignoring the image in one respect is worth a warning.
         verdicts = {part["verdict"] for part in parts.values()}
         verdict = next((one for one in ("ignores_image", "unclear") if one in verdicts), "uses_image")
-        names = {"reports": "Reports", "asked": "Closed answers"}
+        names = {"reports": "Reports", "closed_questions": "Closed answers"}
         sentence = " ".join(f"{names[key]}: {part['sentence']}" for key, part in parts.items())
-        found[target.key] = {"verdict": verdict, "sentence": sentence, **parts}
+        found[model.key] = {"verdict": verdict, "sentence": sentence, **parts}
     return found
 
 
 def _dependence_of_reports(
-    by_case: Mapping[str, Case], right: Outputs, controls: Mapping[str, Outputs], config: RobustnessConfig
+    by_case: Mapping[str, Case], right: AnswersByStudy, controls: Mapping[str, AnswersByStudy], config: RobustnessConfig
 ) -> dict[str, Any]:
     pairs = []
     for key, answer in right.items():
@@ -150,11 +153,11 @@ def _dependence_of_reports(
 
 
 def _dependence_of_answers(
-    by_case: Mapping[str, Case], right: Outputs, controls: Mapping[str, Outputs], config: RobustnessConfig
+    by_case: Mapping[str, Case], right: AnswersByStudy, controls: Mapping[str, AnswersByStudy], config: RobustnessConfig
 ) -> dict[str, Any]:
     """Share of right answers with the right image minus that with each control image, by patient."""
 
-    def accuracy(answers: Outputs) -> Tally:  # the mean over the studies of their share of right answers
+    def accuracy(answers: AnswersByStudy) -> Tally:  # the mean over the studies of their share of right answers
         shares = []
         for key in right:
             probs, truth = answers[key].label_probs, by_case[key].truth
@@ -289,13 +292,27 @@ def refusal_warnings(answers: Sequence[Answer], names: Mapping[str, str]) -> Ite
             )
 
 
-def randomness_warning(target: Target, cases: Sequence[Case], images: torch.Tensor) -> str | None:
+def randomness_warnings(models: Sequence[AuditedModel], cases: Cases, batch_size: BatchSize) -> Iterator[str]:
+    """A sentence for every model that answers the same image in different ways."""
+    few = cases.all[:_EXAMINED_TWICE]
+    images = [cases.image(case) for case in few]
+
+    def warning(model: AuditedModel, places: Sequence[int]) -> list[str | None]:
+        tensors = image_batch([images[place] for place in places]).to(model.device)
+        return [randomness_warning(model, [few[place] for place in places], tensors)]
+
+    for model in models:
+        found = batch_size.map(group_by_shape(images)[0], partial(warning, model))
+        yield from [one for one in found if one][:1]
+
+
+def randomness_warning(model: AuditedModel, cases: Sequence[Case], images: torch.Tensor) -> str | None:
     """A sentence when the same images get different answers: an attack then needs an average over draws."""
-    target.forget()
-    answers = target.examine(images, cases)
+    model.clear_cache()
+    answers = model.examine(images, cases)
     difference = ""
-    if target.scores and target.aims:
-        objective = target.objective(target.aims[0], cases, answers, images)
+    if model.scores and model.aims:
+        objective = model.objective(model.aims[0], cases, answers, images)
         with torch.no_grad():
             first, second = (objective.losses(images, range(len(images))) for _ in range(2))
         if torch.equal(torch.nan_to_num(first), torch.nan_to_num(second)):
@@ -303,10 +320,10 @@ def randomness_warning(target: Target, cases: Sequence[Case], images: torch.Tens
         largest = float((first - second).abs().nan_to_num().max())
         difference = f" (losses differ by up to {largest:.2g})"
     else:
-        target.forget()
-        if answers == target.examine(images, cases):
+        model.clear_cache()
+        if answers == model.examine(images, cases):
             return None
     return (
-        f"{target.name}: the same image gets different answers{difference}; the model is random, and an attack that "
+        f"{model.name}: the same image gets different answers{difference}; the model is random, and an attack that "
         "follows one draw of it is too weak."
     )

@@ -1,1 +1,1 @@
-"""A model behind an OpenAI-compatible address, with limits, accounts, books and a guard."""
+"""A model behind an OpenAI-compatible address, with limits, accounts, quotas and a guard."""

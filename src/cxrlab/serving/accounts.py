@@ -23,7 +23,7 @@ from cxrlab.core.atomic_folders import lock_file
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, DataError, RunError, did_you_mean, short_repr
 from cxrlab.core.files import make_file, write_text
-from cxrlab.extraction.defence.base import ANYBODY
+from cxrlab.extraction.defence.base import ANONYMOUS
 from cxrlab.serving.config import Allowance
 from cxrlab.serving.errors import ApiError
 
@@ -40,9 +40,9 @@ class Account:
     requests_in_flight: int | None = None
 
 
-def anybody(allowance: Allowance) -> Account:
+def anonymous_account(allowance: Allowance) -> Account:
     """The one account of a server without keys."""
-    return Account(ANYBODY, **vars(allowance))
+    return Account(ANONYMOUS, **vars(allowance))
 
 
 def hash_of(key: str) -> str:
@@ -131,10 +131,10 @@ def new_key() -> str:
 
 def add_account(file: Path, name: str) -> str:
     """Add an account with a new key to a file, which is created if needed; returns the key."""
-    if not _NAME.fullmatch(name) or name == ANYBODY:
+    if not _NAME.fullmatch(name) or name == ANONYMOUS:
         raise ConfigError(
-            f"'{name}' is no valid account name; use up to 64 letters, digits, dots, dashes and underscores, and not "
-            f"'{ANYBODY}'."
+            f"'{name}' is not a valid account name; use up to 64 letters, digits, dots, dashes and underscores, and not "
+            f"'{ANONYMOUS}'."
         )
     with lock_file(file):
         existing = _entries(file) if file.exists() else {}
@@ -152,7 +152,7 @@ def read_accounts(file: Path, allowance: Allowance) -> list[Account]:
     for name, values in _entries(file).items():
         place = f"{file}: account {short_repr(name)}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(values, dict):
-            raise ConfigError(f"{place} is no account; write its name and under it 'key_sha256: …'.")
+            raise ConfigError(f"{place} is not an account; write its name and under it 'key_sha256: …'.")
         for key in values:
             if key not in _KEYS:
                 raise ConfigError(f"{place} has an unknown key {short_repr(key)}.{did_you_mean(str(key), _KEYS)}")
@@ -284,10 +284,10 @@ class QuotaStore:
         return int(row[0]), int(row[1])
 
 
-BLOCKED_FILE = "guard.sqlite"
+BLOCKED_FILE, BLOCKED_VERSION = "guard.sqlite", 2
 _TIMEOUT_S = 30.0
 _TABLE_BLOCKED = """
-CREATE TABLE IF NOT EXISTS stopped (
+CREATE TABLE IF NOT EXISTS blocked (
     account TEXT PRIMARY KEY, at TEXT NOT NULL, why TEXT NOT NULL, pictures INTEGER NOT NULL) WITHOUT ROWID
 """
 
@@ -320,16 +320,16 @@ class BlockedAccounts:
             self._file.execute("BEGIN IMMEDIATE")
             version = self._file.execute("PRAGMA user_version").fetchone()[0]
             tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version != VERSION and (version or tables):
+            if version != BLOCKED_VERSION and (version or tables):
                 self._file.close()
-                raise DataError(f"{self.path} is no file of blocked accounts of this version; move it away.")
+                raise DataError(f"{self.path} is not a file of blocked accounts of this version; move it away.")
             self._file.execute(_TABLE_BLOCKED)
-            self._file.execute(f"PRAGMA user_version = {VERSION}")
+            self._file.execute(f"PRAGMA user_version = {BLOCKED_VERSION}")
             self._file.execute("COMMIT")
 
     def __contains__(self, account: object) -> bool:
         with self._lock, self._named_errors():
-            row = self._file.execute("SELECT 1 FROM stopped WHERE account = ?", (str(account),)).fetchone()
+            row = self._file.execute("SELECT 1 FROM blocked WHERE account = ?", (str(account),)).fetchone()
         return row is not None
 
     def add(self, account: str, why: tuple[str, ...], pictures: int) -> None:
@@ -337,18 +337,18 @@ class BlockedAccounts:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with self._lock, self._named_errors():
             self._file.execute(
-                "INSERT OR IGNORE INTO stopped VALUES (?, ?, ?, ?)", (account, now, ", ".join(why), pictures)
+                "INSERT OR IGNORE INTO blocked VALUES (?, ?, ?, ?)", (account, now, ", ".join(why), pictures)
             )
 
     def remove(self, account: str) -> bool:
         """Unblock an account; whether it was blocked."""
         with self._lock, self._named_errors():
-            return self._file.execute("DELETE FROM stopped WHERE account = ?", (account,)).rowcount > 0
+            return self._file.execute("DELETE FROM blocked WHERE account = ?", (account,)).rowcount > 0
 
     def entries(self) -> list[BlockedAccount]:
         """All blocked accounts, in the order of their blocks."""
         with self._lock, self._named_errors():
-            rows = self._file.execute("SELECT account, at, why, pictures FROM stopped ORDER BY at, account").fetchall()
+            rows = self._file.execute("SELECT account, at, why, pictures FROM blocked ORDER BY at, account").fetchall()
         return [BlockedAccount(account, at, tuple(why.split(", ")), pictures) for account, at, why, pictures in rows]
 
     def close(self) -> None:
@@ -370,4 +370,4 @@ class BlockedAccounts:
         except sqlite3.OperationalError as error:
             raise RunError(f"cannot use the file of blocked accounts {self.path}: {error}.") from error
         except sqlite3.Error as error:
-            raise DataError(f"{self.path} is no file of blocked accounts ({error}); move it away.") from error
+            raise DataError(f"{self.path} is not a file of blocked accounts ({error}); move it away.") from error

@@ -42,14 +42,14 @@ class Job(Generic[Item]):
     Args:
         key: Questions of equal keys may share a batch.
         rows: Number of requested answers.
-        came: Time of arrival on the monotonic clock.
+        arrived_at: Time on the monotonic clock.
     """
 
     key: Hashable
     question: Item
     rows: int = 1
     client: Hashable = None
-    came: float = field(default_factory=time.monotonic)
+    arrived_at: float = field(default_factory=time.monotonic)
     future: Future[Answered] = field(default_factory=Future)
 
 
@@ -62,8 +62,8 @@ class Batcher(Generic[Item]):
         max_wait_s: Longest time that the oldest question waits for others while the model is idle; without concurrent
             requests it does not wait.
         most: Most questions in the queue.
-        coming: Gives the number of questions in the queue or still being received.
-        seen: Called with the size of each batch and its seconds.
+        pending: Gives the number of questions in the queue or still being received.
+        on_batch: Called with the size of each batch and its seconds.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Batcher(Generic[Item]):
         max_batch: int = 32,
         max_wait_s: float = 0.01,
         most: int = 256,
-        coming: Callable[[], int] = lambda: 0,
-        seen: Callable[[int, float], None] | None = None,
+        pending: Callable[[], int] = lambda: 0,
+        on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        self._ask, self._coming, self._seen = ask, coming, seen
+        self._ask, self._pending, self._on_batch = ask, pending, on_batch
         self._last = 1  # rows of the previous batch
         self._max_batch, self._max_wait_s, self._most = max_batch, max_wait_s, most
         self._queue: list[Job[Item]] = []  # in order of arrival
-        # Answers that each client has had, for clients that wait or are ahead of the last one served.
-        self._had: dict[Hashable, int] = {}
-        self._turn = 0  # answers that the last client served had had before
+        # Number of answers given to each client that waits or is ahead of the client served last.
+        self._answers_by_client: dict[Hashable, int] = {}
+        self._served_level = 0  # number of answers that the client served last had before
         self._changed = threading.Condition()
         self._stopping = False
-        self.died_of: BaseException | None = None
+        self.fatal_error: BaseException | None = None
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
 
@@ -102,7 +102,7 @@ class Batcher(Generic[Item]):
             if len(self._queue) >= self._most:
                 raise overloaded("too many requests wait already; try again later.")
             if all(other.client != client for other in self._queue):
-                self._had[client] = max(self._had.get(client, 0), self._turn)
+                self._answers_by_client[client] = max(self._answers_by_client.get(client, 0), self._served_level)
             self._queue.append(job)
             self._changed.notify()
 
@@ -161,7 +161,7 @@ class Batcher(Generic[Item]):
                 self._answer(batch)
                 self._busy_since = None
         except BaseException as error:  # ends the thread, so the server reports itself dead
-            self.died_of = error
+            self.fatal_error = error
             for job in batch:
                 if not job.future.done():
                     job.future.set_exception(stopping())
@@ -183,10 +183,10 @@ class Batcher(Generic[Item]):
                 if not self._queue:
                     self._changed.wait()
                     continue
-                first = min(self._queue, key=lambda job: self._had[job.client])  # of several the oldest
-                left = first.came + self._max_wait_s - time.monotonic()
+                first = min(self._queue, key=lambda job: self._answers_by_client[job.client])  # of several the oldest
+                left = first.arrived_at + self._max_wait_s - time.monotonic()
                 ready = sum(job.rows for job in self._queue if job.key == first.key)
-                if left <= 0 or ready >= min(self._max_batch, max(self._coming(), self._last)):
+                if left <= 0 or ready >= min(self._max_batch, max(self._pending(), self._last)):
                     return self._take(first)
                 self._changed.wait(left)
             return []
@@ -202,22 +202,26 @@ class Batcher(Generic[Item]):
                 waiting[job.client].append(job)
         alike = {job.client for job in self._queue if job.key == first.key}
         share = self._max_batch if len(alike) == len(waiting) else max(1, self._max_batch // len(waiting))
-        self._turn = self._had[first.client]
+        self._served_level = self._answers_by_client[first.client]
         taken, rows, own = [first], first.rows, Counter({first.client: first.rows})
-        self._had[first.client] += first.rows
+        self._answers_by_client[first.client] += first.rows
         while left := [client for client, jobs in waiting.items() if jobs]:
-            client = min(left, key=lambda one: (self._had[one], waiting[one][0].came))
+            client = min(left, key=lambda one: (self._answers_by_client[one], waiting[one][0].arrived_at))
             job = waiting[client].pop(0)
             if rows + job.rows <= self._max_batch and own[client] + job.rows <= share:
                 taken.append(job)
                 rows += job.rows
                 own[client] += job.rows
-                self._had[client] += job.rows
+                self._answers_by_client[client] += job.rows
         chosen = set(map(id, taken))
         batch = [job for job in self._queue if id(job) in chosen]
         self._queue = [job for job in self._queue if id(job) not in chosen]
         still = {job.client for job in self._queue}
-        self._had = {client: had for client, had in self._had.items() if client in still or had > self._turn}
+        self._answers_by_client = {
+            client: had
+            for client, had in self._answers_by_client.items()
+            if client in still or had > self._served_level
+        }
         self._last = rows
         return batch
 
@@ -231,13 +235,13 @@ class Batcher(Generic[Item]):
             if len(jobs) > 1 and isinstance(outcomes[0], Exception) and outcomes[0] is outcomes[-1]:  # all failed
                 outcomes = [self._run([job])[0] for job in jobs]
         finally:
-            if self._seen is not None:
-                self._seen(len(jobs), time.monotonic() - begun)
+            if self._on_batch is not None:
+                self._on_batch(len(jobs), time.monotonic() - begun)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 job.future.set_exception(outcome)
             else:
-                job.future.set_result(Answered(outcome, len(jobs), begun - job.came))
+                job.future.set_result(Answered(outcome, len(jobs), begun - job.arrived_at))
 
     def _run(self, jobs: list[Job[Item]]) -> list[Outcome]:
         """The outcome of each question; if the call fails, the same error for all."""

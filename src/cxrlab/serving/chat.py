@@ -2,9 +2,17 @@
 
 The order matters: account, size limits, image, quota, guard, model, and at last the guard's wording of the report.
 
-To return more of an answer (such as log-probabilities): add the request's field to `schemas.ChatRequest` and
-`schemas.ParsedRequest`; read the value from `Generated` in `_reply`; and send it in `Reply.whole`, in `Reply.events` and
-in `schemas.Choice`. Everything that a client receives passes through `Reply`.
+To return more of an answer, such as per-token log-probabilities, edit:
+    schemas.py               the request's field in `ChatRequest`, `ParsedRequest` and `parse_chat_request`; the answer's in
+                             `Choice`
+    chat.py                  `_reply` takes the value from `Generated`, `Reply.whole` and `Reply.events` send it; none where
+                             the guard changes the wording
+    model_interfaces.py      in core: a field of `Generated`, if the model does not report the value yet (not `extra`, which
+                             is copied into every file of predictions)
+    models/hf/generation.py  then `Answer`, both decoding strategies and `to_text`, which fill it
+    defence/base.py          in extraction: it drops values that belong to words that a defence replaced
+    batching.py              `ImageQuestion` and its `key`, only if the field changes what the model computes
+Everything that a client receives passes through `Reply`.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.language_models import PROMPT_TOKENS
+from cxrlab.core.llm_requests import PROMPT_TOKENS
 from cxrlab.core.model_interfaces import CAUTIONS, REFUSED
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.serving.accounts import Account, Reservation
@@ -113,7 +121,7 @@ async def _answer(
         await in_thread(service.threads, service.quotas.reserve, reservation)
         if isinstance(question, ImageQuestion) and service.guard is not None:
             async with service.guarding.held(1, client):
-                declined = await in_thread(service.guard_thread, service.guard.look, question.image, client.account)
+                declined = await in_thread(service.guard_thread, service.guard.check, question.image, client.account)
             if declined is not None:
                 raise ApiError(403, declined.code, declined.message)
         futures: list[Future[Answered]] = []

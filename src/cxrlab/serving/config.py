@@ -9,23 +9,22 @@ from pathlib import Path
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.config import DefenceSettings
+from cxrlab.extraction.defence.base import rewording_defences
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.models.load_settings import LoadSettings
-
-WORDS = ("plain", "coarse", "watermark")  # defences that only change the wording of reports
 
 
 @dataclass(frozen=True)
 class GuardConfig:
     """Settings of the guard, which refuses images, blocks accounts, and changes the wording of reports.
 
-    Thresholds come from benign images only, so the corpus must hold the kind of images that honest clients send.
+    Thresholds come from benign images only, so the corpus must hold the kind of images that benign clients send.
 
     Args:
         benign: Folder of a corpus of benign images; required for a guard.
         calibrate: Its splits for setting thresholds; never the one for testing them.
         n: Largest number of these images, drawn with the seed; default: all.
-        detectors: Any of chest-gate, perturbation (per image), prada, mmd, coverage (per account, with an encoder).
+        detectors: Detectors per image, or per account (these need an encoder); `cxrlab detect --help` lists all.
         encoder: Contrastive encoder for image embeddings, such as builtin:encoder; or none.
         image_bound: Largest share of benign images that a detector per image refuses, with 95 % confidence; needs about
             4.5/image_bound images.
@@ -54,10 +53,10 @@ class GuardConfig:
     batch_size: int = 32
 
     def __post_init__(self) -> None:
-        if self.defence is not None and self.defence not in WORDS:
+        if self.defence is not None and self.defence not in (known := rewording_defences()):
             raise ConfigError(
-                f"defence='{self.defence}' does not change the wording of reports.{did_you_mean(self.defence, WORDS)} "
-                f"There are: {', '.join(WORDS)}; for gates use --guarding.detectors, for quotas the accounts."
+                f"defence='{self.defence}' does not change the wording of reports.{did_you_mean(self.defence, known)} "
+                f"There are: {', '.join(known)}; for gates use --guarding.detectors, for quotas the accounts."
             )
         if not 2 <= self.least_flagged <= self.account_queries:
             raise ConfigError(
@@ -79,7 +78,7 @@ class GuardConfig:
         )
         out = next((split for split in ("test", "val", "train") if split not in self.calibrate), "")
         if not out:
-            raise ConfigError("calibrate names every split; leave one out, so that the guard can be tried on it.")
+            raise ConfigError("calibrate names every split; leave one out, so that the guard can be tested on it.")
         return DetectConfig(
             benign,
             detectors=self.detectors,
@@ -228,14 +227,14 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
-            raise ConfigError(f"port={self.port} is none; give a number from 0 to 65535.")
+            raise ConfigError(f"port={self.port} is not a port; give a number from 0 to 65535.")
         if self.max_batch < 1:
             raise ConfigError(f"max_batch={self.max_batch} is not usable; give a whole number from 1.")
         if not 0 <= self.max_wait_ms <= 10_000:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:
             raise ConfigError(
-                "a guard is calibrated on images like those of honest clients; name a corpus of them with "
+                "a guard is calibrated on images like those of benign clients; name a corpus of them with "
                 "--guarding.benign CORPUS."
             )
         if not self.guard and self.guarding != GuardConfig():
@@ -254,7 +253,9 @@ class ServeConfig:
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
-            raise ConfigError(f"host='{self.host}' is no IP address; give one, such as 127.0.0.1 or 0.0.0.0.") from None
+            raise ConfigError(
+                f"host='{self.host}' is not an IP address; give one, such as 127.0.0.1 or 0.0.0.0."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ class RehearseConfig:
         data: Corpus of benign images.
         split: Split of the benign images; not one on which the guard is calibrated.
         n: Benign images, drawn with the seed; default: the whole split.
-        accounts: Honest accounts that take turns in sending them.
+        accounts: Benign accounts that take turns in sending them.
         clients: Requests at once.
         alone: Number of images sent again one by one, to measure the gain of batches; 0 for none.
         pools: Image pools of copying accounts, one account per pool; see `cxrlab extract`.

@@ -1,7 +1,7 @@
 """The guard of a served model: detectors of the extraction audit before it, and a defence's wording after it.
 
 An image that a detector flags is refused. An account that has sent too many of them in a short time is blocked until
-the operator forgives it; one flagged image never blocks. Other state of an account is lost when the server stops.
+the operator unblocks it; one flagged image never blocks. Other state of an account is lost when the server stops.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 REFUSED_BY_GUARD, ACCOUNT_BLOCKED, PASSED = "refused_by_guard", "account_blocked", "passed"
 _MESSAGES = {
     REFUSED_BY_GUARD: "this picture does not look like those that this server is meant for; check the upload and send "
-    "it again, or ask whoever runs the server.",
-    ACCOUNT_BLOCKED: "this account was stopped after several pictures unlike those that this server is meant for; ask "
-    "whoever runs it to look into that.",
+    "it again, or ask the operator of the server.",
+    ACCOUNT_BLOCKED: "this account is blocked after several pictures unlike those that this server is meant for; ask "
+    "its operator to unblock it.",
 }
 
 
@@ -69,7 +69,7 @@ class Guard:
         self._blocked_here: set[str] = set()
         self._counts: Counter[str] = Counter({PASSED: 0, REFUSED_BY_GUARD: 0, ACCOUNT_BLOCKED: 0})
 
-    def look(self, pixels: Pixels, account: str) -> Refusal | None:
+    def check(self, pixels: Pixels, account: str) -> Refusal | None:
         """None if the model may receive an image (uint8 [H, W]), else why not."""
         code = self._code(pixels, account)
         with self._lock:
@@ -92,7 +92,7 @@ class Guard:
                 "withheld; serve without this defence, or report the defect."
             ) from None
 
-    def forgive(self, account: str) -> bool:
+    def unblock(self, account: str) -> bool:
         """Unblock an account and reset its state; whether it was blocked."""
         removed = self._blocked.remove(account)
         self._reset(account)
@@ -118,8 +118,8 @@ class Guard:
                 self._blocked_here.add(account)
             return ACCOUNT_BLOCKED
         with self._lock:
-            forgiven = account in self._blocked_here
-        if forgiven:  # unblocked by another process
+            unblocked = account in self._blocked_here
+        if unblocked:  # unblocked by another process
             self._reset(account)
         verdict = self._monitor.update(pixels, account)
         with self._lock:
@@ -133,7 +133,7 @@ class Guard:
         return ACCOUNT_BLOCKED
 
     def _reset(self, account: str) -> None:
-        self._monitor.forgive(account)
+        self._monitor.reset(account)
         with self._lock:
             self._blocked_here.discard(account)
             self._pictures.pop(account, None)

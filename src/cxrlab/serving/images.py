@@ -244,5 +244,5 @@ def _number(header: Any, element: str, name: str, absent: int | None = None) -> 
     except Exception:  # the parser raises many kinds on damaged bytes
         value = -1
     if not 0 <= value < 1 << 16:
-        raise DataError(f"{name} has a damaged DICOM header ('{element}' is no number); send it as PNG.")
+        raise DataError(f"{name} has a damaged DICOM header ('{element}' is not a number); send it as PNG.")
     return value

@@ -1,4 +1,4 @@
-"""Test a server on the loopback: are honest clients answered as by the model itself, and copying accounts blocked?
+"""Test a server on the loopback: are benign clients answered as by the model itself, and copying accounts blocked?
 
     server/          quotas, settings and guard of the tested server
     rehearsal.jsonl  every image: account, whether it was answered, whether in the local model's words
@@ -31,7 +31,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.detection.features import corpus_images
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.serving.config import RehearseConfig
 
@@ -64,21 +64,21 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
     samples = corpus_images(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
     model = open_model(config.model, config.loading, [corpus.egress_data])
-    honest = [f"honest-{number + 1}" for number in range(config.accounts)]
+    benign_accounts = [f"benign-{number + 1}" for number in range(config.accounts)]
     copiers = [f"copier-{number + 1}" for number in range(len(pools))]
     with Run.open(out, config, seed=config.seed) as run:
         shutil.rmtree(out / SERVER, ignore_errors=True)  # of an interrupted rehearsal
         (out / EVIDENCE).unlink(missing_ok=True)
-        with _serve(config, model, corpus.egress_data, [*honest, *copiers], out / SERVER) as (guard, client):
+        with _serve(config, model, corpus.egress_data, [*benign_accounts, *copiers], out / SERVER) as (guard, client):
             images = [to_unit(sample.load()) for sample in samples]
             parts = [images[start : start + _BATCH] for start in range(0, len(images), _BATCH)]
-            tracked = track(parts, "asking the model itself", len(images), size=len)
+            tracked = track(parts, "generating reports with the local model", len(images), size=len)
             local = [answer.text for part in tracked for answer in model.generate(part)]
-            benign = _send_benign(run, client, samples, images, honest, local)
+            benign = _send_benign(run, client, samples, images, benign_accounts, local)
             alone = None
             if one_by_one := images[: config.alone]:
                 start = time.monotonic()
-                answers = [client.for_accounts([honest[0]]).generate([image])[0] for image in one_by_one]
+                answers = [client.for_accounts([benign_accounts[0]]).generate([image])[0] for image in one_by_one]
                 seconds = time.monotonic() - start
                 count = sum(not _refused(answer) for answer in answers)
                 alone = {"images": len(one_by_one), "seconds": seconds, "per_second": count / seconds}
@@ -86,7 +86,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
                 name: _attack(run, client, name, pictures, account, guard)
                 for (name, pictures), account in zip(pools.items(), copiers, strict=True)
             }
-            blocked = sum(one.account in honest for one in guard.blocked_accounts()) if guard else 0
+            blocked = sum(one.account in benign_accounts for one in guard.blocked_accounts()) if guard else 0
         guarding = config.guarding
         described = {
             "detectors": list(guarding.detectors),
@@ -95,7 +95,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
             "image_bound": guarding.image_bound,
             "account_bound": guarding.account_bound,
         }
-        benign |= {"accounts": len(honest), "clients": config.clients, "stopped": blocked}
+        benign |= {"accounts": len(benign_accounts), "clients": config.clients, "blocked": blocked}
         found = plain(
             {
                 "threat": THREAT,
@@ -119,8 +119,8 @@ def _serve(
     from cxrlab.serving.accounts import add_account
     from cxrlab.serving.config import Allowance, ServeConfig
     from cxrlab.serving.guard import open_guard
+    from cxrlab.serving.http_server import Server
     from cxrlab.serving.monitoring import Journal
-    from cxrlab.serving.server import Server
     from cxrlab.serving.service import GUARD_FOLDER, open_service
 
     keys = [add_account(folder / KEYS, name) for name in accounts]
@@ -153,13 +153,13 @@ def _send_benign(
     client: HttpReportModel,
     samples: Sequence[StreamImage],
     images: Sequence[Image],
-    honest: Sequence[str],
+    benign_accounts: Sequence[str],
     local: Sequence[str],
 ) -> dict[str, Any]:
-    """Send images of honest accounts concurrently: how many are answered, how fast, and as by the local model."""
-    accounts = [honest[place % len(honest)] for place in range(len(images))]
+    """Send images of benign accounts concurrently: how many are answered, how fast, and as by the local model."""
+    accounts = [benign_accounts[place % len(benign_accounts)] for place in range(len(images))]
     start = time.monotonic()
-    for _ in track(range(1), f"asking the server about {len(images)} benign images"):
+    for _ in track(range(1), f"sending {len(images)} benign images to the server"):
         answers = client.for_accounts(accounts).generate(images)
     seconds = time.monotonic() - start
     same = [None if _refused(answer) else answer.text == text for answer, text in zip(answers, local, strict=True)]
@@ -181,7 +181,7 @@ def _attack(
     """Send images of one account one by one, until it is blocked."""
     reports = queries = 0
     block = None
-    for picture in track(pictures, f"asking with {pool}"):
+    for picture in track(pictures, f"querying with images of {pool}"):
         answer = client.for_accounts([account]).generate([to_unit(picture.pixels)])[0]
         queries, reports = queries + 1, reports + (not _refused(answer))
         run.append(EVIDENCE, {"id": f"{pool}/{picture.key}", "account": account, "answered": not _refused(answer)})
@@ -189,7 +189,7 @@ def _attack(
         if block is not None:
             break
     at, why = (block.pictures, list(block.why)) if block else (None, [])
-    return {"queries": queries, "reports": reports, "stopped_at": at, "why": why}
+    return {"queries": queries, "reports": reports, "blocked_at": at, "why": why}
 
 
 def _refused(answer: Generated) -> bool:

@@ -50,7 +50,7 @@ class Tally:
             del self._by_client[client]
 
 
-class Room:
+class FairSemaphore:
     """A semaphore for amounts, for one event loop: clients in turns, each first come, first served."""
 
     def __init__(self, most: int) -> None:
@@ -121,7 +121,7 @@ async def body_of(
         length = headers.get("content-length")
         if length is not None:
             if not (length.isascii() and length.isdigit()):
-                raise invalid("Content-Length is no number.")
+                raise invalid("Content-Length is not a number.")
             if len(length) > 18 or int(length) > limits.body_bytes:
                 await _discard(coming)
                 raise _too_long(limits)

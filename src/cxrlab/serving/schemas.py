@@ -203,7 +203,7 @@ class ChatRequest(_RequestModel):
     n: int | None = Field(None, ge=1, le=_LARGEST, description="Number of answers.")
     max_tokens: int | None = Field(None, ge=1, le=_LARGEST, description="Longest answer.")
     max_completion_tokens: int | None = Field(
-        None, ge=1, le=_LARGEST, description="The newer name of max_tokens, which it beats."
+        None, ge=1, le=_LARGEST, description="The newer name of max_tokens; takes precedence over max_tokens."
     )
     temperature: float | None = Field(None, ge=0, le=2, description="0 or absent: greedy decoding.")
     top_p: float | None = Field(None, gt=0, le=1, description="Used with a temperature above 0.")

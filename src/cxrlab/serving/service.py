@@ -31,13 +31,13 @@ from cxrlab.core.environment import require
 from cxrlab.core.files import make_folder, write_text
 from cxrlab.core.terminal import NoticeStream, print_result, silenced
 from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
-from cxrlab.serving.accounts import Account, Accounts, QuotaStore, Rates, anybody, read_accounts
+from cxrlab.serving.accounts import Account, Accounts, QuotaStore, Rates, anonymous_account, read_accounts
 from cxrlab.serving.batching import Batcher, ModelRunner, Question
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.errors import overloaded, too_many
 from cxrlab.serving.images import Pixels
 from cxrlab.serving.monitoring import Journal, Metrics
-from cxrlab.serving.resource_limits import Room, Tally
+from cxrlab.serving.resource_limits import FairSemaphore, Tally
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import ImageToText, TextModel
@@ -52,8 +52,8 @@ def run(config: ServeConfig, out: Path) -> None:
         KeyboardInterrupt: After an orderly shutdown by Ctrl-C.
     """
     require("serve")
+    from cxrlab.serving.http_server import Server
     from cxrlab.serving.monitoring import silence_libraries
-    from cxrlab.serving.server import Server
 
     with lock_folder(make_folder(out)):
         journal = Journal(sys.stderr, config.log_file)
@@ -74,7 +74,7 @@ def run(config: ServeConfig, out: Path) -> None:
             raise KeyboardInterrupt
 
 
-CONFIG, QUOTA_FILE, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
+CONFIG, QUOTA_FILE, GUARD_FOLDER = "config.yaml", "quotas.sqlite", "guard"
 IMAGES = EgressData("images of clients", synthetic=False)
 TEXTS = EgressData("text of clients", synthetic=False)
 
@@ -109,7 +109,7 @@ def open_service(
             check_egress(name, [data], connection.egress_permission)
             check_encrypted(name, connection)
     check_key_recipients([name for name in (config.model, config.text) if name], connection.key_variable)
-    everybody = anybody(config.allowance)
+    everybody = anonymous_account(config.allowance)
     keyed = read_accounts(config.keys, config.allowance) if config.keys is not None else []
     write_text(make_folder(out) / CONFIG, to_yaml(config))  # includes the permission for data egress
     journal = journal or Journal(sys.stderr, config.log_file)
@@ -142,7 +142,7 @@ class Declined(Protocol):
 class Guards(Protocol):
     """A guard before the model; called by one thread."""
 
-    def look(self, pixels: Pixels, account: str) -> Declined | None:
+    def check(self, pixels: Pixels, account: str) -> Declined | None:
         """Why this image is refused; None if it is not."""
         ...
 
@@ -194,10 +194,10 @@ class Service:
         self.stopping = False
         most = config.limits.held_bytes
         self.bodies = Tally(most, max(most // 2, config.limits.body_bytes))  # a client may take half of it
-        self.pixels = Room(config.limits.held_pixels)
+        self.pixels = FairSemaphore(config.limits.held_pixels)
         # Work for threads waits here, fairly between clients, unlike in the queue of an executor. One task more than
         # threads is let through, so that no thread waits for the event loop.
-        self.decoding, self.guarding = Room(2 * _DECODING_THREADS), Room(2)
+        self.decoding, self.guarding = FairSemaphore(2 * _DECODING_THREADS), FairSemaphore(2)
         self.threads = ThreadPoolExecutor(_DECODING_THREADS, "pictures")
         self.guard_thread = ThreadPoolExecutor(1, "guard")  # a guard's state depends on the order of images
         self.metrics = Metrics()
@@ -206,8 +206,8 @@ class Service:
             max_batch=config.max_batch,
             max_wait_s=config.max_wait_ms / 1000.0,
             most=config.limits.queue * config.limits.choices,
-            coming=lambda: self.under_way,
-            seen=self.metrics.batch,
+            pending=lambda: self.under_way,
+            on_batch=self.metrics.batch,
         )
         self._gauges()
 

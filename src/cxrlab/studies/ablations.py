@@ -63,7 +63,7 @@ class AblationVariant:
         if set(self.stages) - set(STAGES) or not set(self.stages) & {2, 3}:
             raise ConfigError(
                 f"stages={list(self.stages)} is not usable; list some of 1, 2, 3, with 2 or 3 among them: without "
-                "either there is no model that writes reports."
+                "either there is no model that generates reports."
             )
         if list(self.stages) != sorted(set(self.stages)):
             raise ConfigError(f"stages={list(self.stages)} is not usable; list each once, in order.")
@@ -163,7 +163,7 @@ class Ablations(StudyRecipe):
             start = {"start": train("align", start)}
         if 3 in variant.stages:
             start = {"start": train("finetune", start)}
-        # Generation has one seed for all: every model writes about the same studies.
+        # Generation has one seed for all: every model gets the same studies.
         generation = {
             "model": f"hf:{start['start']}/{CHECKPOINT}",
             "data": str(self.corpora[config.test]),

@@ -14,7 +14,7 @@ from cxrlab.core.registry import load_reference
 # Kind of corpus → module:class of its settings, and module:function that makes it.
 _FROM_SETTINGS = {
     "phantom": ("cxrlab.data.config:PhantomConfig", "cxrlab.data.phantom.corpus:make_phantom"),
-    "scenes": ("cxrlab.data.config:ScenesConfig", "cxrlab.data.scenes:make_scenes"),
+    "scenes": ("cxrlab.data.config:ScenesConfig", "cxrlab.data.synthetic_scenes:make_scenes"),
     "out_of_domain": (
         "cxrlab.extraction.out_of_domain_corpus:OutOfDomainConfig",
         "cxrlab.extraction.out_of_domain_corpus:make_out_of_domain_corpus",

@@ -137,7 +137,7 @@ class StudyConfig:
     def check_corpus(self, setting: str) -> None:
         """Refuse a setting whose value is no corpus of the list."""
         if (name := getattr(self, setting)) not in self.corpora:
-            raise ConfigError(f"{setting}='{name}' is no corpus of the list.{did_you_mean(name, self.corpora)}")
+            raise ConfigError(f"{setting}='{name}' is not a corpus of the list.{did_you_mean(name, self.corpora)}")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +218,14 @@ class StudyRecipe(ABC):
             raise DataError(f"{len(missing)} inputs are missing:\n  " + "\n  ".join(map(str, missing)))
         if missing:
             raise missing[0]
+
+    def status(self) -> list[dict[str, str]]:
+        """What the study would do: every part with its state, then every input that is missing."""
+        parts = [
+            {"what": part.kind, "name": part.folder, "state": state(self.out / part.folder) or "not started"}
+            for part in self.parts
+        ]
+        return parts + [{"what": "input", "name": str(error), "state": "missing"} for error in missing_inputs(self)]
 
     def prepare(self, run: Run) -> None:
         """Make the corpora, and whatever the first part needs."""
@@ -370,15 +378,6 @@ def run_recipe(recipe: StudyRecipe) -> Path:
             for name, content in recipe.results([line for _, line in measured]).items():
                 run.write(name, content)
     return write_page([out, *recipe.page_runs()], out / PAGE, title=recipe.title)
-
-
-def run_status(recipe: StudyRecipe) -> list[dict[str, str]]:
-    """What a study would do: every part with its state, then every input that is missing."""
-    parts = [
-        {"what": part.kind, "name": part.folder, "state": state(recipe.out / part.folder) or "not started"}
-        for part in recipe.parts
-    ]
-    return parts + [{"what": "input", "name": str(error), "state": "missing"} for error in missing_inputs(recipe)]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
 from cxrlab.metrics.base import Matrix
-from cxrlab.metrics.statistics.intervals import ResampledValue, Resamples, t_quantile
+from cxrlab.metrics.statistics.intervals import ResampledValue, Resamples, student
 from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
 
 PAIRED_METHOD = "seeds and patients drawn with replacement, 95 %"
@@ -35,13 +35,9 @@ def over_seeds(values: Iterable[float | None]) -> dict[str, Any]:
     """
     given = [math.nan if value is None else float(value) for value in values]
     known = [value for value in given if not math.isnan(value)]
-    mean = math.fsum(known) / len(known) if known else math.nan
-    half = math.nan
-    if len(known) > 1:
-        error = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1) / len(known))
-        half = t_quantile((1 + LEVEL) / 2, len(known) - 1) * error
+    mean = student(known, LEVEL)
     found: dict[str, Any] = plain(
-        {"values": given, "mean": mean, "low": mean - half, "high": mean + half, "seeds": len(known)}
+        {"values": given, "mean": mean.value, "low": mean.low, "high": mean.high, "seeds": len(known)}
     )
     return found
 

@@ -44,16 +44,17 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.tables import plain_cell
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.check import check_corpus, write_data_card
 from cxrlab.data.config import CheckConfig, ImportConfig, PhantomConfig, ScenesConfig, SheetConfig, StructureConfig
 from cxrlab.data.contact_sheet import contact_sheet
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.export import IDS, export_corpus, is_exported, plain_cell
+from cxrlab.data.export import IDS, export_corpus, is_exported
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.data.synthetic_scenes import make_scenes
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ExplainConfig, GenerateConfig, PointingConfig, RetrieveConfig, ScoreConfig
 from cxrlab.evaluation.generate import generate
@@ -692,7 +693,7 @@ def write_summary(tour: Tour) -> None:
         "corpus": corpus_overview(load_corpus(tour.corpus)),
         "scenes": dict(load_corpus(tour.out / SCENES).card.counts),
         "check": read_json(tour.out / CHECK),
-        "came_back": read_json(tour.out / ROUND_TRIP),
+        "round_trip": read_json(tour.out / ROUND_TRIP),
         "chain": chain,
     }
     tour.run.write(SUMMARY, summary)
@@ -728,20 +729,20 @@ STEPS_OF_THE_TOUR = (
     Step("structure", "structure the imported reports by rule", structure_reports, (2, 3, 10)),
     Step("card", "count what the imported corpus holds", write_card, (1, 1, 5)),
     Step("scenes", "draw pictures without a chest", make_pictures, (1, 1, 5)),
-    Step("normal", "write the constant normal report", generate_normal, (1, 1, 5)),
-    Step("retrieval", "write the report of the nearest training image", generate_nearest, (2, 2, 10)),
+    Step("normal", "predict the constant normal report", generate_normal, (1, 1, 5)),
+    Step("retrieval", "retrieve the report of the nearest training image", generate_nearest, (2, 2, 10)),
     Step("training", "draw images for training", make_training_corpus, (1, 16, 40), MODEL),
     Step("align", "stage 2: train a projector", align_projector, (5, 24, 50), MODEL),
     Step("finetune", "stage 3: train adapters on the language model", finetune_model, (2, 56, 240), MODEL),
-    Step("trained", "write reports with the model just trained", generate_trained, (3, 15, 35), MODEL),
-    Step("reporter", "write reports with the built-in reporter", generate_builtin, (3, 18, 40), MODEL),
+    Step("trained", "generate reports with the model just trained", generate_trained, (3, 15, 35), MODEL),
+    Step("reporter", "generate reports with the built-in reporter", generate_builtin, (3, 18, 40), MODEL),
     Step("score", "score all against the corpus", score_all, (2, 4, 8)),
     Step("compare", "compare them study by study", compare_all, (1, 1, 5)),
     Step("retrieve", "find reports by images and images by reports", retrieve_reports, (1, 2, 5), MODEL),
     Step("explain", "map where the reporter looked", explain_image, (2, 4, 10), MODEL),
     Step("pointing", "compare its maps with the exact masks", compare_maps_with_masks, (2, 7, 25), MODEL),
     Step("degrade", "train the reporter on reports with mistakes", degrade_reporter, (2, 18, 35), MODEL),
-    Step("sample", "draw several reports per image from it", sample_candidates, (2, 19, 50), MODEL),
+    Step("sample", "sample several reports per image from it", sample_candidates, (2, 19, 50), MODEL),
     Step("judge", "judge and pair them without a human", judge_candidates, (1, 1, 5), MODEL),
     Step("prefer", "align it by the pairs; before and after", train_preference, (5, 40, 92), MODEL),
     Step("attack", "attack it and what it was before", attack_models, (3, 25, 45), MODEL),

@@ -21,7 +21,7 @@ from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.models.model_parts import folder_of, load_text_encoder, load_vision_encoder
 from cxrlab.models.random_init import build_dual_encoder, build_image_processor
-from cxrlab.training.config import OPERATIONAL, EncoderConfig, ExtraCorpus, Optimisation, parse_extra_corpora
+from cxrlab.training.config import OPERATIONAL, EncoderConfig, Optimisation
 from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
     BEST,
@@ -33,7 +33,7 @@ from cxrlab.training.run_folder import (
     training_finished,
     training_run,
 )
-from cxrlab.training.samples import Source, read_source
+from cxrlab.training.samples import Source, read_sources
 
 _BLOCK = 128  # reports per task of a worker
 
@@ -70,17 +70,8 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
     compared = settings.batch_size * settings.accumulate * process_count()
     if compared < 2:
         raise ConfigError("a step of one pair has nothing to compare it with; use a batch_size of at least 2.")
-    main = ExtraCorpus(config.data, text=config.text)
-    sources = [read_source(main, config.n, settings.seed)]
-    sources += [read_source(one) for one in parse_extra_corpora(config.extra_corpora).values()]
-    sources = _chosen_statements(sources, config)
-    if len({sample.report for source in sources for sample in source.samples}) < 2:
-        raise DataError(
-            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no image can be "
-            "told from another by its report."
-        )
-    held_out = validation_source(config.validation, main, settings.seed)
-    validated = _chosen_statements([held_out], config) if held_out is not None else []
+    sources, held_out = _read_sources(config), validation_source(config)
+    validated = [_chosen_statements(held_out, config)] if held_out is not None else []
     parts = load_parts(config)
     texts, validation_texts = (
         tokenise(parts.tokenizer, [one.report for source in some for one in source.samples], parts.longest)
@@ -105,7 +96,7 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
 
         def pairs(sources: Sequence[Source], texts: Texts) -> ContrastiveDataset:
             samples = [sample for source in sources for sample in source.samples]
-            files, image_of = distinct([sample.image for sample in samples if sample.image is not None])
+            files, image_of = distinct([image for sample in samples for image in sample.images])
             folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
             with main_process_first():  # the other processes find the images decoded
                 images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
@@ -180,22 +171,32 @@ def save_encoder(
     write_model_card(card, folder)
 
 
-def _chosen_statements(sources: Sequence[Source], config: EncoderConfig) -> list[Source]:
-    """The corpora with all sentences, or with the present findings alone."""
+def _read_sources(config: EncoderConfig) -> list[Source]:
+    """The corpora, with all sentences or the present findings alone; they must hold two different reports."""
+    sources = [_chosen_statements(source, config) for source in read_sources(config)]
+    if len({sample.report for source in sources for sample in source.samples}) < 2:
+        raise DataError(
+            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so images cannot be "
+            "distinguished by their reports."
+        )
+    return sources
+
+
+def _chosen_statements(source: Source, config: EncoderConfig) -> Source:
+    """The samples with all sentences of their reports, or with the present findings alone."""
     if config.statements == "all":
-        return list(sources)
-    chosen = []
-    for source in sources:
-        # Captions of pictures without a chest are taken whole.
-        chests = [sample for sample in source.samples if sample.image is not None and not sample.image.rgb]
-        blocks = [chests[first : first + _BLOCK] for first in range(0, len(chests), _BLOCK)]
-        read = ordered_map(_present, [[sample.report for sample in block] for block in blocks])
-        found: dict[str, str] = {}
-        for block, texts in zip(blocks, track(read, "reading reports", len(chests), size=len), strict=True):
-            found.update(zip((sample.id for sample in block), texts, strict=True))
-        samples = tuple(replace(sample, report=found.get(sample.id, sample.report)) for sample in source.samples)
-        chosen.append(replace(source, samples=samples))
-    return chosen
+        return source
+    # Captions of pictures without a chest are taken whole.
+    chests = [not sample.images[0].rgb for sample in source.samples]
+    texts = list(dict.fromkeys(one.report for one, chest in zip(source.samples, chests, strict=True) if chest))
+    blocks = [texts[first : first + _BLOCK] for first in range(0, len(texts), _BLOCK)]
+    present = track(ordered_map(_present, blocks), "reading reports", len(texts), size=len)
+    found = dict(zip(texts, (text for block in present for text in block), strict=True))
+    samples = tuple(
+        replace(sample, report=found[sample.report]) if chest else sample
+        for sample, chest in zip(source.samples, chests, strict=True)
+    )
+    return replace(source, samples=samples)
 
 
 def _present(reports: Sequence[str]) -> list[str]:

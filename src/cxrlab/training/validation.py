@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
-from cxrlab.training.config import ExtraCorpus, Validation
+from cxrlab.data.pairs import is_composed
+from cxrlab.training.config import AlignConfig, EncoderConfig, ExtraCorpus, FinetuneConfig, Validation
 from cxrlab.training.contrastive import (
     LARGEST_LOG_SCALE,
     ContrastiveDataset,
@@ -25,23 +25,28 @@ from cxrlab.training.contrastive import (
 from cxrlab.training.distributed import check_weights_are_whole, is_main_process, process_count, process_rank, summed
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import BEST
-from cxrlab.training.samples import Source, read_source
+from cxrlab.training.samples import UNREAD, Source, read_source
 from cxrlab.training.trainer import ITEMS, ROWS, Evaluation, Fitted
 
 SPLIT = "val"
 
 
-def validation_source(validation: Validation, main: ExtraCorpus, seed: int) -> Source | None:
-    """The samples of the validation split, at most n; None without validation or, with a notice, without such a split.
+def validation_source(config: EncoderConfig | AlignConfig | FinetuneConfig) -> Source | None:
+    """The samples of at most n studies of the validation split.
+
+    None without validation and, with a notice, where the corpus has no such split. Text and views are those of the main
+    corpus of the training. Its members apply to another corpus only if that is composed too.
 
     Raises:
-        ConfigError: When the weights are spread over processes, so that those of the best step could not be kept.
+        ConfigError: When the weights are spread over processes, so that those of the best step could not be kept; when
+            the split has no study of a member.
         DataError: When the split has studies and none can be used.
     """
+    validation = config.validation
     if not validation.every or not validation.n:
         return None
     check_weights_are_whole()
-    corpus = load_corpus(validation.data or main.data)
+    corpus = load_corpus(validation.data or config.data)
     if not corpus.ids(SPLIT):
         if is_main_process():
             NoticeStream(sys.stderr).write(
@@ -49,10 +54,15 @@ def validation_source(validation: Validation, main: ExtraCorpus, seed: int) -> S
                 "or switch validation off with --validation.n 0.\n"
             )
         return None
+    members = config.members
+    if members and validation.data is not None:
+        composed = any(is_composed(study) for study in corpus.studies(without=UNREAD) if study.split == SPLIT)
+        members = members if composed else ()
+    wanted = ExtraCorpus(corpus.path, text=config.text, views=config.views, members=members)
     try:
-        return read_source(replace(main, data=corpus.path), validation.n, seed, SPLIT)
-    except DataError as error:
-        raise DataError(f"{error} This is the validation split; train without it with --validation.n 0.") from None
+        return read_source(wanted, validation.n, config.optimisation.seed, SPLIT)
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{error} This is the validation split; train without it with --validation.n 0.") from None
 
 
 def report_validation(dataset: ReportDataset, validation: Validation, batch_size: int) -> Evaluation:

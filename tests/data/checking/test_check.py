@@ -75,12 +75,12 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
         "word outside the vocabulary": 1,
         "duplicate id": 1,
     }
-    told = {problem.kind: problem.message for problem in report.examples}
-    assert "studies.jsonl:10, image 0" in told["unreadable image"]
-    assert "studies.jsonl:13" in told["malformed line"]
-    assert "Did you mean 'Edema'" in told["word outside the vocabulary"]
-    assert "'p1' is in train and val" in told["patient in two splits"]
-    assert "7 x 5" in told["mask of another size"]
+    reported = {problem.kind: problem.message for problem in report.examples}
+    assert "studies.jsonl:10, image 0" in reported["unreadable image"]
+    assert "studies.jsonl:13" in reported["malformed line"]
+    assert "Did you mean 'Edema'" in reported["word outside the vocabulary"]
+    assert "'p1' is in train and val" in reported["patient in two splits"]
+    assert "7 x 5" in reported["mask of another size"]
     assert not report.ok and report.images == 9
     for kind in report.counts:
         assert kind in report.table()
@@ -107,7 +107,7 @@ def test_missing_text_splits_and_views_are_problems(tmp_path: Path, lack: str) -
 
 
 @pytest.mark.parametrize("lack", list(LACKS))
-def test_what_the_card_states_is_no_problem_and_is_told(tmp_path: Path, lack: str) -> None:
+def test_what_the_card_states_is_no_problem_and_is_reported(tmp_path: Path, lack: str) -> None:
     """Exactly as many as it states; one more and all are a problem."""
     kind = LACKS[lack][0]
     corpus = toy_corpus(tmp_path / "c", changes={1: without(1, lack), 4: without(4, lack)})
@@ -177,7 +177,7 @@ def test_a_folder_that_is_no_corpus_is_an_error(tmp_path: Path) -> None:
         check_corpus(tmp_path)
 
 
-def test_a_folder_that_does_not_exist_is_told_from_one_that_is_no_corpus(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_distinguished_from_one_that_is_no_corpus(tmp_path: Path) -> None:
     """A typo in the path needs another remedy than a wrong folder."""
     with pytest.raises(DataError, match="nope does not exist"):
         check_corpus(tmp_path / "nope")
@@ -260,7 +260,7 @@ def test_a_check_counts_what_it_reads(tmp_path: Path) -> None:
     assert check_corpus(corpus.path, 2).statistics == numbers
 
 
-def test_near_repeats_are_looked_for_when_asked(tmp_path: Path) -> None:
+def test_near_repeats_are_looked_for_when_requested(tmp_path: Path) -> None:
     """An image saved brighter and a report with one word changed; a malformed line and a repeated id stop nothing."""
     words = "The heart is normal in size and the lungs are clear without effusion or pneumothorax on this {}"
     changes = {k: {"sections": Report(findings=words.format("image"))} for k in (0, 3)}
@@ -276,7 +276,7 @@ def test_near_repeats_are_looked_for_when_asked(tmp_path: Path) -> None:
     assert repeats["similar report"].members == 2 and repeats["same report"].groups == 2
 
 
-def test_notes_of_an_import_are_told(tmp_path: Path) -> None:
+def test_notes_of_an_import_are_reported(tmp_path: Path) -> None:
     """What the card says was left out, and what was odd."""
     corpus = toy_corpus(tmp_path / "c")
     card = corpus.path / "card.yaml"

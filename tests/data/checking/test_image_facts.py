@@ -59,7 +59,7 @@ def test_inverted_phantoms_are_suspected_and_others_are_not(phantoms: Corpus) ->
     assert all(looks_inverted(255 - image) for image in images)
 
 
-def test_only_frontal_images_are_asked(phantoms: Corpus) -> None:
+def test_only_frontal_images_are_queried(phantoms: Corpus) -> None:
     """A side view has no two lungs beside a midline."""
     image = 255 - to_uint8(phantoms.image(next(iter(phantoms))))
     assert image_facts(image, View.PA).inverted and not image_facts(image, View.LATERAL).inverted

@@ -19,7 +19,7 @@ def study(number: int, split: str | None = "train", **fields: object) -> Study:
     return Study(id=f"s{number}", patient=f"p{number}", split=split, **fields)  # type: ignore[arg-type]
 
 
-def told(*studies: Study, images: tuple[ImageFacts, ...] = ()) -> Statistics:
+def reported(*studies: Study, images: tuple[ImageFacts, ...] = ()) -> Statistics:
     tally = Tally()
     for one in studies:
         tally.take(one, images)
@@ -28,7 +28,7 @@ def told(*studies: Study, images: tuple[ImageFacts, ...] = ()) -> Statistics:
 
 def test_counts_by_split_view_sex_and_age() -> None:
     """Three studies in two splits; what is not known is counted as unknown."""
-    numbers = told(
+    numbers = reported(
         study(1, sex="F", age=71, images=(ImageFile("a", View.PA), ImageFile("b", View.LATERAL))),
         study(2, sex="M", age=17.9, images=(ImageFile("c", View.PA),)),
         study(3, split=None),
@@ -54,7 +54,7 @@ def test_age_bands(age: float | None, band: str) -> None:
 
 def test_a_missing_label_is_unknown_never_absent() -> None:
     """Of three training studies one says present, one uncertain, one nothing; the test study says absent."""
-    numbers = told(
+    numbers = reported(
         study(1, labels={"Edema": 1}),
         study(2, labels={"Edema": -1}, own_labels={"Hernia": 0}),
         study(3),
@@ -70,7 +70,7 @@ def test_a_missing_label_is_unknown_never_absent() -> None:
 
 def test_texts_are_counted_in_words_and_masks_by_study() -> None:
     """An empty section is no text; a text from labels is kept apart from the source's."""
-    numbers = told(
+    numbers = reported(
         study(1, sections=Report(findings="Heart is XXXX large.", impression=" ")),
         study(2, sections=Report(findings="___ clear ___"), structured={"labels": {"findings": "No effusion."}}),
         study(3, report="Sin hallazgos."),
@@ -85,7 +85,7 @@ def test_texts_are_counted_in_words_and_masks_by_study() -> None:
 
 def test_repeats_of_texts_and_images() -> None:
     """Case and points do not count; two equal reports in two splits are one group across splits."""
-    numbers = told(
+    numbers = reported(
         study(1, report="No effusion."),
         study(2, "test", report="no effusion"),
         study(3, report="Large effusion."),
@@ -97,7 +97,7 @@ def test_repeats_of_texts_and_images() -> None:
 def test_images_boxes_priors_and_what_the_source_lacks() -> None:
     """A black image is nearly black and without contrast; images that the source lists and lacks are counted."""
     absent = (ImageFile("x.png", View.PA), ImageFile("y.png", View.LATERAL))
-    numbers = told(
+    numbers = reported(
         study(1, prior="s0", boxes=(Box("mass", (0, 0, 1, 1)),), absent_images=absent), images=(IMAGE, BLACK)
     )
     assert (numbers.absent_images, numbers.with_prior, numbers.with_boxes) == (2, 1, 1)
@@ -113,7 +113,7 @@ def test_images_boxes_priors_and_what_the_source_lacks() -> None:
 
 def test_nothing_is_counted_of_nothing() -> None:
     """An empty corpus has no quartiles, and says so by their absence."""
-    numbers = told()
+    numbers = reported()
     assert numbers.splits == {} and numbers.images.width is None and numbers.to_json()["images"]["read"] == 0
 
 

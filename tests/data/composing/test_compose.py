@@ -208,10 +208,12 @@ def test_missing_members_are_named_with_their_command(two: dict[str, Path], tmp_
     gone = {"nih-cxr14": tmp_path / "nih", "phantom": tmp_path / "ph", "other": tmp_path / "o"}
     with pytest.raises(DataError) as caught:
         plan(config({"a": two["a"], **gone}))
-    told = str(caught.value)
-    assert "3 of 4 members have no complete corpus" in told and "--allow-missing" in told
-    assert f"cxrlab data import nih-cxr14 --root DIR --out {tmp_path / 'nih'}" in told
-    assert f"cxrlab data make phantom --out {tmp_path / 'ph'}" in told and f"no corpus in {tmp_path / 'o'}" in told
+    reported = str(caught.value)
+    assert "3 of 4 members have no complete corpus" in reported and "--allow-missing" in reported
+    assert f"cxrlab data import nih-cxr14 --root DIR --out {tmp_path / 'nih'}" in reported
+    assert (
+        f"cxrlab data make phantom --out {tmp_path / 'ph'}" in reported and f"no corpus in {tmp_path / 'o'}" in reported
+    )
     planned = plan(config({"a": two["a"], **gone}, allow_missing=True))
     assert [row.pairs for row in planned.rows] == [4, None, None, None]
     assert "nih-cxr14: its corpus is not there" in as_text(planned.rows)
@@ -249,7 +251,7 @@ def test_a_member_without_a_collection_leaves_the_whole_unknown(two: dict[str, P
         plan(config({"b": two["b"]}, external_to=(tmp_path / "out",)))
 
 
-def test_who_is_not_recognised_is_said(two: dict[str, Path], tmp_path: Path) -> None:
+def test_who_is_not_recognised_is_stated(two: dict[str, Path], tmp_path: Path) -> None:
     """Without a collection nobody can tell whether a patient of one member is one of another."""
     nameless = corpus(tmp_path / "c", studies(2), None).path
     (note,) = plan(config({"a": two["a"], "c": nameless})).notes

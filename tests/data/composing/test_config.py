@@ -12,7 +12,7 @@ from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import ComposeConfig, Paper
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "data"
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def test_a_member_is_read_with_its_types_and_defaults() -> None:
@@ -21,17 +21,17 @@ def test_a_member_is_read_with_its_types_and_defaults() -> None:
     assert member.splits == ("train", "none") and member.paper == Paper(pairs=7)
 
 
-def test_every_problem_is_told_at_once_and_by_member() -> None:
+def test_every_problem_is_reported_at_once_and_by_member() -> None:
     with pytest.raises(ConfigError) as caught:
         ComposeConfig({"a": {"corpus": "x", "view": ["PA"]}, "b/c": {"splits": ["trian"]}, "d": 5})
-    told = str(caught.value)
-    assert "members, 'a': there is no setting 'view'. Did you mean 'views'" in told
-    assert "'b/c'; use letters" in told and "members, 'b/c': splits is ['trian']" in told
-    assert "members, 'b/c': 'corpus' has no default" in told and "members, 'd': it is 5" in told
+    reported = str(caught.value)
+    assert "members, 'a': there is no setting 'view'. Did you mean 'views'" in reported
+    assert "'b/c'; use letters" in reported and "members, 'b/c': splits is ['trian']" in reported
+    assert "members, 'b/c': 'corpus' has no default" in reported and "members, 'd': it is 5" in reported
 
 
 @every_row(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"splits": []}, "must not be empty"),
         ({"texts": ["section"]}, "Did you mean 'sections'"),
@@ -46,10 +46,10 @@ def test_every_problem_is_told_at_once_and_by_member() -> None:
         ({"paper": {"pear": 1}}, "paper.pear"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_with_the_remedy(settings: dict[str, Any], told: str) -> None:
+def test_a_setting_out_of_range_is_refused_with_the_remedy(settings: dict[str, Any], reported: str) -> None:
     with pytest.raises(ConfigError, match="members, 'a'") as caught:
         ComposeConfig({"a": {"corpus": "x", **settings}})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_a_stage_takes_its_own_members() -> None:
@@ -66,18 +66,19 @@ def test_a_stage_takes_its_own_members() -> None:
 
 def test_the_seven_of_the_paper_add_up_to_its_total() -> None:
     """697,435 pairs in stage 1; 400,042 of MIMIC-CXR alone in stages 2 and 3 (supplementary tables 4 and 3)."""
-    shipped = config_from(ComposeConfig, CONFIGS / "cxr697k.yaml")
+    shipped = config_from(ComposeConfig, CONFIGS / "llava_rad/02_compose_cxr697k.yaml")
     first = shipped.chosen()
     assert len(first) == 7 and sum(member.paper.pairs or 0 for member in first.values()) == 697_435
     for stage in ("2", "3"):
-        later = config_from(ComposeConfig, CONFIGS / "cxr697k.yaml", [f"stage={stage}"]).chosen()
+        later = config_from(ComposeConfig, CONFIGS / "llava_rad/02_compose_cxr697k.yaml", [f"stage={stage}"]).chosen()
         assert [member.paper.pairs for member in later.values()] == [400_042]
-        assert [member.corpus.name for member in later.values()] == ["mimic-cxr"]
+        assert [member.corpus.name for member in later.values()] == ["mimic-cxr-structured"]
 
 
 def test_the_shipped_members_are_data_sets_that_can_be_imported() -> None:
     from cxrlab.data.importing import IMPORTERS
 
-    for file in ("cxr697k", "external_openi", "external_chexpert"):
+    for file in ("llava_rad/02_compose_cxr697k", "data/external_openi", "data/external_chexpert"):
         shipped = config_from(ComposeConfig, CONFIGS / f"{file}.yaml", ["stage=null"])
-        assert {member.data_set or name for name, member in shipped.chosen().items()} <= set(IMPORTERS)
+        imported = {name: member for name, member in shipped.chosen().items() if member.made_by is None}
+        assert {member.data_set or name for name, member in imported.items()} <= set(IMPORTERS)

@@ -109,7 +109,7 @@ def repeated(tmp_path: Path) -> Corpus:
     return writer.finish()
 
 
-def test_a_corpus_tells_its_repeated_reports_and_images(repeated: Corpus) -> None:
+def test_a_corpus_states_its_repeated_reports_and_images(repeated: Corpus) -> None:
     """Through the check, which reads each image once; the same with any number of workers."""
     found = check_corpus(repeated.path, 1, duplicates=True).duplicates
     assert found is not None

@@ -98,7 +98,7 @@ def test_hashes_as_rows() -> None:
 
 
 @pytest.mark.real_data
-def test_real_images_are_told_apart_and_found_again(real_data: Path) -> None:
+def test_real_images_are_distinguished_and_found_again(real_data: Path) -> None:
     """300 first images of IU X-ray: no two alike but true repeats, and every one found after it was saved again."""
     files = sorted((real_data / "iu_xray" / "images").glob("*/0.jpg"))[:300]
     images = [load_image(file) for file in files]

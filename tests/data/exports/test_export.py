@@ -14,10 +14,11 @@ from corpora import CARD, content, drawn, toy_corpus
 from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Report, Study
+from cxrlab.core.tables import plain_cell, safe_cell
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.corpus_writer import CorpusWriter
-from cxrlab.data.export import EXPORTERS, export_corpus, numbered, plain_cell, printed, safe_cell
+from cxrlab.data.export import EXPORTERS, export_corpus, numbered, printed
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.sections import parse

@@ -10,8 +10,8 @@ from complete_findings import GRADES, complete
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side, View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.anatomy import RESHAPES, Anatomy, at_visit, draw_anatomy, grade, reshape
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.disease_models import RESHAPING
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.image_plane import Array, Frame
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import LETTERS, Exposure, develop, draw_exposure, tone
 
 PLAIN = Exposure(

@@ -18,7 +18,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
 from cxrlab.data.phantom.corpus import make_phantom, patients_with_visits, study_id
 from cxrlab.data.phantom.render import PhantomPatient, render
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 pytestmark = pytest.mark.slow
 
@@ -181,5 +181,5 @@ def test_a_second_text_with_mistakes_stands_beside_train_studies_alone(tmp_path:
         for study in studies
         if (text := study.structured.get("mistaken", {}).get("findings")) and (truth := study.findings) is not None
     ]
-    wrong = sum(said != told for said, told in kinds)
+    wrong = sum(said != reported for said, reported in kinds)
     assert 0.2 < wrong / len(kinds) < 0.95  # some plans make no mistake, or one about a side or a size

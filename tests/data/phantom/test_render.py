@@ -10,9 +10,9 @@ from tables import every_row
 from cxrlab.core.errors import UnknownName
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Certainty, Presence, Severity, Side, View
+from cxrlab.data.phantom.acquisition_presets import PRESETS
 from cxrlab.data.phantom.anatomy import FAINT
 from cxrlab.data.phantom.findings import APPEARANCE
-from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.render import PhantomPatient, RenderedImage, render
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ def test_size_in_millimetres_is_the_size_on_the_image(name: str, sizes: tuple[fl
         assert 0.65 * size_mm < width_mm < 1.5 * size_mm
 
 
-def test_a_tube_ends_where_its_tip_is_said_to_be() -> None:
+def test_a_tube_ends_where_its_tip_is_stated_to_be() -> None:
     """Two heights above the carina that differ by 40 mm differ by 40 mm on the image."""
     ends = []
     for height in (20.0, 60.0):

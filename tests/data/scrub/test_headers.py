@@ -11,7 +11,7 @@ from pydicom import Dataset, Sequence, dcmread
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from cxrlab.data.deidentify import (
+from cxrlab.data.deidentify_image import (
     Pseudonyms,
     burned_in,
     clean_header,
@@ -155,7 +155,7 @@ def test_lookup_tables_stay_without_their_explanations() -> None:
     assert list(clean.VOILUTSequence[0].LUTDescriptor) == [2, 0, 8] and "LUTExplanation" not in clean.VOILUTSequence[0]
 
 
-def test_tags_are_told_by_keyword_never_by_value() -> None:
+def test_tags_are_recognised_by_keyword_never_by_value() -> None:
     """Every planted element is named, what stays is not, and an empty element tells nothing."""
     header = with_private()
     header.PatientComments = ""
@@ -165,7 +165,7 @@ def test_tags_are_told_by_keyword_never_by_value() -> None:
     assert "SECRET" not in " ".join(tags).upper() and private_tags(header) == 2
 
 
-def test_a_cleaned_header_tells_nothing_more() -> None:
+def test_a_cleaned_header_states_nothing_more() -> None:
     """Its own pseudonyms are not flagged; a real number under the same claim is."""
     clean = clean_header(image(**SECRETS), NAMES)
     clean.file_meta, clean.preamble = FileMetaDataset(), b"\0" * 128
@@ -174,17 +174,17 @@ def test_a_cleaned_header_tells_nothing_more() -> None:
     assert identifying_tags(clean) == ("PatientID",)
 
 
-def test_the_preamble_may_tell_too() -> None:
+def test_the_preamble_may_state_too() -> None:
     """128 bytes before the header, free for any use."""
     header = image()
     header.preamble = b"anna" + b"\0" * 124
     assert identifying_tags(header)[0] == "FilePreamble"
 
 
-@pytest.mark.parametrize(("value", "told"), [("YES", "YES"), ("no", "NO"), ("Anna", None), (None, None)])
-def test_burned_in_annotation(value: str | None, told: str | None) -> None:
+@pytest.mark.parametrize(("value", "reported"), [("YES", "YES"), ("no", "NO"), ("Anna", None), (None, None)])
+def test_burned_in_annotation(value: str | None, reported: str | None) -> None:
     """Only the two words of the standard are passed on."""
-    assert burned_in(image(**({} if value is None else {"BurnedInAnnotation": value}))) == told
+    assert burned_in(image(**({} if value is None else {"BurnedInAnnotation": value}))) == reported
 
 
 def test_identifiers_for_names_of_files() -> None:

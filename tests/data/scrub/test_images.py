@@ -24,9 +24,9 @@ from pydicom.uid import (
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import decode, encode_png
-from cxrlab.data import deidentify as image_files
+from cxrlab.data import deidentify_image as image_files
 from cxrlab.data.burned_in_text import TextBox
-from cxrlab.data.deidentify import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
+from cxrlab.data.deidentify_image import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
 from cxrlab.data.images import decode_dicom
 
 NAMES = Pseudonyms(b"k" * 32)
@@ -151,7 +151,7 @@ def shown(data: bytes) -> np.ndarray:
     return pixels.astype(float) / (257 if pixels.dtype == np.uint16 else 1)
 
 
-def test_a_side_marker_stays_unless_it_is_asked_for() -> None:
+def test_a_side_marker_stays_unless_it_is_requested() -> None:
     """It names a side, not a patient."""
     marked = burn(GROUND, "L", 30, (1.0, 0.0))
     data = encode_png(marked.image)
@@ -230,6 +230,6 @@ def test_what_cannot_be_read_in_full_is_refused(data: bytes) -> None:
         examine(data, "a")
 
 
-def test_images_are_told_by_content() -> None:
+def test_images_are_recognised_by_content() -> None:
     """DICOM with and without preamble, PNG, JPEG; nothing else."""
     assert is_image(dicom(GROUND)) and is_image(encode_png(GROUND)) and not is_image(b"id,name\n1,Anna\n")

@@ -10,7 +10,7 @@ from PIL import Image, PngImagePlugin
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import decode
-from cxrlab.data.deidentify import clean_picture, identifying_parts, is_picture
+from cxrlab.data.deidentify_image import clean_picture, identifying_parts, is_picture
 
 GREY = np.add.outer(np.arange(40), np.arange(56)).astype(np.uint8)
 COLOUR = np.stack([GREY, 255 - GREY, GREY // 2], axis=2)
@@ -116,6 +116,6 @@ def test_a_cut_jpeg_is_refused(cut: int) -> None:
         clean_picture(jpeg(GREY)[:cut], "a.jpg")
 
 
-def test_formats_are_told_by_content() -> None:
+def test_formats_are_recognised_by_content() -> None:
     """A name says nothing."""
     assert is_picture(png(GREY)) and is_picture(jpeg(GREY)) and not is_picture(b"GIF89a") and not is_picture(b"")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import RunError
-from cxrlab.data.deidentify import KEY, Pseudonyms, pseudonyms_in
+from cxrlab.data.deidentify_image import KEY, Pseudonyms, pseudonyms_in
 
 ONE, OTHER = Pseudonyms(b"1" * 32), Pseudonyms(b"2" * 32)
 

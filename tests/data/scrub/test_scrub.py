@@ -15,13 +15,13 @@ from dicom_images import write_image
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.image_codec import encode_png
-from cxrlab.data import scrub
+from cxrlab.data import deidentify_folder
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
+from cxrlab.data.deidentify_folder import CLEANED, LINES, run_scrub
 from cxrlab.data.images import load_image
-from cxrlab.data.scrub import CLEANED, LINES, run_scrub
-from cxrlab.data.size_limits import read_bounded
 
 GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)
 TEXT = burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0))
@@ -65,7 +65,11 @@ def test_copies_are_clean_and_nothing_else_is_there(folder: Path, tmp_path: Path
     before = content(folder)
     report = run_scrub(folder, BLANK, tmp_path / "out")
     copies = content(tmp_path / "out" / CLEANED)
-    assert report.ok and report.states == {"cleaned": 4, "left out": 1} and report.reasons == {scrub.NOT_AN_IMAGE: 1}
+    assert (
+        report.ok
+        and report.states == {"cleaned": 4, "left out": 1}
+        and report.reasons == {deidentify_folder.NOT_AN_IMAGE: 1}
+    )
     assert not any(b"SECRET" in name.encode() + data for name, data in copies.items())
     places = {Path(name).parent for name in copies if name.endswith(".dcm")}
     assert len(copies) == 4 and len(places) == 1
@@ -116,8 +120,8 @@ def test_a_image_that_cannot_be_cleaned_is_not_passed_on(tmp_path: Path) -> None
     (source.path / "images" / "s1.png").write_bytes(b"\x89PNG\r\n\x1a\n damaged")
     report = run_scrub(source.path, BLANK, tmp_path / "out")
     copy = load_corpus(tmp_path / "out" / CLEANED)
-    assert not report.ok and report.reasons == {scrub.UNREADABLE: 1} and "s1" not in copy
-    assert copy.card.dropped == {scrub.NO_IMAGE: 1} and not (copy.path / "images" / "s1.png").exists()
+    assert not report.ok and report.reasons == {deidentify_folder.UNREADABLE: 1} and "s1" not in copy
+    assert copy.card.dropped == {deidentify_folder.NO_IMAGE: 1} and not (copy.path / "images" / "s1.png").exists()
 
 
 def test_one_of_two_images_lost(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_one_of_two_images_lost(tmp_path: Path) -> None:
     run_scrub(source.path, BLANK, tmp_path / "out")
     copy = load_corpus(tmp_path / "out" / CLEANED)
     assert [image.path for image in copy["s0"].images] == ["images/s0.png"]
-    assert copy.card.remarks == {scrub.IMAGE_LOST: 1}
+    assert copy.card.remarks == {deidentify_folder.IMAGE_LOST: 1}
 
 
 def test_hostile_files_are_listed_and_stop_nothing(folder: Path, tmp_path: Path) -> None:
@@ -145,9 +149,9 @@ def test_hostile_files_are_listed_and_stop_nothing(folder: Path, tmp_path: Path)
     report = run_scrub(folder, BLANK, tmp_path / "out")
     found = lines(tmp_path / "out")
     assert not report.ok and report.states["failed"] == 6 and report.states["cleaned"] == 4
-    assert found["link.png"]["reason"] == found["linked"]["reason"] == scrub.LINK_OUTSIDE
-    assert {found[name]["reason"] for name in ("pipe.dcm", "cut.dcm", "circle.dcm")} == {scrub.UNREADABLE}
-    assert found["\\xff.png"]["reason"] == scrub.ODD_NAME
+    assert found["link.png"]["reason"] == found["linked"]["reason"] == deidentify_folder.LINK_OUTSIDE
+    assert {found[name]["reason"] for name in ("pipe.dcm", "cut.dcm", "circle.dcm")} == {deidentify_folder.UNREADABLE}
+    assert found["\\xff.png"]["reason"] == deidentify_folder.ODD_NAME
     assert len(content(tmp_path / "out" / CLEANED)) == 4
 
 
@@ -165,7 +169,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
             raise KeyboardInterrupt
         return read_bounded(path)
 
-    monkeypatch.setattr(scrub, "read_bounded", stops)
+    monkeypatch.setattr(deidentify_folder, "read_bounded", stops)
     with pytest.raises(KeyboardInterrupt):
         run_scrub(source, BLANK, tmp_path / "out")
     key = (tmp_path / "out" / "pseudonyms.key").read_bytes()
@@ -173,7 +177,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     monkeypatch.undo()
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "pseudonyms.key").write_bytes(key)
-    monkeypatch.setattr(scrub.Run, "open", _over(scrub.Run.open, tmp_path / "whole"))
+    monkeypatch.setattr(deidentify_folder.Run, "open", _over(deidentify_folder.Run.open, tmp_path / "whole"))
     run_scrub(source, BLANK, tmp_path / "whole")
     assert report.ok and lines(tmp_path / "out") == lines(tmp_path / "whole")
     assert content(tmp_path / "out" / CLEANED) == content(tmp_path / "whole" / CLEANED)
@@ -205,11 +209,11 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
         run_scrub(tmp_path / "nowhere", LIST, tmp_path / "out")
 
 
-def test_a_dicom_file_that_is_no_single_image_is_told_as_such(tmp_path: Path) -> None:
+def test_a_dicom_file_that_is_no_single_image_is_reported_as_such(tmp_path: Path) -> None:
     """A report or a loop among the images of an export is nothing that was damaged."""
     write_image(tmp_path / "images" / "loop.dcm", NumberOfFrames=2)
     report = run_scrub(tmp_path / "images", BLANK, tmp_path / "out")
-    assert not report.ok and report.reasons == {scrub.NOT_ONE_IMAGE: 1}
+    assert not report.ok and report.reasons == {deidentify_folder.NOT_ONE_IMAGE: 1}
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(

@@ -13,9 +13,9 @@ from cxrlab.data.section_headers import (
     SUMMARY,
     TECHNIQUE,
     in_capitals,
+    is_one_typo,
     meaning,
     names_an_image,
-    one_slip,
     simple,
     spelled,
 )
@@ -59,15 +59,15 @@ def test_a_name_is_made_simple(name: str, simple_name: str) -> None:
 
 
 @pytest.mark.parametrize("slip", ["finding", "findigns", "fndings", "finddings", "fintings", "indings"])
-def test_one_slip(slip: str) -> None:
+def test_is_one_typo(slip: str) -> None:
     """A letter lost, swapped with the next, doubled or changed."""
-    assert one_slip(slip, "findings")
+    assert is_one_typo(slip, "findings")
 
 
 @pytest.mark.parametrize("word", ["findings", "fundinqs", "funds", "ndings", ""])
 def test_no_slip_or_more_than_one(word: str) -> None:
     """The word itself is no slip; two changes are another word."""
-    assert not one_slip(word, "findings")
+    assert not is_one_typo(word, "findings")
 
 
 def test_a_slip_never_changes_a_word_of_the_table() -> None:

@@ -31,7 +31,7 @@ def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
     assert study_lines("brax", tmp_path) == expected(FIXTURE)
 
 
-def test_dicom_images_are_used_when_the_png_folder_is_absent_or_when_asked_for(tmp_path: Path) -> None:
+def test_dicom_images_are_used_when_the_png_folder_is_absent_or_when_requested(tmp_path: Path) -> None:
     (tmp_path / TABLE).write_bytes((FIXTURE / TABLE).read_bytes())
     (tmp_path / "Anonymized_DICOMs").mkdir()
     assert plan(ImportConfig(tmp_path)).layout == "dicom"

@@ -29,7 +29,7 @@ def test_masks_for_images_without_a_report_are_counted() -> None:
     assert plan(ImportConfig(FIXTURE)).remarks == {MASK_WITHOUT_IMAGE: 2}
 
 
-def test_what_no_table_tells_is_unknown(tmp_path: Path) -> None:
+def test_what_no_table_states_is_unknown(tmp_path: Path) -> None:
     """Without the tables of tubes and fractures nothing is known of either, even where an image has none."""
     shutil.copy(FIXTURE / REPORTS, tmp_path)
     by_id = {line["study"]["id"]: line["study"] for line in study_lines("candid-ptx", tmp_path) if "study" in line}
@@ -45,7 +45,7 @@ def test_the_other_name_of_the_fracture_table_and_of_its_column(tmp_path: Path) 
     assert by_id["S2"]["own_labels"] == {"pneumothorax": 1, "acute rib fracture": 1}
 
 
-def test_images_with_and_without_an_ending_tell_view_age_sex_and_size(tmp_path: Path) -> None:
+def test_images_with_and_without_an_ending_state_view_age_sex_and_size(tmp_path: Path) -> None:
     """On an image of 32 rows, skipping 1030 pixels leads to column 32, row 6, which an image of 40 columns has."""
     shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
     write_image(tmp_path / "dataset" / "1.1", 32, 40, PatientAge="045Y", PatientSex="F", ViewPosition="PA")

@@ -43,7 +43,7 @@ def test_the_sixteen_rows_are_as_written_by_hand() -> None:
         assert (one.study.to_json(), list(one.remarks)) == (wanted["study"], wanted["remarks"])
 
 
-def test_the_source_is_told_and_a_image_listed_twice_counted() -> None:
+def test_the_source_is_reported_and_a_image_listed_twice_counted() -> None:
     found = plan(ImportConfig(FIXTURE))
     assert (found.layout, found.total, found.collections) == ("small", 11, ("stanford",))
     assert found.remarks == {LISTED_TWICE: 1} and found.label_style == "chexpert"
@@ -96,7 +96,7 @@ def test_two_releases_under_one_root_ask_for_the_layout(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("Frontal/Lateral", "View", "no column 'Frontal/Lateral'"),
         (",Edema", ",Oedema", "no column 'Edema'"),
@@ -104,11 +104,11 @@ def test_two_releases_under_one_root_ask_for_the_layout(root: Path) -> None:
         (",-1.0,1.0", ",-1.0,7", r"train\.csv:3: 'Lung Opacity' is '7'"),
     ],
 )
-def test_a_broken_table_is_a_sentence(root: Path, before: str, after: str, told: str) -> None:
+def test_a_broken_table_is_a_sentence(root: Path, before: str, after: str, reported: str) -> None:
     text = (root / "train.csv").read_text()
     assert before in text
     (root / "train.csv").write_text(text.replace(before, after, 1))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=reported):
         plan(ImportConfig(root))
 
 

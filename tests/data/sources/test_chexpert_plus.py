@@ -43,7 +43,7 @@ def test_the_thirteen_rows_are_as_written_by_hand() -> None:
         assert (one.study.to_json(), list(one.remarks)) == (wanted["study"], wanted["remarks"])
 
 
-def test_the_source_is_told_and_what_belongs_to_no_study_counted() -> None:
+def test_the_source_is_reported_and_what_belongs_to_no_study_counted() -> None:
     """Its text is the source's, so that none is made from labels."""
     found = plan(ImportConfig(FIXTURE))
     assert (found.layout, found.total, found.collections, found.label_style) == ("plus", 10, ("stanford",), None)
@@ -79,7 +79,7 @@ def test_labels_may_lie_in_their_own_folder_and_may_be_missing(root: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("section_findings", "findings_section", "no column 'section_findings'"),
         ("train/patient99001/study1", "train/patient99001", r"240401\.csv:\d+: 'path_to_image' is"),
@@ -87,9 +87,9 @@ def test_labels_may_lie_in_their_own_folder_and_may_be_missing(root: Path) -> No
         ("patient99001,1,", "patient99001,first,", "'patient_report_date_order' is 'first'"),
     ],
 )
-def test_a_broken_table_is_a_sentence(root: Path, before: str, after: str, told: str) -> None:
+def test_a_broken_table_is_a_sentence(root: Path, before: str, after: str, reported: str) -> None:
     changed(root / TABLE, before, after)
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=reported) as error:
         plan(ImportConfig(root))
     assert "wax" not in str(error.value).lower(), "no word of a report in a message"
 
@@ -104,7 +104,7 @@ def test_a_study_in_two_splits_is_refused(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ('"Edema": -1.0', '"Edema": 3', r"report_fixed\.json:2: 'Edema' is 3"),
         ('"Edema": -1.0', '"Oedema": -1.0', r"report_fixed\.json:2 has no 'Edema'"),
@@ -112,9 +112,9 @@ def test_a_study_in_two_splits_is_refused(root: Path) -> None:
         ('{"path', '["path', r"report_fixed\.json:1 is not valid JSON"),
     ],
 )
-def test_a_broken_file_of_labels_is_a_sentence(root: Path, before: str, after: str, told: str) -> None:
+def test_a_broken_file_of_labels_is_a_sentence(root: Path, before: str, after: str, reported: str) -> None:
     changed(root / "report_fixed.json", before, after)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=reported):
         plan(ImportConfig(root))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core import table_rows
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.data import size_limits
-from cxrlab.data.sources import tables
-from cxrlab.data.sources.tables import find_file, find_optional, read_rows, record_source_file, record_source_files
+from cxrlab.data import bounded_reading, source_tables
+from cxrlab.data.source_tables import find_file, find_optional, read_rows, record_source_file, record_source_files
 
 
 def rows(path: Path, *needed: str, **options: object) -> list[dict[str, str]]:
@@ -24,7 +24,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-def test_gzip_is_told_by_content(tmp_path: Path, name: str) -> None:
+def test_gzip_is_recognised_by_content(tmp_path: Path, name: str) -> None:
     """Some hosts unpack on the way and keep the name."""
     (tmp_path / name).write_bytes(gzip.compress(b'id,text\n1,"two\nlines, one cell"\n'))
     assert list(read_rows(tmp_path / name, ["id"])) == [(3, {"id": "1", "text": "two\nlines, one cell"})]
@@ -40,7 +40,7 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """By all that it unpacks to, though each row is short."""
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,text\n" + b"1,x\n" * 500_000))
     assert sum(1 for _ in read_rows(tmp_path / "a.csv.gz", ["id"])) == 500_000
-    monkeypatch.setattr(size_limits, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(bounded_reading, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(DataError, match=r"a\.csv\.gz unpacks to more than 1,048,576 bytes"):
         rows(tmp_path / "a.csv.gz", "id")
 
@@ -48,7 +48,8 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("row", [b"x" * (3 << 20), b"x," * (1 << 20), b'"x\n",' * (1 << 20)])
 def test_a_row_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes) -> None:
     """One long cell, many cells, or quoted line breaks on and on."""
-    monkeypatch.setattr(tables, "MAX_ROW_CHARS", 1 << 20)
+    for module in (source_tables, table_rows):
+        monkeypatch.setattr(module, "MAX_ROW_CHARS", 1 << 20)
     for name, data in (("a.csv", row), ("b.csv", gzip.compress(row))):
         (tmp_path / name).write_bytes(b"id,text\n1,x\n" + data if name == "a.csv" else data)
         with pytest.raises(DataError, match=rf"{name} holds a row of more than 1,048,576 characters"):
@@ -77,8 +78,8 @@ def test_a_row_of_another_length_is_a_sentence_with_its_line(tmp_path: Path) -> 
 def test_a_cut_or_foreign_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-20])
     (tmp_path / "latin.csv").write_bytes(b"a,b\n1,\xe9\n")
-    for name, told in (("cut.csv.gz", "damaged"), ("latin.csv", "not UTF-8"), ("none.csv", "does not exist")):
-        with pytest.raises(CxrlabError, match=told):
+    for name, reported in (("cut.csv.gz", "damaged"), ("latin.csv", "not UTF-8"), ("none.csv", "does not exist")):
+        with pytest.raises(CxrlabError, match=reported):
             rows(tmp_path / name, "a")
 
 

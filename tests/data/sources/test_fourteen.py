@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.data.sources.tables import STANDARD_LABEL_NAMES, known_labels, label_vector, merge_labels
+from cxrlab.data.source_tables import STANDARD_LABEL_NAMES, known_labels, label_vector, merge_labels
 
 BLANK = dict.fromkeys(CHEXPERT_14, "")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dicom_images import write_image
 
-from cxrlab.data.sources.tables import AGE_OUT_OF_RANGE, HEADER_UNREADABLE, read_dicom_header
+from cxrlab.data.source_tables import AGE_OUT_OF_RANGE, HEADER_UNREADABLE, read_dicom_header
 
 
 @pytest.mark.parametrize(
@@ -16,19 +16,19 @@ from cxrlab.data.sources.tables import AGE_OUT_OF_RANGE, HEADER_UNREADABLE, read
 )
 def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: str | None) -> None:
     write_image(tmp_path / "image", PatientAge=cell, PatientSex="M")
-    header, told = read_dicom_header(tmp_path, "image")
-    assert header is not None and (header.age, header.sex, told) == (age, "M", remark)
+    header, reported = read_dicom_header(tmp_path, "image")
+    assert header is not None and (header.age, header.sex, reported) == (age, "M", remark)
     assert not isinstance(header.age, float) or header.age != int(header.age), "whole years are whole numbers"
 
 
 def test_a_image_larger_than_what_is_read_is_no_damaged_one(tmp_path: Path) -> None:
     """A megapixel is four times the part that is read; its header stands in front."""
     write_image(tmp_path / "image", 1024, 1024, PatientSex="F")
-    header, told = read_dicom_header(tmp_path, "image")
-    assert header is not None and (header.rows, header.columns, header.sex, told) == (1024, 1024, "F", None)
+    header, reported = read_dicom_header(tmp_path, "image")
+    assert header is not None and (header.rows, header.columns, header.sex, reported) == (1024, 1024, "F", None)
 
 
-def test_an_absent_image_another_format_and_a_torn_header(tmp_path: Path) -> None:
+def test_an_absent_image_another_format_and_a_cut_header(tmp_path: Path) -> None:
     assert read_dicom_header(tmp_path, "none") == (None, None)
     assert read_dicom_header(tmp_path, ".") == (None, None)
     (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n")

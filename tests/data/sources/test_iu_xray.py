@@ -43,7 +43,7 @@ def test_the_thirteen_studies_are_as_written_by_hand() -> None:
     assert study_lines("iu-xray", FIXTURE) == expected(FIXTURE)
 
 
-def test_without_the_table_the_pictures_tell(tmp_path: Path) -> None:
+def test_without_the_table_the_pictures_state(tmp_path: Path) -> None:
     """The front view is found wherever it stands, and how sure that is stands beside it."""
     root = written(tmp_path / "iu", row(), f0=png(side_image()), f1=png(frontal_images()[0]))
     corpus = import_corpus("iu-xray", ImportConfig(root, workers=1), tmp_path / "out")
@@ -102,8 +102,8 @@ def test_a_path_that_leaves_the_folder_is_neither_read_nor_kept(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ([], "is no annotation of R2Gen"),
-        ({"training": []}, "is no annotation of R2Gen"),
+        ([], "is not an annotation of R2Gen"),
+        ({"training": []}, "is not an annotation of R2Gen"),
         ({"train": {}}, "'train' is {}, not a list"),
         ({"train": []}, "lists no study"),
         ({"train": ["x"]}, "study 1 of train is 'x'"),
@@ -125,7 +125,7 @@ def test_a_broken_annotation_is_a_sentence(tmp_path: Path, content: object, sent
     [
         ("uid,filename,projection\n", "lists no image"),
         ("uid,filename\n1,1_IM-0001-3001.dcm.png\n", "no column 'projection'"),
-        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is no image"),
+        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is not an image"),
         ("uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Oblique\n", ":2: the projection is 'Oblique'"),
         (
             "uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Frontal\n1,1_IM-0001-3001.dcm.png,Lateral\n",

@@ -7,7 +7,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.tables import chosen_layout, image_path, is_image, posix_path, read_dicom_header
+from cxrlab.data.source_tables import chosen_layout, image_path, is_image, posix_path, read_dicom_header
 
 
 def test_a_layout_is_one_of_the_known_or_left_open(tmp_path: Path) -> None:

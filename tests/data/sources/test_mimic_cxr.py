@@ -44,11 +44,11 @@ def test_the_nineteen_rows_are_as_written_by_hand() -> None:
     expected = [json.loads(line) for line in (FIXTURE / "expected.jsonl").read_text().splitlines()]
     for one, wanted in zip(answers(ImportConfig(FIXTURE)), expected, strict=True):
         assert isinstance(one, Imported)
-        told = one.study.to_json()
-        file = FIXTURE / "files" / told["patient"][:3] / told["patient"] / f"{told['id']}.txt"
+        reported = one.study.to_json()
+        file = FIXTURE / "files" / reported["patient"][:3] / reported["patient"] / f"{reported['id']}.txt"
         text = file.read_text() if file.exists() else ""
-        assert told.pop("report", "") == (text if text.strip() else "")
-        assert (told, list(one.remarks)) == (wanted["study"], wanted["remarks"])
+        assert reported.pop("report", "") == (text if text.strip() else "")
+        assert (reported, list(one.remarks)) == (wanted["study"], wanted["remarks"])
 
 
 def test_what_belongs_to_no_study_is_counted() -> None:
@@ -101,8 +101,8 @@ def test_without_the_other_tables_nothing_is_made_up(root: Path) -> None:
     found = studies(ImportConfig(root))
     assert {one.study.split for one in found.values()} == {None}
     assert all(not one.study.labels for one in found.values())
-    told = [remark for one in found.values() for remark in one.remarks]
-    assert told.count(mimic_cxr.NO_SPLIT) == told.count(mimic_cxr.NO_LABELS) == 11
+    reported = [remark for one in found.values() for remark in one.remarks]
+    assert reported.count(mimic_cxr.NO_SPLIT) == reported.count(mimic_cxr.NO_LABELS) == 11
 
 
 def test_a_study_that_is_labelled_twice_keeps_the_stronger_label(root: Path) -> None:
@@ -139,8 +139,8 @@ def test_workers_that_share_a_zip_file_do_not_disturb_each_other(root: Path, tmp
         for one in numbers:
             packed.writestr(f"files/p10/p10990001/s{one}.txt", f" FINDINGS: Phantom {one}. " * 50)
     corpus = import_corpus("mimic-cxr", ImportConfig(root, reports=reports, workers=4), tmp_path / "corpus")
-    told = {study.id: study.report for study in corpus}
-    assert told == {f"s{one}": f" FINDINGS: Phantom {one}. " * 50 for one in numbers}
+    reported = {study.id: study.report for study in corpus}
+    assert reported == {f"s{one}": f" FINDINGS: Phantom {one}. " * 50 for one in numbers}
 
 
 def test_images_may_lie_in_the_root_itself(root: Path) -> None:
@@ -151,7 +151,7 @@ def test_images_may_lie_in_the_root_itself(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "before", "after", "told"),
+    ("table", "before", "after", "reported"),
     [
         (METADATA, "ViewPosition", "View", "no column 'ViewPosition'"),
         (METADATA, "-00000003,10990001", "-00000003,x", r"metadata\.csv:4: 'subject_id' is 'x'"),
@@ -163,11 +163,11 @@ def test_images_may_lie_in_the_root_itself(root: Path) -> None:
         ("patients.csv", "F,52", "F,old", r"patients\.csv:2: 'anchor_age'"),
     ],
 )
-def test_a_broken_table_is_a_sentence(root: Path, table: str, before: str, after: str, told: str) -> None:
+def test_a_broken_table_is_a_sentence(root: Path, table: str, before: str, after: str, reported: str) -> None:
     text = (root / table).read_text()
     assert before in text
     (root / table).write_text(text.replace(before, after, 1))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=reported):
         plan(ImportConfig(root))
 
 
@@ -232,7 +232,7 @@ def test_a_listed_study_without_images_is_left_out(root: Path) -> None:
     assert dropped == [Dropped("s50990012", mimic_cxr.NO_IMAGE)]
 
 
-def test_dicom_headers_tell_the_view_where_no_table_does(root: Path) -> None:
+def test_dicom_headers_state_the_view_where_no_table_does(root: Path) -> None:
     """Without the metadata of JPG there are no dates either, so that priors are unknown."""
     dicom_root(root)
     (root / METADATA).unlink()

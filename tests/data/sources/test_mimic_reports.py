@@ -27,8 +27,8 @@ def packed(path: Path, before: str = "files/") -> Path:
 @pytest.mark.parametrize("before", ["files/", "", "mimic-cxr-reports/files/"])
 def test_members_are_found_whatever_stands_before_them(tmp_path: Path, before: str) -> None:
     reports = find_reports(tmp_path, packed(tmp_path / "any.zip", before))
-    told = reports.read("p10990001", "s50990001")
-    assert told is not None and told.text.startswith(" FINDINGS: A phantom.") and told.remark is None
+    reported = reports.read("p10990001", "s50990001")
+    assert reported is not None and reported.text.startswith(" FINDINGS: A phantom.") and reported.remark is None
     assert reports.read("p10990001", "s50990009") is None
     odd = reports.read("p10990001", "s50990002")
     assert odd is not None and (odd.text, odd.remark) == ("Café", NOT_UTF8)
@@ -40,8 +40,8 @@ def test_a_tree_of_reports_may_begin_at_several_places(tmp_path: Path, tree: str
     file.parent.mkdir(parents=True)
     file.write_text("A phantom.")
     for reports in (find_reports(tmp_path, None), find_reports(tmp_path / "images", tmp_path)):
-        told = reports.read("p10990001", "s50990001")
-        assert told is not None and told.text == "A phantom."
+        reported = reports.read("p10990001", "s50990001")
+        assert reported is not None and reported.text == "A phantom."
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -141,6 +141,6 @@ def test_a_damaged_zip_file_is_a_sentence_without_text_of_a_report(tmp_path: Pat
     at = whole.index(MEMBER.encode()) + len(MEMBER) + 4
     (tmp_path / "bent.zip").write_bytes(whole[:at] + b"\xff\xff\xff" + whole[at + 3 :])
     reports = find_reports(tmp_path, tmp_path / "bent.zip")
-    with pytest.raises(DataError, match=r"is damaged at files/p10") as told:
+    with pytest.raises(DataError, match=r"is damaged at files/p10") as reported:
         reports.read("p10990001", "s50990001")
-    assert "phantom" not in str(told.value)
+    assert "phantom" not in str(reported.value)

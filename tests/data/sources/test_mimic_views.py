@@ -43,11 +43,11 @@ def test_every_word_of_the_source_is_known(position: str, view: View, word: str 
         ("", "PORTABLE AP CHEST", View.AP),
     ],
 )
-def test_a_blank_position_is_told_elsewhere(code: str, procedure: str, view: View) -> None:
+def test_a_blank_position_is_resolved_elsewhere(code: str, procedure: str, view: View) -> None:
     assert view_of("", code, procedure) == (view, None, VIEW_ELSEWHERE)
 
 
-def test_a_procedure_of_two_images_tells_nothing_of_one() -> None:
+def test_a_procedure_of_two_images_states_nothing_of_one() -> None:
     assert view_of("", "", "CHEST (PA AND LAT)") == (View.OTHER, None, VIEW_NOT_STATED)
 
 

@@ -59,7 +59,7 @@ def test_images_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("Finding Labels", "Labels", "no column 'Finding Labels'"),
         ("Cardiomegaly,0", "Cardiomegoly,0", r"csv:\d+: 'Finding Labels' holds 'Cardiomegoly'. Did you mean"),
@@ -75,10 +75,10 @@ def test_images_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) 
         ("57,M,PA,", "57,M,PA", ":2 has 10 cells"),
     ],
 )
-def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, told: str) -> None:
+def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, reported: str) -> None:
     text = (FIXTURE / "Data_Entry_2017_v2020.csv").read_text()
     (tmp_path / "Data_Entry_2017_v2020.csv").write_text(text.replace(before, after, 1))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=reported):
         imported(tmp_path)
 
 

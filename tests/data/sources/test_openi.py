@@ -17,7 +17,7 @@ from importing import expected, study_lines
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import SECTIONS
-from cxrlab.data import size_limits
+from cxrlab.data import bounded_reading
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.sources.openi import FROM_PICTURE, SPREADSHEET_ERROR, ImageName, image_name, plan
@@ -108,7 +108,7 @@ def test_a_image_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
     assert [image["path"] for image in study["images"]] == ["z/CXR3_IM-1384-1001.png"]
 
 
-def test_without_a_table_the_header_tells_the_view_and_else_the_picture(tmp_path: Path) -> None:
+def test_without_a_table_the_header_states_the_view_and_else_the_picture(tmp_path: Path) -> None:
     """A DICOM image may say how it was taken; a PNG cannot."""
     shutil.copytree(XML / "ecgen-radiology", tmp_path / "ecgen-radiology")
     write_image(tmp_path / "1" / "1_IM-0001-3001.dcm", ViewPosition="LL")
@@ -175,7 +175,7 @@ def test_a_bad_archive_is_a_sentence(tmp_path: Path) -> None:
     for members, sentence in (
         ((("readme.txt", b"x"),), "holds no report"),
         ((("a/1.xml", b"x"), ("b/1.xml", b"y")), "holds 1.xml twice"),
-        ((("1.xml", bytes(5 << 20)),), "no report"),
+        ((("1.xml", bytes(5 << 20)),), "not a report"),
     ):
         archived(archive, *members)
         with pytest.raises(DataError, match=sentence):
@@ -184,8 +184,8 @@ def test_a_bad_archive_is_a_sentence(tmp_path: Path) -> None:
 
 def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By many small reports, by a file that is no report, by an entry's own header; the last is not even unpacked."""
-    monkeypatch.setattr(size_limits, "MAX_UNPACKED_BYTES", 1 << 20)
-    monkeypatch.setattr(size_limits, "MAX_UNPACKING_RATIO", 2)
+    monkeypatch.setattr(bounded_reading, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(bounded_reading, "MAX_UNPACKING_RATIO", 2)
     archive = tmp_path / "NLMCXR_reports.tgz"
     archived(archive, *((f"{number}.xml", bytes(100_000)) for number in range(20)))
     with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz unpacks to more than"):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cxrlab.data.sources.tables import strongest, to_chexpert_labels
+from cxrlab.data.source_tables import strongest, to_chexpert_labels
 
 
 def test_a_presence_outweighs_a_doubt_and_a_doubt_an_absence() -> None:

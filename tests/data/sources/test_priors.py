@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tables import every_row
 
-from cxrlab.data.sources.tables import StudyDate, parse_date, prior_studies
+from cxrlab.data.source_tables import StudyDate, parse_date, prior_studies
 
 
 def test_the_prior_is_the_latest_earlier_study_of_the_same_patient() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.sources.tables import (
+from cxrlab.data.source_tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
     SEX_UNREADABLE,

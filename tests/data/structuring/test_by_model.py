@@ -39,7 +39,7 @@ def test_a_good_answer_is_kept(tmp_path: Path) -> None:
     assert one.outcome.tokens == 20 and one.outcome.prompt_tokens == -(-len(model.prompts[0]) // 4)
 
 
-def test_an_invented_finding_is_asked_for_again(tmp_path: Path) -> None:
+def test_an_invented_finding_is_requested_again(tmp_path: Path) -> None:
     """The second prompt says what was wrong; its good answer is kept."""
     model = FakeModel(lambda prompt: GOOD if "a finding appears: pneumothorax" in prompt else INVENTED)
     (one,) = structured(model, tmp_path, study())
@@ -95,7 +95,7 @@ def test_an_instruction_inside_a_report_ends_as_a_violation(tmp_path: Path, orde
     assert resisted.outcome.result == results.BY_MODEL
 
 
-def test_equal_reports_are_asked_once_and_kept_answers_never_again(tmp_path: Path) -> None:
+def test_equal_reports_are_queried_once_and_kept_answers_never_again(tmp_path: Path) -> None:
     model = FakeModel(lambda prompt: GOOD)
     structured(model, tmp_path, study(name="a"), study(name="b"))
     assert len(model.prompts) == 1
@@ -103,7 +103,7 @@ def test_equal_reports_are_asked_once_and_kept_answers_never_again(tmp_path: Pat
     assert len(structured(again, tmp_path, study(name="c"))) == 1
 
 
-def test_another_model_is_asked_anew(tmp_path: Path) -> None:
+def test_another_model_is_queried_anew(tmp_path: Path) -> None:
     structured(FakeModel(lambda prompt: GOOD), tmp_path, study())
     other = FakeModel(lambda prompt: GOOD, name="fake:two")
     (one,) = structured(other, tmp_path, study())
@@ -126,7 +126,7 @@ def test_a_model_that_swallows_an_answer_is_refused(tmp_path: Path) -> None:
         ModelStructurer(model, load_prompt(), "padchest").structure([study()])
 
 
-def test_a_whole_batch_is_asked_at_once_and_each_attempt_with_another_seed(tmp_path: Path) -> None:
+def test_a_whole_batch_is_queried_at_once_and_each_attempt_with_another_seed(tmp_path: Path) -> None:
     """Two reports, one of them answered wrongly twice: calls of 2, 1 and 1 prompts with seeds 7, 8 and 9."""
     calls: list[tuple[int, int]] = []
 
@@ -186,7 +186,7 @@ def test_a_translation_without_labels_says_that_nobody_checked(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
         ("Right pleural effusion.", "the side differs"),
         ("Pleural effusion.", "the side differs"),
@@ -195,15 +195,15 @@ def test_a_translation_without_labels_says_that_nobody_checked(tmp_path: Path) -
         ("Left pleural effusion in a woman.", "it mentions age or sex"),
     ],
 )
-def test_a_translation_is_checked_against_the_words_of_its_source(tmp_path: Path, told: str, why: str) -> None:
+def test_a_translation_is_checked_against_the_words_of_its_source(tmp_path: Path, reported: str, why: str) -> None:
     """Labels tell no side and no size; the Spanish words do."""
     (one,) = structured(
-        FakeModel(lambda prompt: answer(findings=told)), tmp_path, spanish(own_labels={"pleural effusion": 1})
+        FakeModel(lambda prompt: answer(findings=reported)), tmp_path, spanish(own_labels={"pleural effusion": 1})
     )
     assert one.texts == {} and why in one.outcome.refused[0]
 
 
-def test_both_sides_may_be_told_as_one_word(tmp_path: Path) -> None:
+def test_both_sides_may_be_reported_as_one_word(tmp_path: Path) -> None:
     both = Study("es", "p", report="derram pleural bilateral .", extra={"language": "es"})
     model = FakeModel(lambda prompt: answer(findings="Left and right pleural effusion."))
     (one,) = structured(model, tmp_path, both)

@@ -12,10 +12,10 @@ from tables import every_row
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import rules
 from cxrlab.data.structuring.checks import comparing, differences, reading_of
-from cxrlab.data.structuring.rules import CLAUSES, COURSES, LONGEST, STATES, mend, present_state, structure
+from cxrlab.data.structuring.rules import CLAUSES, COURSES, LONGEST, STATES, correct_typos, present_state, structure
 from cxrlab.data.structuring.sentences import reason
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_the_comparison_section_goes_and_the_examination_stays() -> None:
     assert ruled.report == Report(examination="Chest, PA.", findings="Clear lungs.")
 
 
-def test_slips_are_mended_before_anything_is_compared() -> None:
+def test_typing_errors_are_corrected_before_anything_is_compared() -> None:
     assert structure(Report(findings="Small left plural effussion .")).report.findings == "Small left pleural effusion."
 
 
@@ -139,7 +139,7 @@ def test_narrated_reports_keep_every_finding(lexicon: str) -> None:
     compared = left = 0
     for report in reports:
         ruled = structure(report)
-        before = reading_of(mend(report))
+        before = reading_of(correct_typos(report))
         assert differences(before, reading_of(ruled.report)) == ()
         compared += any(finding.change is not None for finding in before)
         left += bool(ruled.compares)
@@ -156,9 +156,9 @@ def test_real_reports_keep_every_finding(real_data: Path) -> None:
     for findings, impression in rows:
         report = Report(findings=findings, impression=impression)
         ruled = structure(report)
-        before = reading_of(mend(report))
+        before = reading_of(correct_typos(report))
         altered += bool(differences(before, reading_of(ruled.report)))
-        compared += bool(comparing(mend(report)))
+        compared += bool(comparing(correct_typos(report)))
         left += bool(ruled.compares)
     count = len(rows)  # a failed assertion shows what it names, and the rows are patients' words
     assert count > 3800 and altered == 0 and compared > 500 and left <= compared / 7

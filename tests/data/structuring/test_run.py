@@ -16,7 +16,7 @@ from scripted_model import FakeModel, answer
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
@@ -237,7 +237,7 @@ def test_a_corpus_whose_text_a_model_made_can_be_structured_again(source: Corpus
     assert not any((tmp_path / "two" / name).exists() for name in (REQUESTS, ANSWERS))
 
 
-def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
+def test_how_a_model_is_queried_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
     """Prices and patience change no word: another of them continues the corpus, and the card is the same."""
     config = StructureConfig(model="fake:one", llm=LLMConfig(price_answer=2.0, connection=Connection(timeout_s=3.0)))
     first = by_model(source, config, tmp_path / "out", FakeModel(good))
@@ -248,14 +248,14 @@ def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_pat
 @pytest.mark.parametrize(
     ("model", "kept"), [("https://elsewhere.example/v1#m", True), ("http://127.0.0.1/v1#m", False)]
 )
-def test_leave_to_send_reports_away_stays_with_the_corpus(
+def test_permission_to_send_reports_away_stays_with_the_corpus(
     source: Corpus, tmp_path: Path, model: str, kept: bool
 ) -> None:
     said = "Data office, for this trial"
     config = StructureConfig(model=model, llm=LLMConfig(connection=Connection(egress_permission=said)))
     for _ in range(2):
         by_model(source, config, tmp_path / "out", FakeModel(good, name=model))
-    file = tmp_path / "out" / "leave.jsonl"
+    file = tmp_path / "out" / "egress_permissions.jsonl"
     assert file.exists() == kept
     if kept:
         assert [record for _, record in read_jsonl(file)] == [{"model": model, "egress_permission": said}]
@@ -300,14 +300,14 @@ def test_a_real_kill_resumes(source: Corpus, tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from cxrlab.cli.main import main
-from cxrlab.core import language_models
+from cxrlab.core import llm_requests
 if sys.argv[1] == "die":
-    add, count = language_models.AnswerStore.add, []
+    add, count = llm_requests.AnswerStore.add, []
     def dying(self, *given):
         add(self, *given)
         count.append(1)
         len(count) == 5 and os._exit(9)
-    language_models.AnswerStore.add = dying
+    llm_requests.AnswerStore.add = dying
 sys.exit(main(["data", "structure", {str(source.path)!r}, "--model", {f"scripted:{script}"!r}, "--batch", "2",
                "--out", sys.argv[2]]))
 """

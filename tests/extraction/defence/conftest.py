@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import draw_patient
+from cxrlab.findings.simulated_patients import draw_patient
 
 
 def _narrated(lexicon: str, patients: int) -> list[str]:
     cases = [draw_patient(3, f"p{number}") for number in range(patients)]
-    told = [narrate(visit, 3, f"{case.patient}-{visit.number}", lexicon) for case in cases for visit in case.visits]
-    return [narration.report.findings or "" for narration in told]
+    narrated = [narrate(visit, 3, f"{case.patient}-{visit.number}", lexicon) for case in cases for visit in case.visits]
+    return [narration.report.findings or "" for narration in narrated]
 
 
 @pytest.fixture(scope="session")

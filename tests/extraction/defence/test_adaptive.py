@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.extraction.adaptive_attackers import dress, rewrite, smallest_passing_share
-from cxrlab.extraction.defence.report_claims import difference
+from cxrlab.extraction.adaptive_attackers import blend_chest, rewrite, smallest_passing_share
+from cxrlab.extraction.defence.finding_preservation import difference
 
 
-def test_a_dressed_picture_is_a_blend() -> None:
+def test_a_blended_picture_is_a_blend() -> None:
     """Halfway between 200 and a white chest of 100 is 150."""
     picture, chest = np.full((6, 5), 200, np.uint8), np.full((6, 5), 100, np.uint8)
-    assert (dress(picture, 0.5, chest) == 150).all()
-    assert (dress(picture, 0.0) == picture).all()
-    assert dress(picture, 1.0).shape == picture.shape and dress(picture, 1.0).dtype == np.uint8
+    assert (blend_chest(picture, 0.5, chest) == 150).all()
+    assert (blend_chest(picture, 0.0) == picture).all()
+    assert blend_chest(picture, 1.0).shape == picture.shape and blend_chest(picture, 1.0).dtype == np.uint8
     with pytest.raises(ConfigError):
-        dress(picture, 1.2)
+        blend_chest(picture, 1.2)
 
 
 def test_the_drawn_chest_has_dark_corners_dark_lungs_and_a_bright_middle() -> None:
-    image = dress(np.zeros((100, 100), np.uint8), 1.0).astype(int)
+    image = blend_chest(np.zeros((100, 100), np.uint8), 1.0).astype(int)
     lungs, middle, corner = (image[45, 30] + image[45, 70]) / 2, image[60, 53], image[2, 2]
     assert corner < 30 < lungs < middle - 50
     assert image[97, 33] > lungs + 50

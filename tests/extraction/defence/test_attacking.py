@@ -22,7 +22,7 @@ def test_the_price_reaches_the_attack_so_that_its_ledger_counts_money() -> None:
     assert {"price.per_query=0.02", "price.per_1k_tokens=0.0", "price.currency=EUR"} <= set(words)
 
 
-def test_an_attack_file_that_cannot_be_used_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def test_an_attack_file_that_cannot_be_used_is_refused_before_anything_is_queried(tmp_path: Path) -> None:
     file = tmp_path / "attack.yaml"
     file.write_text("fitting: {batch_size: 0}\n")
     with pytest.raises(ConfigError, match="batch_size"):
@@ -45,8 +45,8 @@ def test_benign_users_and_the_attacker_get_their_words_in_one_way(tmp_path: Path
     file.write_text("victim_decoding: {strategy: greedy, max_new_tokens: 60}\n")
     quiet = DefendConfig("stub:normal", Path("corpus"), attack=file)
     assert attack_config(quiet, Plan(None, quiet.settings)).victim_decoding.max_new_tokens == 60
-    told = DefendConfig("stub:normal", Path("corpus"), attack=file, decoding=PaperDecoding("greedy", 40))
-    assert attack_config(told, Plan(None, told.settings)).victim_decoding.max_new_tokens == 40
+    config = DefendConfig("stub:normal", Path("corpus"), attack=file, decoding=PaperDecoding("greedy", 40))
+    assert attack_config(config, Plan(None, config.settings)).victim_decoding.max_new_tokens == 40
 
 
 def test_a_loss_is_paired_where_both_copies_have_left_reports(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.extraction.adaptive_attackers import smallest_passing_share
 from cxrlab.extraction.defence.defences import ChestImages
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.records import QueryImage
 
 

@@ -5,7 +5,7 @@ from itertools import product
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Certainty, Presence, Side
 from cxrlab.extraction.defence.defences import Coarse, Plain
-from cxrlab.extraction.defence.report_claims import KEPT, canonical
+from cxrlab.extraction.defence.finding_preservation import KEPT, canonical
 from cxrlab.findings.reader import read
 
 
@@ -32,16 +32,16 @@ def test_plain_words_keep_every_detail() -> None:
     text = (
         "The image shows a 14 mm nodule in the left upper zone, larger than on the prior study. The effusion has gone."
     )
-    told = "14 mm left nodule in the upper zone is present, increased since the prior study."
-    assert Plain().worded(text).startswith(told)
+    expected = "14 mm left nodule in the upper zone is present, increased since the prior study."
+    assert Plain().worded(text).startswith(expected)
     assert "The prior pleural effusion has resolved." in Plain().worded(text)
     assert Plain().worded("Mild edema is seen.") == "Mild edema is present."
 
 
 def test_two_nodules_stay_two() -> None:
     text = "There is a 6 mm nodule in the left upper zone. There is a 9 mm nodule in the left lower zone."
-    told = "Left nodule in the lower zone is present. Left nodule in the upper zone is present."
-    assert Coarse().worded(text) == told
+    expected = "Left nodule in the lower zone is present. Left nodule in the upper zone is present."
+    assert Coarse().worded(text) == expected
     assert Coarse().worded("There is a 6 mm nodule in the left upper zone.") == "Left nodule is present."
 
 

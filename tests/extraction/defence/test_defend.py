@@ -41,7 +41,7 @@ class FakeAttack:
         text = Watermark(KEY).worded(said) if plan.defence == "watermark" and not knows else said
         write_text(out / "reports.jsonl", dumps({"id": "a", "report": text}) + "\n")
         if plan.adaptation.probes:
-            probing = {"dress": 0.1, "queries": 2 * plan.adaptation.probes, "passed": {"0": 0.0, "0.1": 1.0}}
+            probing = {"blend_chest": 0.1, "queries": 2 * plan.adaptation.probes, "passed": {"0": 0.0, "0.1": 1.0}}
             return {**self._result(ends), "probing": probing}
         return self._result(ends)
 
@@ -76,7 +76,7 @@ def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: P
     assert rows["quota"]["benign"]["quota"]["share_refused"] < 1e-6
     assert rows["quota"]["benign"]["quota"]["accounts_needed"] == 4
     knows = rows["gate"]["attacks"]["adaptive"]  # three pictures each with two shares of a chest
-    assert (knows["probes"], knows["probing"]["queries"], knows["dress"]) == (3, 6, 0.1)
+    assert (knows["probes"], knows["probing"]["queries"], knows["blend_chest"]) == (3, 6, 0.1)
     assert "probing" not in rows["gate"]["attacks"]["plain"]
     assert found["summary"]["severity"] == "not established" and found["summary"]["cost_to_copy"]["queries"] == 40
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated, ImageToText
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.extraction.defence.base import defended
 from cxrlab.extraction.defence.defences import Coarse, Gate, Quota
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
@@ -49,7 +49,7 @@ def images(*tones: float) -> list[Image]:
     return [np.full((4, 4), tone, np.float32) for tone in tones]
 
 
-def test_refusals_stand_in_their_places_and_the_model_is_not_asked() -> None:
+def test_refusals_stand_in_their_places_and_the_model_is_not_queried() -> None:
     victim = Victim()
     model = defended(victim, Gate(lambda pixels: bool(pixels[0, 0] > 100)))
     found = model.generate(images(0.1, 0.6, 0.2, 0.8), ["a", "b", "c", "d"])
@@ -91,12 +91,12 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
     dark, grey, white = (QueryImage(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
     with Ledger.open(tmp_path / "ledger.sqlite", AuditScope("victim", 9)) as ledger:
         client = VictimClient(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
-        client.ask([dark, dark], 0, 0)
-        client.ask([grey, white], 0, 2)
+        client.query([dark, dark], 0, 0)
+        client.query([grey, white], 0, 2)
         booked = [(query.account, query.cached, query.refused) for query in ledger.queries()]
         earlier = [query.account for query in ledger.queries() if not query.cached]
         later = VictimClient(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
-        later.ask([QueryImage("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
+        later.query([QueryImage("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
         assert ledger.queries()[-1].refused  # also after a restart
     assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]
 

@@ -8,7 +8,7 @@ from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.extraction.defence.base import Defence, DefenceRejected, FindingChanged, check_on_benign
-from cxrlab.extraction.defence.report_claims import claims, difference
+from cxrlab.extraction.defence.finding_preservation import claims, difference
 
 REPORT = "There is a small left pleural effusion. No pneumothorax. The lungs are clear."
 IMAGE = np.zeros((8, 8), np.uint8)

@@ -9,7 +9,7 @@ from cxrlab.cli import extraction
 from cxrlab.extraction.config import DefendConfig
 from cxrlab.extraction.defence.defend import loss
 from cxrlab.extraction.defence.security_summary import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
-from cxrlab.render.defences import review
+from cxrlab.render.extraction_protection import review
 
 OPERATIONAL = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "USD"}
 
@@ -72,10 +72,10 @@ def test_a_small_attack_establishes_no_severity(
 def test_the_minimum_can_be_set() -> None:
     """Of 16 queries and 12 studies, when that is what was asked for; an unknown number of studies is too few."""
     undefended = attack(0.3) | {"spent": 16}
-    told = {"undefended": undefended, "defences": {}, "price": OPERATIONAL, "minimum": {"queries": 16, "studies": 12}}
-    assert security_summary(told)["severity"] == "low"
+    result = {"undefended": undefended, "defences": {}, "price": OPERATIONAL, "minimum": {"queries": 16, "studies": 12}}
+    assert security_summary(result)["severity"] == "low"
     undefended["surrogate"]["findings.f1"]["n"] = None
-    assert "unknown number" in security_summary(told)["missing"]
+    assert "unknown number" in security_summary(result)["missing"]
 
 
 def test_what_is_dear_to_copy_is_a_step_less_severe() -> None:
@@ -109,8 +109,8 @@ def test_recommended_is_what_holds_against_who_knows_it_and_harms_nobody() -> No
 
 
 def test_a_quota_is_not_recommended_without_the_accounts_that_undo_it() -> None:
-    told = row(0.3, 0.35) | {"benign": {"quota": {"accounts_needed": 15}}}
-    assert "15 accounts gets every answer" in summary(quota=told)["recommended"]["reason"]
+    result = row(0.3, 0.35) | {"benign": {"quota": {"accounts_needed": 15}}}
+    assert "15 accounts gets every answer" in summary(quota=result)["recommended"]["reason"]
     assert "accounts" not in summary(coarse=row(0.3, 0.35))["recommended"]["reason"]
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from cxrlab.extraction.adaptive_attackers import rewrite
-from cxrlab.extraction.defence.report_claims import claims, difference
+from cxrlab.extraction.defence.finding_preservation import claims, difference
 from cxrlab.extraction.defence.watermark import (
     NORMAL,
     WAYS,

@@ -8,7 +8,7 @@ from chest_images import frontal_images
 
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.data.images import luminance
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.synthetic_scenes import draw_scene
 
 
 @cache

@@ -121,7 +121,7 @@ def test_accounts_are_watched_apart_and_begin_anew(detectors: dict[str, Detector
         (*bad.keys, *good.keys),
         (*bad.accounts, *good.accounts),
         np.concatenate([bad.features, good.features]),
-        np.concatenate([bad.looks, good.looks]),
+        np.concatenate([bad.image_statistics, good.image_statistics]),
     ).take(order)
     found = detectors["mmd"].watch(both)
     assert found.alarm == 32 and sorted(found.periods, key=str) == [16, None]
@@ -159,10 +159,10 @@ def test_what_cannot_be_watched_is_refused() -> None:
     few, blind = cloud(100, 14), cloud(400, 15)
     with pytest.raises(DataError, match=r"100 benign images .* needs 120; give that many, or account_queries=33"):
         Mmd(SMALL).calibrate(few, seed=1)
-    blind = Traffic(blind.keys, blind.accounts, np.zeros((400, 0)), blind.looks)
+    blind = Traffic(blind.keys, blind.accounts, np.zeros((400, 0)), blind.image_statistics)
     with pytest.raises(ConfigError, match="--encoder"):
         Prada(SMALL).calibrate(blind, seed=1)
-    same = Traffic(blind.keys, blind.accounts, np.ones((400, 3)), blind.looks)
+    same = Traffic(blind.keys, blind.accounts, np.ones((400, 3)), blind.image_statistics)
     with pytest.raises(DataError, match="too similar"):
         Prada(SMALL).calibrate(same, seed=1)
     with pytest.raises(RuntimeError, match="no threshold yet"):
@@ -195,7 +195,7 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"image_bound": 0.0}, "is no share"),
+        ({"image_bound": 0.0}, "fraction above 0"),
         ({"accounts": 50}, "give accounts=99"),
         ({"window": 100}, "never reached in an account of 100"),
         ({"planes": 63}, "at most 62"),

@@ -21,7 +21,7 @@ from cxrlab.extraction.detection import detect as watch
 from cxrlab.extraction.detection.base import StreamResult
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.extraction.detection.detect import HELD_OUT, LiveMonitor, Verdict, calibrated, detect, stream_names
-from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.query_ledger import Ledger
 from cxrlab.extraction.records import AuditScope, QueryImage
 from cxrlab.extraction.victim_client import VictimClient
 
@@ -53,7 +53,7 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keyed = [QueryImage(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", AuditScope("stub:normal", 60)) as ledger:
         client = VictimClient(load_model("stub:normal"), ledger, folder)
-        client.ask([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
+        client.query([*keyed[:11], keyed[10], *keyed[11:]], round=0, first=0)
     write_json(folder / "extraction.json", {"curve": {"10": {"findings.f1": 0.25}, "40": {"findings.f1": 0.5}}})
     return folder
 
@@ -133,7 +133,7 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     benign = next(shot.load() for shot in ledger_images(attack))
     assert passes(live.update(benign, "another"))
     assert not passes(live.update(benign, "attacker"))
-    live.forgive("attacker")
+    live.reset("attacker")
     assert passes(live.update(benign, "attacker"))
 
 
@@ -158,11 +158,11 @@ def test_too_few_queries_are_not_a_miss(tmp_path: Path) -> None:
 def test_the_table_that_a_user_reads(
     run: Path, config: DetectConfig, attack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = command(replace(config, stream=()), run, (attack,)).text.splitlines()
-    assert told[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
-    rows = {line.split()[0]: line for line in told if line}
-    assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
-    assert "do not fill" not in "\n".join(told)
+    printed = command(replace(config, stream=()), run, (attack,)).text.splitlines()
+    assert printed[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
+    rows = {line.split()[0]: line for line in printed if line}
+    assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(printed)
+    assert "do not fill" not in "\n".join(printed)
     found = {"detectors": {}, "benign": {"held_out_images": 79}, "settings": {"account_queries": 100}}
     found |= {"warnings": [], "streams": {}}
     monkeypatch.setattr("cxrlab.extraction.detection.detect.detect", lambda config, out: found)
@@ -188,7 +188,7 @@ def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:
         ({"n": 0}, "at least 1"),
     ],
 )
-def test_mistakes_are_told_at_once(config: DetectConfig, changes: dict[str, object], message: str) -> None:
+def test_mistakes_are_reported_at_once(config: DetectConfig, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replace(config, **changes)  # type: ignore[arg-type]
 

@@ -21,7 +21,7 @@ def traffic(pictures: Sequence[np.ndarray]) -> Traffic:
     """Plain statistics alone, without an encoder."""
     rows = measure(pictures, None)
     names = tuple(str(place) for place in range(len(rows)))
-    features, looks = np.stack([row.features for row in rows]), np.stack([row.looks for row in rows])
+    features, looks = np.stack([row.features for row in rows]), np.stack([row.image_statistics for row in rows])
     return Traffic(names, ("one",) * len(rows), features, looks)
 
 

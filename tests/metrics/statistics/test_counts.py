@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.statistics.intervals import clopper_pearson
+from cxrlab.metrics.statistics.intervals import clopper_pearson, student, wilson
 from cxrlab.metrics.statistics.paired_tests import holm, mcnemar, mcnemar_counts
 
 
@@ -81,3 +81,16 @@ def test_clopper_pearson_agrees_with_scipy_and_with_a_formula() -> None:
         known = stats.binomtest(successes, n).proportion_ci(1 - alpha, method="exact")
         assert clopper_pearson(successes, n, alpha).ends == pytest.approx((known.low, known.high), abs=1e-12)
     assert clopper_pearson(10, 10, 0.05).ends == pytest.approx((0.025**0.1, 1.0))
+
+
+def test_wilson_by_hand() -> None:
+    """5 of 10: centre 0.5, half width z·√(0.025 + z²/400)/(1 + z²/10) = 0.2634; none of 10 begins at 0."""
+    assert wilson(5, 10).ends == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1 and wilson(10, 10).low == 1 - wilson(0, 10).high
+    assert math.isnan(wilson(0, 0).value) and math.isnan(wilson(0, 0).low)
+
+
+def test_student_by_hand() -> None:
+    """Mean 2 of 1, 2 and 3: standard error 1/√3, and t of two degrees of freedom is 4.3027."""
+    assert student([1, 2, 3]).ends == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-4)
+    assert student([2.0]).value == 2 and math.isnan(student([2.0]).low) and math.isnan(student([]).value)

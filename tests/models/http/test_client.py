@@ -308,7 +308,7 @@ def test_an_answer_that_is_no_completion_is_asked_for_again(server: ChatServer, 
     server.answer = in_turn(body, "now")
     assert text_of(client_of(server).ask(ASKED)) == "now"
     server.answer = in_turn(body)
-    with pytest.raises(RunError, match="its answer is no completion"):
+    with pytest.raises(RunError, match="its answer is not a completion"):
         client_of(server, tries=2).ask(ASKED)
 
 

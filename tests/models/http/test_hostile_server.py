@@ -11,7 +11,7 @@ import pytest
 from chat_server import ChatServer, completion, refusal
 
 from cxrlab.core.egress import Connection
-from cxrlab.core.language_models import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
 from cxrlab.models.llm_cache import CachedTextModel

@@ -1,5 +1,6 @@
 """The phantom: synthetic chest radiographs whose findings are known exactly.
 
-Reading order: `presets` and `anatomy` (numbers), `frame` (image plane and primitives), `thorax` (the healthy chest),
-`findings` (what is painted onto it), `render` (all together, with the exposure), `corpus` (written to disk).
+Reading order: `acquisition_presets` and `anatomy` (numbers), `image_plane` (image plane and primitives), `thorax`
+(the healthy chest), `findings` (what is painted onto it), `render` (all together, with the exposure), `corpus`
+(written to disk).
 """

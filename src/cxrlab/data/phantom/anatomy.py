@@ -14,12 +14,12 @@ import numpy as np
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Severity, Side, View
-from cxrlab.data.phantom.presets import Preset
+from cxrlab.data.phantom.acquisition_presets import Preset
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Millimetres unless stated otherwise; see `frame.py` for the coordinates."""
+    """Millimetres unless stated otherwise; see `image_plane.py` for the coordinates."""
 
     cage: float = 128.0  # half width of the rib cage at its widest
     apex: float = 50.0  # y of the lung apices

@@ -16,17 +16,17 @@ from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.patients import CaseConfig, draw_patient, visit_count
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
+from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
 
-# Raised whenever the same settings give other images or words than before (`test_phantom_corpus.py` detects it). It is
+# Increase it when the same settings yield other images or words than before (`test_phantom_corpus.py` detects that). It is
 # on every card, so that a corpus is never continued with another drawing.
 DRAWING = 2
 MISTAKEN = "mistaken"
 
 
 class PatientVisits(NamedTuple):
-    """A patient to draw, and how many of the visits the corpus still has room for."""
+    """A patient to draw, and how many of the visits the corpus still needs."""
 
     patient: str
     visits: int
@@ -48,7 +48,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     recipe = Recipe(
         items=patients_with_visits(config),
         ids=lambda item: [study_id(item.patient, number) for number in range(1, item.visits + 1)],
-        draw=partial(draw_studies, config),
+        make_studies=partial(draw_studies, config),
         label="drawing phantoms",
         total=config.n,
     )

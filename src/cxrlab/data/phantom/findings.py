@@ -258,7 +258,7 @@ def effusion(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Genera
 
 @on_each_side
 def pneumothorax(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
-    """Air around a fallen lung: a dark rim without vessels behind a thin white line."""
+    """Air around a collapsed lung: a dark rim without vessels behind a thin white line."""
     a = thorax.anatomy
     box, lung = _half(thorax, side)
     cap = grade(finding, 30.0, 46.0, 66.0) * float(rng.uniform(0.95, 1.05))
@@ -436,7 +436,7 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     low = a.dome_left
     if finding.tip == "distal esophagus":
         points += [(lean + 11.0, low - 34.0)]
-    elif finding.tip == "beyond film":
+    elif finding.tip == "beyond image":
         points += [(lean + 12.0, low - 20.0), (lean + 26.0, low + 22.0), (lean + 40.0, low + 120.0)]
     else:
         points += [(lean + 12.0, low - 20.0), (lean + 22.0, low + 10.0)]

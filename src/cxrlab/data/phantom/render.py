@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.acquisition_presets import Preset
+from cxrlab.data.phantom.acquisition_presets import preset as preset_named
 from cxrlab.data.phantom.anatomy import RESHAPES, at_visit, draw_anatomy, reshape, strength
 from cxrlab.data.phantom.findings import APPEARANCE
 from cxrlab.data.phantom.image_plane import Array, Frame, Patch, cloud, step
-from cxrlab.data.phantom.presets import Preset
-from cxrlab.data.phantom.presets import preset as preset_named
 from cxrlab.data.phantom.thorax import Thorax, draw_shoulders, draw_vessels, project
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
@@ -30,7 +30,7 @@ MASK_LEAST = 0.008  # least difference of image density inside a mask
 
 @dataclass(frozen=True)
 class PhantomPatient:
-    """Who is in front of the machine: what stays the same over all visits of a patient."""
+    """The properties of a patient that are the same at all visits."""
 
     seed: int
     patient: str
@@ -221,7 +221,7 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
 
 @cache
 def _squared_frequency(size: int) -> Array:
-    """Cycles a pixel, squared, on the half plane of a real transform: [S, S // 2 + 1]."""
+    """Cycles per pixel, squared, on the half plane of a real transform: [S, S // 2 + 1]."""
     fy = np.fft.fftfreq(size).astype(np.float32)[:, None]
     fx = np.fft.rfftfreq(size).astype(np.float32)[None, :]
     f2: Array = fy * fy + fx * fx

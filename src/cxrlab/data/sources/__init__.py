@@ -1,1 +1,1 @@
-"""Other people's data sets, each as its hospital or host ships it: one file a data set."""
+"""Importers of public data sets: one file per data set."""

@@ -23,10 +23,10 @@ from operator import attrgetter
 
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources import tables
 
 LAYOUTS = ("png", "dicom")
 NO_STUDY = "row without an accession number"
@@ -51,13 +51,13 @@ class SourceImage:
     age: str
     sex: str
     date: str
-    labels: tables.LabelVector
+    labels: source_tables.LabelVector
 
 
-def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[source_tables.SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
-    asked = tables.chosen_layout(config, LAYOUTS)
-    table = tables.find_file(
+    asked = source_tables.chosen_layout(config, LAYOUTS)
+    table = source_tables.find_file(
         config.root,
         "master_spreadsheet_update.csv",
         "master_spreadsheet.csv",
@@ -70,22 +70,22 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     column = _PATH_COLUMN[layout]
     needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
     studies: dict[str, list[SourceImage]] = {}
-    for line, row in tables.read_rows(table, needed):
+    for line, row in source_tables.read_rows(table, needed):
         image = SourceImage(
             study=row["AccessionNumber"],
             patient=row["PatientID"],
-            path=tables.posix_path(row[column]),
+            path=source_tables.posix_path(row[column]),
             view=row["ViewPosition"].upper(),
             age=row.get("PatientAge", ""),
             sex=row.get("PatientSex", ""),
             date=row.get("StudyDate", ""),
-            labels=tables.label_vector(row, f"{table}:{line}"),
+            labels=source_tables.label_vector(row, f"{table}:{line}"),
         )
         # A row without a study becomes a study by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return ImportPlan(
-        items=tables.studies_with_priors(
-            studies, _why_not, lambda _, images: (images[0].patient, tables.parse_date(images[0].date))
+        items=source_tables.studies_with_priors(
+            studies, _why_not, lambda _, images: (images[0].patient, source_tables.parse_date(images[0].date))
         ),
         study_id=attrgetter("id"),
         read=read,
@@ -93,10 +93,11 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
         layout=layout,
         collections=("albert-einstein",),
         label_style="brax",
+        sentences_from="labels",
     )
 
 
-def read(source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
+def read(source_study: source_tables.SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study; its labels are those of its images, the strongest where they differ."""
     images = source_study.images
     first = images[0]
@@ -105,7 +106,7 @@ def read(source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
         return Dropped(source_study.id, reason)
     # The lower end of a group of five years; "85 or more" is 85.
     group = _AGE_GROUP.fullmatch(first.age)
-    age, sex = tables.parse_age(group[1] if group else first.age), tables.parse_sex(first.sex)
+    age, sex = source_tables.parse_age(group[1] if group else first.age), source_tables.parse_sex(first.sex)
     study = Study(
         id=source_study.id,
         patient=first.patient,
@@ -122,10 +123,10 @@ def read(source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
         age=age.years,
         sex=sex.letter,
         prior=source_study.prior,
-        labels=tables.known_labels(reduce(tables.merge_labels, (image.labels for image in images))),
+        labels=source_tables.known_labels(reduce(source_tables.merge_labels, (image.labels for image in images))),
         extra={"age_group": first.age} if first.age else {},
     )
-    remarks = tables.present_remarks(
+    remarks = source_tables.present_remarks(
         age.remark,
         sex.remark,
         None if all(image.path for image in images) else NO_PATH,

@@ -29,11 +29,11 @@ from pathlib import Path
 
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources import tables
 
 PNEUMOTHORAX, TUBE, FRACTURE = "pneumothorax", "chest tube", "acute rib fracture"
 SIDE = 1024
@@ -42,7 +42,7 @@ NO_PATIENT = "file name without a patient's number; the study counts as a patien
 NO_REPORT = "no report"
 REPORTS_DIFFER = "images of one study with different reports; the first kept"
 MASK_EMPTY = "empty cell for the pneumothorax mask; unknown"
-MASK_UNREADABLE = "mask that is no run-length code of the image; its label kept, without a box"
+MASK_UNREADABLE = "mask that is not a run-length code of the image; its label kept, without a box"
 BOTH = "image marked with and without pneumothorax; taken as with"
 PATIENTS_DIFFER = "one study for several patients"
 MASK_WITHOUT_IMAGE = "mask for an image that the table of reports does not list"
@@ -62,20 +62,22 @@ class SourceImage:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[source_tables.SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
-    tables.chosen_layout(config, ())
-    table = tables.find_file(
+    source_tables.chosen_layout(config, ())
+    table = source_tables.find_file(
         config.root, "Pneumothorax_reports.csv", "Pneumothorax_reports.csv.gz", what="the table of reports and masks"
     )
     others = {
-        TUBE: tables.find_optional(config.root, "chest_tube.csv"),
-        FRACTURE: tables.find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
+        TUBE: source_tables.find_optional(config.root, "chest_tube.csv"),
+        FRACTURE: source_tables.find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
     }
     masks: dict[str, dict[str, list[str]]] = {}  # own label → image → the mask cells of its rows, each once
     for label, path in ((label, path) for label, path in others.items() if path is not None):
         by_image = masks.setdefault(label, {})
-        for _, row in tables.read_rows(path, ("anon_SOPUID", "mask_rle"), rename={"SOPInstanceUID": "anon_SOPUID"}):
+        for _, row in source_tables.read_rows(
+            path, ("anon_SOPUID", "mask_rle"), rename={"SOPInstanceUID": "anon_SOPUID"}
+        ):
             cells = by_image.setdefault(row["anon_SOPUID"], [])
             if row["mask_rle"] not in cells:
                 cells.append(row["mask_rle"])
@@ -83,7 +85,7 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return ImportPlan(
-        items=tables.studies_with_priors(
+        items=source_tables.studies_with_priors(
             studies, _why_not, lambda study, images: (_patient(images) or study, _date(images[0].name))
         ),
         study_id=attrgetter("id"),
@@ -96,17 +98,17 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     )
 
 
-def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
+def read(root: Path, source_study: source_tables.SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study with its report, and the strongest of its images' labels."""
     images = source_study.images
     reason = _why_not(images)
     if reason is not None:
         return Dropped(source_study.id, reason)
     paths = [
-        tables.image_path(root, [f"{folder}/{image.id}{ending}" for folder in _FOLDERS for ending in _ENDINGS])
+        source_tables.image_path(root, [f"{folder}/{image.id}{ending}" for folder in _FOLDERS for ending in _ENDINGS])
         for image in images
     ]
-    headers = [tables.read_dicom_header(root, path) for path in paths]
+    headers = [source_tables.read_dicom_header(root, path) for path in paths]
     boxes: list[Box] = []  # around each mask
     unreadable = False
     for number, (image, (header, _)) in enumerate(zip(images, headers, strict=True)):
@@ -133,11 +135,11 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
         age=known.age if known else None,
         sex=known.sex if known else None,
         prior=source_study.prior,
-        labels=tables.to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
+        labels=source_tables.to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
         own_labels=own,
         boxes=tuple(boxes) or None,
     )
-    remarks = tables.present_remarks(
+    remarks = source_tables.present_remarks(
         *dict.fromkeys(remark for _, remark in headers),
         None if patient else NO_PATIENT,
         None if report else NO_REPORT,
@@ -151,10 +153,10 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
 
 def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, list[SourceImage]]:
     """Study → its images; the rows of one image become one."""
-    first: dict[str, tables.Row] = {}
+    first: dict[str, source_tables.Row] = {}
     cells: dict[str, list[str]] = {}
     studies: dict[str, list[SourceImage]] = {}
-    for line, row in tables.read_rows(
+    for line, row in source_tables.read_rows(
         table, ("SOPInstanceUID", "StudyInstanceUID", "filename", "EncodedPixels", "Report")
     ):
         name = row["SOPInstanceUID"]
@@ -188,14 +190,14 @@ def _own_labels(images: Iterable[SourceImage]) -> dict[str, int]:
         for label, cells in image.masks.items():
             known = [value for value in map(_value, cells) if value is not None]
             if label == PNEUMOTHORAX or known:
-                value = tables.strongest(known)
+                value = source_tables.strongest(known)
             else:  # of the other two tables, a row is a mark even where its mask is empty, and no row is an absence
                 value = int(bool(cells))
             values.setdefault(label, []).append(value)
     for label, found in values.items():
         known = [value for value in found if value is not None]
         if 1 in known or len(known) == len(found):
-            labels[label] = tables.strongest(known) or 0
+            labels[label] = source_tables.strongest(known) or 0
     return labels
 
 

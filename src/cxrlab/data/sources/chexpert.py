@@ -37,10 +37,10 @@ from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources import tables
 
 LAYOUTS = ("v1", "small", "plus")
 LABELS_DIFFER = "images of one study with different labels; the strongest kept"
@@ -63,7 +63,7 @@ class Visit:
     split: str
     age: str
     sex: str
-    labels: tables.LabelVector
+    labels: source_tables.LabelVector
     images: list[SourceImage] = field(default_factory=list)
     labels_differ: bool = False
     prior: str | None = None
@@ -77,12 +77,12 @@ def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[PlusStudy]:
     remarks = Counter[str]()
     visits: dict[str, Visit] = {}
     for split, names in _TABLES.items():
-        places = (tables.find_optional(folder, name) for name in names for folder in folders)
+        places = (source_tables.find_optional(folder, name) for name in names for folder in folders)
         table = next(filter(None, places), None)
         if table is not None:
             _read_table(table, split, visits, remarks)
-    before = tables.prior_studies(
-        tables.StudyDate(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
+    before = source_tables.prior_studies(
+        source_tables.StudyDate(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
         for study, visit in visits.items()
     )
     for study, visit in visits.items():
@@ -99,13 +99,14 @@ def plan(config: ImportConfig) -> ImportPlan[Visit] | ImportPlan[PlusStudy]:
         collections=("stanford",),
         remarks=dict(remarks),
         label_style="chexpert",
+        sentences_from="labels",
     )
 
 
 def read(trees: Trees, visit: Visit) -> Imported:
     """One study of v1."""
     first = visit.images[0].path
-    age, sex = known_age(visit.age), tables.parse_sex(visit.sex)
+    age, sex = known_age(visit.age), source_tables.parse_sex(visit.sex)
     study = Study(
         id=first.study_id,
         patient=first.patient,
@@ -114,26 +115,26 @@ def read(trees: Trees, visit: Visit) -> Imported:
         age=age.years,
         sex=sex.letter,
         prior=visit.prior,
-        labels=tables.known_labels(visit.labels),
+        labels=source_tables.known_labels(visit.labels),
     )
     return Imported(
-        study, tables.present_remarks(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None)
+        study, source_tables.present_remarks(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None)
     )
 
 
 def _found(config: ImportConfig) -> tuple[str, list[Path]]:
     """The layout and the folders that hold its tables: the root, folders in it, or both."""
-    asked = tables.chosen_layout(config, LAYOUTS)
+    asked = source_tables.chosen_layout(config, LAYOUTS)
     there: dict[str, list[Path]] = {}
-    tables.find_optional(config.root)  # refuses what is no folder
+    source_tables.find_optional(config.root)  # refuses what is not a folder
     for folder in (config.root, *(folders_in(config.root) or ())):
-        if tables.find_optional(folder, *TABLES):
+        if source_tables.find_optional(folder, *TABLES):
             there.setdefault("plus", []).append(folder)
-        table = next(filter(None, (tables.find_optional(folder, *names) for names in _TABLES.values())), None)
+        table = next(filter(None, (source_tables.find_optional(folder, *names) for names in _TABLES.values())), None)
         if table is not None and table.name in _TABLES["test"]:
             there.setdefault(_EITHER, []).append(folder)
         elif table is not None:
-            first = next(tables.read_rows(table, ("Path",)), None)
+            first = next(source_tables.read_rows(table, ("Path",)), None)
             prefix = first[1]["Path"].rpartition("/patient")[0] if first else ""
             small = "small" in prefix or (not prefix and "small" in folder.name)
             there.setdefault("small" if small else "v1", []).append(folder)
@@ -155,14 +156,14 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
 
 
 def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Counter[str]) -> None:
-    same: dict[tables.LabelVector, tables.LabelVector] = {}  # most vectors repeat
+    same: dict[source_tables.LabelVector, source_tables.LabelVector] = {}  # most vectors repeat
     # The labels of the test images were released without the columns on patients and views.
-    needed = ("Path", *tables.LABEL_COLUMNS, *(_ABOUT_IMAGES if split == "train" else ()))
-    for line, row in tables.read_rows(table, needed, rename=tables.STANDARD_LABEL_NAMES):
+    needed = ("Path", *source_tables.LABEL_COLUMNS, *(_ABOUT_IMAGES if split == "train" else ()))
+    for line, row in source_tables.read_rows(table, needed, rename=source_tables.STANDARD_LABEL_NAMES):
         place = f"{table}:{line}"
         path = parsed_path(row["Path"], f"{place}: 'Path'")
         study = path.study_id
-        labels = tables.label_vector(row, place)
+        labels = source_tables.label_vector(row, place)
         labels = same.setdefault(labels, labels)
         visit = visits.setdefault(study, Visit(split, row.get("Age", ""), row.get("Sex", ""), labels))
         if visit.split != split:
@@ -173,7 +174,7 @@ def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Coun
             remarks[LISTED_TWICE] += 1
             continue
         if visit.labels != labels:
-            visit.labels, visit.labels_differ = tables.merge_labels(visit.labels, labels), True
+            visit.labels, visit.labels_differ = source_tables.merge_labels(visit.labels, labels), True
         visit.images.append(image_of(path, row.get("Frontal/Lateral", ""), row.get("AP/PA", "")))
 
 
@@ -221,20 +222,20 @@ class PlusStudy:
     """One study with its text; what a worker receives. `cells` are those that are given once per study."""
 
     visit: PlusVisit
-    cells: tables.Row
-    labels: tables.LabelVector | None
+    cells: source_tables.Row
+    labels: source_tables.LabelVector | None
     labels_differ: bool
     prior: str | None
 
 
 def plan_plus(config: ImportConfig, folder: Path) -> ImportPlan[PlusStudy]:
     """The studies in the order of the table; `folder` holds it."""
-    table = tables.find_file(folder, *TABLES, what="the table of CheXpert Plus")
+    table = source_tables.find_file(folder, *TABLES, what="the table of CheXpert Plus")
     remarks = Counter[str]()
     visits = _plus_visits(table, remarks)
     labels, differ = _labels(folder, visits, remarks)
-    before = tables.prior_studies(
-        tables.StudyDate(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
+    before = source_tables.prior_studies(
+        source_tables.StudyDate(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
     )
     return ImportPlan(
         items=_plus_studies(table, visits, labels, differ, before),
@@ -251,7 +252,7 @@ def read_plus(trees: Trees, source: PlusStudy) -> Imported:
     """One study of CheXpert Plus."""
     visit, cells = source.visit, source.cells
     first = visit.images[0].path
-    age, sex = known_age(_filled(cells, "age") or ""), tables.parse_sex(_filled(cells, "sex") or "")
+    age, sex = known_age(_filled(cells, "age") or ""), source_tables.parse_sex(_filled(cells, "sex") or "")
     text = _filled(cells, "report")
     # The source's own sections, else those of our parser.
     named = {
@@ -277,10 +278,10 @@ def read_plus(trees: Trees, source: PlusStudy) -> Imported:
         age=age.years,
         sex=sex.letter,
         prior=source.prior,
-        labels=tables.known_labels(source.labels) if source.labels else {},
+        labels=source_tables.known_labels(source.labels) if source.labels else {},
         extra={"demographics": demographics} if demographics else {},
     )
-    remarks = tables.present_remarks(
+    remarks = source_tables.present_remarks(
         age.remark,
         sex.remark,
         *text_remarks,
@@ -296,7 +297,7 @@ def read_plus(trees: Trees, source: PlusStudy) -> Imported:
 def _plus_visits(table: Path, remarks: Counter[str]) -> dict[str, PlusVisit]:
     """The first reading: images, split and order of each study; of the report only whether it is always the same."""
     visits: dict[str, PlusVisit] = {}
-    for line, row in tables.read_rows(table, _NEEDED):
+    for line, row in source_tables.read_rows(table, _NEEDED):
         place = f"{table}:{line}"
         path = parsed_path(row["path_to_image"], f"{place}: 'path_to_image'")
         digest = hashlib.blake2b(row["report"].encode(), digest_size=8).digest()
@@ -308,7 +309,11 @@ def _plus_visits(table: Path, remarks: Counter[str]) -> dict[str, PlusVisit]:
         split = SPLITS[word.lower()]
         # Padded, so that the text sorts as the numbers do; empty when not given.
         number = _filled(row, "patient_report_date_order")
-        order = intern(tables.parse_digits(number, f"{place}: 'patient_report_date_order'").zfill(9)) if number else ""
+        order = (
+            intern(source_tables.parse_digits(number, f"{place}: 'patient_report_date_order'").zfill(9))
+            if number
+            else ""
+        )
         visit = visits.setdefault(path.study_id, PlusVisit(split, order, digest))
         if visit.split != split:
             raise DataError(f"{place} puts {path.study_id} in another split than an earlier row; fetch the file again.")
@@ -325,13 +330,13 @@ def _plus_visits(table: Path, remarks: Counter[str]) -> dict[str, PlusVisit]:
 def _plus_studies(
     table: Path,
     visits: Mapping[str, PlusVisit],
-    labels: Mapping[str, tables.LabelVector],
+    labels: Mapping[str, source_tables.LabelVector],
     differ: set[str],
     before: Mapping[str, str],
 ) -> Iterator[PlusStudy]:
     """The second reading: each study with the text of its first row, in the order of the table."""
     done: set[str] = set()
-    for line, row in tables.read_rows(table, _NEEDED):
+    for line, row in source_tables.read_rows(table, _NEEDED):
         study = parsed_path(row["path_to_image"], f"{table}:{line}: 'path_to_image'").study_id
         if study not in done:
             done.add(study)
@@ -341,12 +346,12 @@ def _plus_studies(
 
 def _labels(
     folder: Path, visits: Mapping[str, PlusVisit], remarks: Counter[str]
-) -> tuple[dict[str, tables.LabelVector], set[str]]:
+) -> tuple[dict[str, source_tables.LabelVector], set[str]]:
     """Study → labels, and the studies whose images do not agree on them."""
-    found: dict[str, tables.LabelVector] = {}
+    found: dict[str, source_tables.LabelVector] = {}
     differ: set[str] = set()
-    same: dict[tables.LabelVector, tables.LabelVector] = {}
-    table = tables.find_optional(folder, *_LABEL_FILES)
+    same: dict[source_tables.LabelVector, source_tables.LabelVector] = {}
+    table = source_tables.find_optional(folder, *_LABEL_FILES)
     for line, values in read_jsonl(table, undefined=True) if table else ():
         place = f"{table}:{line}"
         study = parsed_path(str(values.get("path_to_image", "")), f"{place}: 'path_to_image'").study_id
@@ -365,12 +370,12 @@ def _labels(
             row.append(None if unknown else int(value))
         labels = tuple(row)
         if found.setdefault(study, same.setdefault(labels, labels)) != labels:
-            found[study] = tables.merge_labels(found[study], labels)
+            found[study] = source_tables.merge_labels(found[study], labels)
             differ.add(study)
     return found, differ
 
 
-def _filled(cells: tables.Row, column: str) -> str | None:
+def _filled(cells: source_tables.Row, column: str) -> str | None:
     """What a cell holds; None where it is empty or was written from an undefined value."""
     cell = cells.get(column, "")
     return None if not cell or cell.lower() == "nan" else cell
@@ -416,7 +421,7 @@ class ImagePath:
 
 def parsed_path(cell: str, place: str) -> ImagePath:
     """A path of a table; anything else is an error that names the place."""
-    match = _PATH.fullmatch(tables.posix_path(cell))
+    match = _PATH.fullmatch(source_tables.posix_path(cell))
     if match is None:
         raise DataError(
             f"{place} is {short_repr(cell)}; the path of a CheXpert image ends like "
@@ -428,10 +433,10 @@ def parsed_path(cell: str, place: str) -> ImagePath:
     return ImagePath(before, parts["patient"], study, image, ending)
 
 
-def known_age(cell: str) -> tables.Age:
+def known_age(cell: str) -> source_tables.Age:
     """An age as both tables write it."""
-    age = tables.parse_age(cell)
-    return tables.Age(None, AGE_ZERO) if age.years == 0 else age
+    age = source_tables.parse_age(cell)
+    return source_tables.Age(None, AGE_ZERO) if age.years == 0 else age
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +480,7 @@ class Trees:
         image = f"{path.patient}/{path.study}/{path.image}"
         trees = [*(f"{tree}{below}" for tree in self.with_splits or ("",)), *self.without]
         endings = dict.fromkeys((path.ending, *ENDINGS))
-        return tables.image_path(self.root, (f"{tree}{image}{ending}" for ending in endings for tree in trees))
+        return source_tables.image_path(self.root, (f"{tree}{image}{ending}" for ending in endings for tree in trees))
 
 
 def find_trees(root: Path, start: Path | None = None) -> Trees:

@@ -26,11 +26,11 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.size_limits import read_bounded
+from cxrlab.data.source_tables import chosen_layout
 from cxrlab.data.sources.image_folder import Picture
-from cxrlab.data.sources.tables import chosen_layout
 
 _SIDE = 32
 
@@ -46,7 +46,7 @@ class Shot(NamedTuple):
 def plan(config: ImportConfig) -> ImportPlan[Shot]:
     """Both splits, in the order of the files."""
     chosen_layout(config, ())
-    cifar_pool(config.root)  # refuses a folder that is no CIFAR before anything is written
+    cifar_pool(config.root)  # refuses a folder without CIFAR's files before anything is written
     shots = (
         Shot(split, number, picture)
         for split in ("train", "test")
@@ -126,7 +126,7 @@ def _texts(batch: Mapping[bytes, Any], key: bytes, path: Path) -> list[str]:
 
 
 def _list(batch: Mapping[bytes, Any], key: bytes, path: Path, kinds: tuple[type, ...], what: str) -> list[Any]:
-    """A list of `batch` whose items are all of one of these kinds; True is no whole number."""
+    """A list of `batch` whose items are all of one of these kinds; True is not a whole number."""
     values = _field(batch, key, path)
     wrong = [value for value in values if type(value) not in kinds] if isinstance(values, list) else [values]
     if wrong:

@@ -27,7 +27,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.images import load_rgb
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources.tables import chosen_layout
+from cxrlab.data.source_tables import chosen_layout
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 

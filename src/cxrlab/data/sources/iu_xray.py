@@ -11,7 +11,8 @@ Citation: Demner-Fushman et al., Preparing a collection of radiology examination
 Obtain: the archive of R2Gen; root holds annotation.json and images/<study>/<k>.png or .jpg.
 Defects: the text is the findings section alone, so that only sections.findings is filled; some studies show two
     frontal images or two lateral ones; two second images are blank or noise; the split is by study, of which each
-    patient has one. The same images and patients as openi: neither is external to the other.
+    patient has one. Its test studies stay in test whatever --split says. The same images and patients as openi: neither
+    is external to the other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
+from cxrlab.data.source_tables import chosen_layout, find_file, image_path, posix_path
 from cxrlab.data.sources.openi import (
     COLLECTION,
     Projections,
@@ -35,7 +37,6 @@ from cxrlab.data.sources.openi import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.tables import chosen_layout, find_file, image_path, posix_path
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"
@@ -67,6 +68,7 @@ def plan(config: ImportConfig) -> ImportPlan[Entry]:
         layout="r2gen" if projections is None else "r2gen with projections",
         collections=(COLLECTION,),
         used_settings=("projections",),
+        keeps_test=True,
     )
 
 
@@ -97,7 +99,7 @@ def read(root: Path, table: bool, entry: Entry) -> Imported:
 def _entries(table: Path, projections: Projections | None) -> list[Entry]:
     splits = read_json(table)
     if not isinstance(splits, dict) or not splits or not set(splits) <= set(SPLITS):
-        raise DataError(f"{table} is no annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
+        raise DataError(f"{table} is not an annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
     entries: dict[str, Entry] = {}
     for split in SPLITS:
         rows = splits.get(split, [])

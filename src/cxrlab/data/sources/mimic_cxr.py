@@ -5,7 +5,7 @@ Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's
     beside them. For a blank ViewPosition the view code or a portable AP procedure decides, else other.
 Labels: the CheXpert labeller's by report; where version 2.1.0 labels a test study by radiologists, theirs ("Airspace
     Opacity" is Lung Opacity), the labeller's then beside them under 'chexpert'. NegBio's are kept under 'negbio'.
-Language: English; one free-text report a study, cut into sections by rule.
+Language: English; one free-text report per study, cut into sections by rule.
 Licence: PhysioNet Credentialed Health Data License 1.5.0: credentialed users only, no sharing, no re-identification.
 Citation: Johnson et al., MIMIC-CXR, a de-identified publicly available database of chest radiographs with free-text
     reports, Scientific Data 2019; Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042.
@@ -40,12 +40,12 @@ from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data import source_tables
+from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, read_bounded, read_member
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
 from cxrlab.data.sections import parse
-from cxrlab.data.size_limits import MAX_REPORT_BYTES, read_bounded, read_member
-from cxrlab.data.sources import tables
 
 LAYOUTS = ("jpg", "dicom")
 NO_IMAGE = "study without any image"
@@ -62,11 +62,11 @@ NO_DATE = "study without a date, so that its prior is unknown"
 
 def plan(config: ImportConfig) -> ImportPlan[JoinedStudy]:
     """The studies in the order in which the table of images first names them."""
-    layout = tables.chosen_layout(config, LAYOUTS)
+    layout = source_tables.chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = "jpg"
-        if records := tables.find_optional(config.root, *packed("cxr-record-list.csv")):
-            both = tables.find_optional(config.root, *packed("mimic-cxr-*-metadata.csv")) is not None
+        if records := source_tables.find_optional(config.root, *packed("cxr-record-list.csv")):
+            both = source_tables.find_optional(config.root, *packed("mimic-cxr-*-metadata.csv")) is not None
             first = next(dicom_images(records, None), None) if both else None
             file = config.root / first.path if first else config.root
             # With the tables of both layouts, the first image decides.
@@ -99,7 +99,7 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     for image in visit.images:
         view = image.view
         if view is None:  # an absent file gets its remark from the import
-            header, remark = tables.read_dicom_header(root, image.path)
+            header, remark = source_tables.read_dicom_header(root, image.path)
             if header is not None:
                 remark = None if header.view else VIEW_NOT_STATED
             view = ImageView((header and header.view) or View.OTHER, None, remark)
@@ -115,15 +115,17 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     record, moment, age = joined.record, visit.moment, None
     if moment is not None and record is not None and record.anchor_age is not None and record.anchor_year is not None:
         age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
-    age_remark = None if age is None or 0 <= age <= tables.MAX_AGE else tables.AGE_OUT_OF_RANGE
+    age_remark = None if age is None or 0 <= age <= source_tables.MAX_AGE else source_tables.AGE_OUT_OF_RANGE
     text = reports.read(joined.patient, joined.id)
     sections = parse(text.text).report if text else Report()
     text_remark = NO_FINDINGS if not sections.findings else None
     if sections == Report():
         text_remark = NO_SECTION if text else NO_REPORT
     labels = joined.radiologists or joined.chexpert
-    own_labels = tables.known_labels(joined.radiologists) if joined.radiologists else {}
-    own_labels = {tables.AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels}
+    own_labels = source_tables.known_labels(joined.radiologists) if joined.radiologists else {}
+    own_labels = {
+        source_tables.AIRSPACE_OPACITY if name == "Lung Opacity" else name: own_labels[name] for name in own_labels
+    }
     extra: dict[str, object] = {}  # by the source's own names
     if moment is not None:
         extra["StudyDate"] = moment.date
@@ -132,9 +134,9 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
     if visit.procedure:
         extra["PerformedProcedureStepDescription"] = visit.procedure
     if joined.radiologists is not None and joined.chexpert is not None:
-        extra["chexpert"] = tables.known_labels(joined.chexpert)
+        extra["chexpert"] = source_tables.known_labels(joined.chexpert)
     if joined.negbio is not None:
-        extra["negbio"] = tables.known_labels(joined.negbio)
+        extra["negbio"] = source_tables.known_labels(joined.negbio)
     study = Study(
         id=joined.id,
         patient=joined.patient,
@@ -145,11 +147,11 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
         age=None if age_remark else age,
         sex=record.sex if record else None,
         prior=f"s{joined.prior}" if joined.prior else None,
-        labels=tables.known_labels(labels) if labels else {},
+        labels=source_tables.known_labels(labels) if labels else {},
         own_labels=own_labels,
         extra=extra,
     )
-    remarks = tables.present_remarks(
+    remarks = source_tables.present_remarks(
         *dict.fromkeys(image_remarks),
         split_remark,
         age_remark,
@@ -192,9 +194,9 @@ class JoinedStudy:
 
     number: str
     visit: Visit
-    chexpert: tables.LabelVector | None
-    negbio: tables.LabelVector | None
-    radiologists: tables.LabelVector | None
+    chexpert: source_tables.LabelVector | None
+    negbio: source_tables.LabelVector | None
+    radiologists: source_tables.LabelVector | None
     record: PatientRecord | None
     prior: str | None
 
@@ -212,15 +214,15 @@ class Archive:
     """All tables of the source, joined."""
 
     visits: Mapping[str, Visit]  # study → its images, in the order in which the table of images first names it
-    chexpert: Mapping[str, tables.LabelVector]
-    negbio: Mapping[str, tables.LabelVector]
-    radiologists: Mapping[str, tables.LabelVector]
+    chexpert: Mapping[str, source_tables.LabelVector]
+    negbio: Mapping[str, source_tables.LabelVector]
+    radiologists: Mapping[str, source_tables.LabelVector]
     patients: Mapping[str, PatientRecord]  # subject → age and sex, where MIMIC-IV's table is there
     remarks: Mapping[str, int]
 
     def studies(self) -> Iterator[JoinedStudy]:
-        before = tables.prior_studies(
-            tables.StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
+        before = source_tables.prior_studies(
+            source_tables.StudyDate(number, visit.subject, visit.moment.sortable if visit.moment else "")
             for number, visit in self.visits.items()
             if visit.images
         )
@@ -237,12 +239,12 @@ def packed(name: str) -> tuple[str, str]:
 def read_archive(config: ImportConfig, layout: str) -> Archive:
     """Read every table that is there; only the one of images must be."""
     root, remarks = config.root, Counter[str]()
-    split_table = tables.find_optional(root, *packed("mimic-cxr-*-split.csv"))
+    split_table = source_tables.find_optional(root, *packed("mimic-cxr-*-split.csv"))
     splits = splits_of(split_table, remarks) if split_table else {}
     visits = _visits(root, layout, splits, remarks)
 
-    def labels(name: str) -> dict[str, tables.LabelVector]:
-        table = tables.find_optional(root, *packed(name))
+    def labels(name: str) -> dict[str, source_tables.LabelVector]:
+        table = source_tables.find_optional(root, *packed(name))
         return labels_of(table, remarks) if table else {}
 
     chexpert, radiologists = labels("mimic-cxr-*-chexpert.csv"), labels("mimic-cxr-*-test-set-labeled.csv")
@@ -250,7 +252,9 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
     remarks[LABELS_WITHOUT_STUDY] += len((chexpert.keys() | radiologists.keys()) - visits.keys())
     beside = () if config.reports is None else (config.reports, config.reports.parent)
     folders = [folder for folder in (root, root / "hosp", *beside) if folder.is_dir()]
-    patients = next(filter(None, (tables.find_optional(folder, *packed("patients.csv")) for folder in folders)), None)
+    patients = next(
+        filter(None, (source_tables.find_optional(folder, *packed("patients.csv")) for folder in folders)), None
+    )
     return Archive(
         visits=visits,
         chexpert=chexpert,
@@ -264,10 +268,12 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
 def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[str]) -> dict[str, Visit]:
     names = packed("mimic-cxr-*-metadata.csv")
     if layout == "dicom":
-        records = tables.find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
-        rows = dicom_images(records, tables.find_optional(root, *names))
+        records = source_tables.find_file(
+            root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR"
+        )
+        rows = dicom_images(records, source_tables.find_optional(root, *names))
     else:
-        metadata = tables.find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
+        metadata = source_tables.find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
         # Some keep the folders p10 to p19 in the root itself.
         apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
         rows = jpg_images(metadata, "" if apart else "files/")
@@ -290,7 +296,7 @@ def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[st
         if row.moment is not None:
             visit.moment = min(visit.moment or row.moment, row.moment)
     remarks[SPLIT_WITHOUT_IMAGE] += len(splits) - split_rows
-    if layout == "dicom" and (studies := tables.find_optional(root, *packed("cxr-study-list.csv"))):
+    if layout == "dicom" and (studies := source_tables.find_optional(root, *packed("cxr-study-list.csv"))):
         for subject, study in listed_studies(studies):
             visits.setdefault(study, Visit(subject))
     return visits
@@ -382,7 +388,7 @@ class PatientRecord(NamedTuple):
 def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
     """The images of MIMIC-CXR-JPG in the order of its table; `folder` is the one that holds p10 to p19, if any."""
     needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
-    for line, row in tables.read_rows(metadata, needed):
+    for line, row in source_tables.read_rows(metadata, needed):
         dicom, subject, study = _ids(row, metadata, line)
         path = f"{folder}p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg"
         yield ImageRow(dicom, subject, study, path, *_described(row))
@@ -392,27 +398,27 @@ def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
     """The images of MIMIC-CXR (DICOM), in the order of its list; view and date where the JPG's table is there too."""
     described: dict[str, tuple[ImageView, Moment | None, str]] = {}
     if metadata is not None:
-        for _, row in tables.read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
+        for _, row in source_tables.read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
             described[row["dicom_id"]] = _described(row)
-    for line, row in tables.read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
+    for line, row in source_tables.read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
         dicom, subject, study = _ids(row, records, line)
         yield ImageRow(dicom, subject, study, row["path"], *described.get(dicom, (None, None, "")))
 
 
 def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
     """Subject and study of each row of the list of studies."""
-    for line, row in tables.read_rows(studies, ("subject_id", "study_id")):
+    for line, row in source_tables.read_rows(studies, ("subject_id", "study_id")):
         place = f"{studies}:{line}"
         yield (
-            tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
-            tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
+            source_tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+            source_tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
         )
 
 
 def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     """Image → train, val or test."""
     found: dict[str, str] = {}
-    for line, row in tables.read_rows(table, ("dicom_id", "split")):
+    for line, row in source_tables.read_rows(table, ("dicom_id", "split")):
         split = _SPLITS.get(row["split"].lower())
         if split is None:
             hint = did_you_mean(row["split"], _SPLITS)
@@ -423,16 +429,18 @@ def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     return found
 
 
-def labels_of(table: Path, remarks: Counter[str]) -> dict[str, tables.LabelVector]:
+def labels_of(table: Path, remarks: Counter[str]) -> dict[str, source_tables.LabelVector]:
     """Study → its CheXpert labels; "Airspace Opacity" is another name of "Lung Opacity"."""
-    found: dict[str, tables.LabelVector] = {}
-    same: dict[tables.LabelVector, tables.LabelVector] = {}  # most vectors repeat
-    for line, row in tables.read_rows(table, ("study_id", *tables.LABEL_COLUMNS), rename=tables.STANDARD_LABEL_NAMES):
+    found: dict[str, source_tables.LabelVector] = {}
+    same: dict[source_tables.LabelVector, source_tables.LabelVector] = {}  # most vectors repeat
+    for line, row in source_tables.read_rows(
+        table, ("study_id", *source_tables.LABEL_COLUMNS), rename=source_tables.STANDARD_LABEL_NAMES
+    ):
         place = f"{table}:{line}"
-        study = tables.parse_digits(row["study_id"], f"{place}: 'study_id'")
-        labels = tables.label_vector(row, place)
+        study = source_tables.parse_digits(row["study_id"], f"{place}: 'study_id'")
+        labels = source_tables.label_vector(row, place)
         if study in found:
-            labels = tables.merge_labels(found[study], labels)
+            labels = source_tables.merge_labels(found[study], labels)
             remarks[LABELLED_TWICE] += 1
         found[study] = same.setdefault(labels, labels)
     return found
@@ -441,34 +449,34 @@ def labels_of(table: Path, remarks: Counter[str]) -> dict[str, tables.LabelVecto
 def patients_of(table: Path) -> dict[str, PatientRecord]:
     """Subject → age and sex, from the table of patients of MIMIC-IV; an empty cell is unknown."""
     found = {}
-    for line, row in tables.read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
+    for line, row in source_tables.read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
         place = f"{table}:{line}"
         age, year = (
-            int(tables.parse_digits(row[key], f"{place}: '{key}'")) if row[key] else None
+            int(source_tables.parse_digits(row[key], f"{place}: '{key}'")) if row[key] else None
             for key in ("anchor_age", "anchor_year")
         )
-        found[tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'")] = PatientRecord(
-            age, year, tables.parse_sex(row["gender"]).letter
+        found[source_tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'")] = PatientRecord(
+            age, year, source_tables.parse_sex(row["gender"]).letter
         )
     return found
 
 
-def _ids(row: tables.Row, table: Path, line: int) -> tuple[str, str, str]:
+def _ids(row: source_tables.Row, table: Path, line: int) -> tuple[str, str, str]:
     place = f"{table}:{line}"
     if not row["dicom_id"]:
         raise DataError(f"{place}: 'dicom_id' is empty; fetch the file again.")
     return (
         row["dicom_id"],
-        tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
-        tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
+        source_tables.parse_digits(row["subject_id"], f"{place}: 'subject_id'"),
+        source_tables.parse_digits(row["study_id"], f"{place}: 'study_id'"),
     )
 
 
-def _described(row: tables.Row) -> tuple[ImageView, Moment | None, str]:
+def _described(row: source_tables.Row) -> tuple[ImageView, Moment | None, str]:
     """View, moment and procedure of an image in the metadata of MIMIC-CXR-JPG."""
     procedure = intern(row.get("PerformedProcedureStepDescription", ""))
     view = _viewed(row["ViewPosition"], row.get("ViewCodeSequence_CodeMeaning", ""), procedure)
-    date = tables.parse_date(row["StudyDate"])
+    date = source_tables.parse_date(row["StudyDate"])
     try:
         time = float(row["StudyTime"])
     except ValueError:
@@ -548,7 +556,7 @@ def _tree(folder: Path) -> Path | None:
 
 
 def _in_zip(path: Path) -> Reports:
-    archive = _opened(tables.record_source_file(path))
+    archive = _opened(source_tables.record_source_file(path))
     first = next(filter(None, map(_MEMBER.fullmatch, archive.namelist())), None)
     if first is None:
         archive.close()

@@ -10,7 +10,7 @@ Citation: Wang et al., ChestX-ray8: hospital-scale chest X-ray database and benc
 Obtain: the NIH Clinical Center's public download; root holds Data_Entry_2017*.csv, BBox_List_2017.csv,
     train_val_list.txt and test_list.txt, and images/ or images_001/images/ to images_012/images/.
 Defects: brackets split two header names in four, and older copies end each line with a comma; some ages are above 400;
-    the labels are about 90 % right by their authors' own count; train and val are not separated; NIH was no part of
+    the labels are about 90 % right by their authors' own count; train and val are not separated; NIH was not part of
     CXR-697K.
 """
 
@@ -28,9 +28,9 @@ from cxrlab.core.files import read_text
 from cxrlab.core.label_maps import NIH_CXR14, map_label
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources import tables
 
 OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
 ODD_VIEW = "view given by another word than PA and AP; it is unknown"
@@ -66,14 +66,14 @@ class SourceImage:
 
 def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     """The images in the order of the table, joined with boxes and lists."""
-    tables.chosen_layout(config, ())
-    table = tables.find_file(
+    source_tables.chosen_layout(config, ())
+    table = source_tables.find_file(
         config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of images (Data_Entry_2017)"
     )
     # The official lists; empty when they are not there. What is not test is train: the list does not name a val.
     splits: dict[str, str] = {}
     for file, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
-        path = tables.find_optional(config.root, file)
+        path = source_tables.find_optional(config.root, file)
         for name in read_text(path).split() if path else ():
             if splits.setdefault(name, split) != split:
                 raise DataError(f"{path} and the other list both name {name}; fetch them again.")
@@ -100,8 +100,8 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
 
 def read(paths: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
     """One image as a study; `paths` are those of images outside `images/`, `listed` is whether there are lists."""
-    age, sex = tables.parse_age(image.age), tables.parse_sex(image.sex)
-    towards = {map_label("nih-cxr14", label).label for label in image.labels}
+    age, sex = source_tables.parse_age(image.age), source_tables.parse_sex(image.sex)
+    chexpert_labels = {map_label("nih-cxr14", label).label for label in image.labels}
     study = Study(
         id=_study_id(image),
         patient=image.patient,
@@ -110,14 +110,14 @@ def read(paths: Mapping[str, str], listed: bool, image: SourceImage) -> Imported
         age=age.years,
         sex=sex.letter,
         prior=Path(image.prior).stem if image.prior else None,
-        labels=dict.fromkeys(sorted(filter(None, towards)), 1),
+        labels=dict.fromkeys(sorted(filter(None, chexpert_labels)), 1),
         own_labels={label: int(label in image.labels) for label in OWN_LABELS} if image.labels else {},
         boxes=image.boxes or None,
         extra={"follow_up": image.follow_up},
     )
     lost = IN_NO_LIST if listed and image.split is None else None
     return Imported(
-        study, tables.present_remarks(age.remark, sex.remark, lost, None if _view(image.view) else ODD_VIEW)
+        study, source_tables.present_remarks(age.remark, sex.remark, lost, None if _view(image.view) else ODD_VIEW)
     )
 
 
@@ -125,7 +125,7 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
     needed = ("Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "View Position")
     images: dict[str, SourceImage] = {}
     visits: dict[str, list[tuple[int, str]]] = {}
-    for line, row in tables.read_rows(table, needed, rename=_HEADER):
+    for line, row in source_tables.read_rows(table, needed, rename=_HEADER):
         place, name = f"{table}:{line}", row["Image Index"]
         if not Path(name).stem or name in images:
             raise DataError(
@@ -140,8 +140,8 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
         images[name] = image = SourceImage(
             name=name,
             labels=labels,
-            follow_up=int(tables.parse_digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
-            patient=tables.parse_digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
+            follow_up=int(source_tables.parse_digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
+            patient=source_tables.parse_digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
             age=row["Patient Age"],
             sex=row.get("Patient Gender", row.get("Patient Sex", "")),
             view=row["View Position"],
@@ -155,11 +155,11 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
 
 def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
     """Boxes by image, from left, top, width and height; empty when the list is not there."""
-    table = tables.find_optional(root, "BBox_List_2017.csv", "BBox_List_2017.csv.gz")
+    table = source_tables.find_optional(root, "BBox_List_2017.csv", "BBox_List_2017.csv.gz")
     found: dict[str, list[Box]] = {}
     if table is not None:
         # The header spans "Bbox [x,y,w,h]" over four columns and leaves three more names empty.
-        for line, row in tables.read_rows(
+        for line, row in source_tables.read_rows(
             table, _BOX_HEADER, rename=lambda header: [*_BOX_HEADER, *header[6:]], padded=True
         ):
             label = _BOX_LABELS.get(row["Finding Label"], row["Finding Label"])

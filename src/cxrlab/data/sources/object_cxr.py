@@ -28,7 +28,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources.tables import Row, chosen_layout, find_optional, image_path, posix_path, read_rows
+from cxrlab.data.source_tables import Row, chosen_layout, find_optional, image_path, posix_path, read_rows
 
 LABEL = "foreign object"
 KINDS = ("rectangle", "ellipse", "polygon")

@@ -13,8 +13,10 @@ Obtain: Open-I's download page, NLMCXR_reports.tgz (or ecgen-radiology/*.xml out
     archive unpacked beside it: layout xml; or the CSV form with indiana_reports.csv, indiana_projections.csv and
     images/images_normalized/: layout csv. Where both are there the XML is read, unless --layout csv.
 Defects: 104 reports have no image; 530 have no findings; 95 were not indexed; a spreadsheet turned three indications of
-    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four images. No split:
-    that of R2Gen belongs to iu-xray. The same images and patients as iu-xray: neither is external to the other.
+    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four images.
+    The split is R2Gen's (train 2,069, val 296, test 590); the 1,000 reports that it leaves out have none. Its test
+    studies stay in test whatever --split says, and extra.aliases holds R2Gen's ids. The same images and patients as
+    iu-xray: neither is external to the other.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from cxrlab.core.errors import DataError, short_repr
-from cxrlab.core.files import unreadable
-from cxrlab.core.records import ImageFile, Report, Study
+from cxrlab.core.files import read_json, unreadable
+from cxrlab.core.records import ALIASES, ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data import source_tables
+from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.images import ImageArray, load_image
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.size_limits import MAX_REPORT_BYTES, Unpacked, max_unpacked_bytes, read_bounded
-from cxrlab.data.sources import tables
 from cxrlab.data.views import classify_views
 
 LAYOUTS = ("xml", "csv")
@@ -76,8 +78,8 @@ class Source(NamedTuple):
 
 def plan(config: ImportConfig) -> ImportPlan[Any]:
     """The reports in the order of their numbers (XML) or of the table (CSV)."""
-    layout = tables.chosen_layout(config, LAYOUTS)
-    table = tables.find_optional(config.root, *_TABLE)
+    layout = source_tables.chosen_layout(config, LAYOUTS)
+    table = source_tables.find_optional(config.root, *_TABLE)
     files = find_files(config.root)
     # Every image in the folder and up to three folders below, whatever it is called after, by its name.
     found: dict[ImageName, tuple[int, str]] = {}
@@ -104,11 +106,12 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
             layout=f"xml{views}",
             collections=(COLLECTION,),
             used_settings=("projections",),
+            keeps_test=True,
         )
     if table is not None and layout != "xml":
         rows, seen = [], set()
-        for line, row in tables.read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
-            row["uid"] = str(int(tables.parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
+        for line, row in source_tables.read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
+            row["uid"] = str(int(source_tables.parse_digits(row["uid"], f"{table}:{line}: 'uid'")))
             if row["uid"] in seen:
                 raise DataError(f"{table}:{line}: uid {row['uid']} is listed twice; fetch the table again.")
             seen.add(row["uid"])
@@ -128,6 +131,7 @@ def plan(config: ImportConfig) -> ImportPlan[Any]:
             layout=f"csv{views}",
             collections=(COLLECTION,),
             used_settings=("projections",),
+            keeps_test=True,
         )
     wanted = {"xml": f"ecgen-radiology/*.xml or {ARCHIVES[0]}", "csv": _TABLE[0]}
     looked = wanted[layout] if layout else ", ".join(wanted.values())
@@ -148,7 +152,7 @@ def read_xml(source: Source, file: XmlFile) -> Imported | Dropped:
     return _study(source, _xml_id(file), document.report, listed, extra, remarks)
 
 
-def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: tables.Row) -> Imported:
+def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: source_tables.Row) -> Imported:
     """One row of the CSV form as a study; `images` gives those of each number."""
     texts, remarks = {}, []
     for section, column in _COLUMNS.items():
@@ -180,21 +184,37 @@ def _study(
     table = source.projections or {}
     views = [table.get(image.number, {}).get(image.name) for image in listed]
     images, view_remarks = with_views(source.root, paths, views)
+    split = r2gen_split().get(name)
+    aliases = [r2gen_id(listed)] if split and listed else []
     study = Study(
         id=name,
         patient=name,
         images=images,
         sections=report,
-        extra={key: codes for key, codes in extra.items() if codes},
+        split=split,
+        extra={key: codes for key, codes in {**extra, ALIASES: aliases}.items() if codes},
     )
     return Imported(study, (*remarks, *view_remarks, *(() if images else (NO_IMAGES,))))
+
+
+@cache
+def r2gen_split() -> Mapping[str, str]:
+    """Study → split, of the 2,955 studies of IU X-ray in R2Gen's annotation."""
+    numbers = read_json(Path(__file__).with_name("r2gen_split.json"))
+    return {f"CXR{number}": split for split, found in numbers.items() for number in found}
+
+
+def r2gen_id(images: Iterable[ImageName]) -> str:
+    """R2Gen's id of a study: its first image by name without the last number (`CXR1_IM-0001`)."""
+    first = min(images)
+    return f"CXR{first.number}_{first.name.rpartition('-')[0]}"
 
 
 def _xml_id(file: XmlFile) -> str:
     return f"CXR{int(file.number)}" if file.number.isdecimal() else file.number
 
 
-def _csv_id(row: tables.Row) -> str:
+def _csv_id(row: source_tables.Row) -> str:
     return f"CXR{row['uid']}"
 
 
@@ -221,7 +241,7 @@ class Document(NamedTuple):
 
 
 class BadXml(Exception):
-    """A file that is no report; the message never quotes its text."""
+    """A file that is not a report; the message never quotes its text."""
 
 
 def parse_document(data: bytes) -> Document:
@@ -287,7 +307,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
             )
             for path in paths
         ), len(paths)
-    archive, files = tables.record_source_file(place), dict[str, bytes]()
+    archive, files = source_tables.record_source_file(place), dict[str, bytes]()
     try:
         with archive.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"  # by content: both kinds are called .tgz somewhere
@@ -299,7 +319,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
                 if not member.isreg() or name.suffix.lower() != ".xml" or name.name.startswith("."):
                     continue
                 if member.size > MAX_REPORT_BYTES:
-                    raise DataError(f"{archive} holds {name.name} of {member.size:,} bytes, which is no report.")
+                    raise DataError(f"{archive} holds {name.name} of {member.size:,} bytes, which is not a report.")
                 if name.stem in files:
                     raise DataError(f"{archive} holds {name.name} twice; fetch it again.")
                 content = members.extractfile(member)
@@ -343,16 +363,16 @@ def image_name(text: str) -> ImageName | None:
 
 def read_projections(config: ImportConfig) -> Projections | None:
     """The table of views: the one that the settings name, else that of the root; None where there is none."""
-    given = config.projections and tables.record_source_file(config.projections)
-    found = given or tables.find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
+    given = config.projections and source_tables.record_source_file(config.projections)
+    found = given or source_tables.find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
     if found is None:
         return None
     views: dict[str, dict[str, View]] = {}
-    for line, row in tables.read_rows(found, ("uid", "filename", "projection")):
+    for line, row in source_tables.read_rows(found, ("uid", "filename", "projection")):
         image, view = image_name(row["filename"]), _VIEWS.get(row["projection"].lower())
         if image is None:
             raise DataError(
-                f"{found}:{line}: {short_repr(row['filename'])} is no image of Open-I (1_IM-0001-3001.dcm.png)."
+                f"{found}:{line}: {short_repr(row['filename'])} is not an image of Open-I (1_IM-0001-3001.dcm.png)."
             )
         if view is None:
             raise DataError(
@@ -391,8 +411,8 @@ def with_views(
     for k, (path, view) in enumerate(zip(paths, known, strict=True)):
         if view is not None:
             images[k] = ImageFile(path, view, {"view_from": "projections"})
-        elif tables.is_image(root, path):
-            header, _ = tables.read_dicom_header(root, path)
+        elif source_tables.is_image(root, path):
+            header, _ = source_tables.read_dicom_header(root, path)
             if header is not None and header.view is not None:
                 images[k] = ImageFile(path, header.view, {"view_from": "header"})
                 continue

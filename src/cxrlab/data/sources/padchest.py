@@ -31,10 +31,10 @@ from sys import intern
 from cxrlab.core.label_maps import PADCHEST
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources import tables
 
 NO_STUDY = "row without a study id"
 NO_IMAGE = "row without the name of its image"
@@ -73,10 +73,10 @@ class SourceImage:
     report_id: str
 
 
-def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
+def plan(config: ImportConfig) -> ImportPlan[source_tables.SourceStudy[SourceImage]]:
     """The studies in the order of their first images."""
-    tables.chosen_layout(config, ())
-    table = tables.find_file(
+    source_tables.chosen_layout(config, ())
+    table = source_tables.find_file(
         config.root,
         "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv",
         "PADCHEST_chest_x_ray_images_labels_160K*.csv",
@@ -84,7 +84,9 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
         what="the table of images",
     )
     studies: dict[str, list[SourceImage]] = {}
-    for line, row in tables.read_rows(table, ("ImageID", "StudyID", "PatientID", "Projection", "Report", "Labels")):
+    for line, row in source_tables.read_rows(
+        table, ("ImageID", "StudyID", "PatientID", "Projection", "Report", "Labels")
+    ):
         cells = {name: "" if cell.lower() == "nan" else cell for name, cell in row.items()}
         # `intern` keeps one object for all rows with the same cell.
         image = SourceImage(
@@ -107,8 +109,10 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
         # The report is in every row of its study; kept once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return ImportPlan(
-        items=tables.studies_with_priors(
-            studies, _why_not, lambda study, images: (images[0].patient or study, tables.parse_date(images[0].date))
+        items=source_tables.studies_with_priors(
+            studies,
+            _why_not,
+            lambda study, images: (images[0].patient or study, source_tables.parse_date(images[0].date)),
         ),
         study_id=attrgetter("id"),
         read=partial(read, config.root),
@@ -118,17 +122,17 @@ def plan(config: ImportConfig) -> ImportPlan[tables.SourceStudy[SourceImage]]:
     )
 
 
-def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported | Dropped:
+def read(root: Path, source_study: source_tables.SourceStudy[SourceImage]) -> Imported | Dropped:
     """One study with its Spanish report and everything that its lists name."""
     images = source_study.images
     first = images[0]
     reason = _why_not(images)
     if reason is not None:
         return Dropped(source_study.id, reason)
-    age, sex = _age(first), tables.parse_sex(first.sex)
+    age, sex = _age(first), source_tables.parse_sex(first.sex)
     lists = {image.labels: listed(image.labels) for image in images}
     own = dict.fromkeys((_SPELLINGS.get(name.lower(), name) for names in lists.values() for name in names or ()), 1)
-    labels = tables.to_chexpert_labels("padchest", own)
+    labels = source_tables.to_chexpert_labels("padchest", own)
     spoiled = "No Finding" in labels and any(_cancels_normal(name) for name in own)
     if spoiled:
         del labels["No Finding"]
@@ -137,7 +141,7 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
     for image in images:
         if image.name:
             folders = [image.folder, "", "images", f"images/{image.folder}"] if image.folder else ["", "images"]
-            path = tables.image_path(root, [f"{folder}/{image.name}".removeprefix("/") for folder in folders])
+            path = source_tables.image_path(root, [f"{folder}/{image.name}".removeprefix("/") for folder in folders])
             # A projection that is none of our views keeps its own name beside it.
             own_name = {"projection": image.projection} if image.projection not in ("", "PA", "AP", "L") else {}
             files.append(ImageFile(path, _VIEWS.get(image.projection.upper(), View.OTHER), own_name))
@@ -160,7 +164,7 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
         extra={key: value for key, value in extra.items() if value},
     )
     words = {image.projection.upper() for image in images}
-    remarks = tables.present_remarks(
+    remarks = source_tables.present_remarks(
         age.remark,
         sex.remark,
         None if first.patient else NO_PATIENT,
@@ -179,7 +183,7 @@ def read(root: Path, source_study: tables.SourceStudy[SourceImage]) -> Imported 
 
 
 def listed(cell: str) -> tuple[str, ...] | None:
-    """The words of a list as Python writes it, read without running anything; None for a cell that is no list."""
+    """The words of a list as Python writes it, read without running anything; None for a cell that is not a list."""
     if cell.lower() in ("", "nan"):
         return ()
     if len(cell) > _LONGEST_LIST:
@@ -202,15 +206,17 @@ def _why_not(images: Sequence[SourceImage]) -> str | None:
     return PATIENTS_DIFFER if len({image.patient for image in images}) > 1 else None
 
 
-def _age(image: SourceImage) -> tables.Age:
+def _age(image: SourceImage) -> source_tables.Age:
     """The year of the study less the year of birth, so at most one too high."""
-    day, birth = tables.parse_date(image.date), image.birth.removesuffix(".0")
+    day, birth = source_tables.parse_date(image.date), image.birth.removesuffix(".0")
     if not birth or not image.date:
-        return tables.Age(None)
+        return source_tables.Age(None)
     if not day or not re.fullmatch(r"\d{4}", birth):
-        return tables.Age(None, tables.AGE_UNREADABLE)
+        return source_tables.Age(None, source_tables.AGE_UNREADABLE)
     years = int(day[:4]) - int(birth)
-    return tables.Age(years) if 0 <= years <= tables.MAX_AGE else tables.Age(None, tables.AGE_OUT_OF_RANGE)
+    if 0 <= years <= source_tables.MAX_AGE:
+        return source_tables.Age(years)
+    return source_tables.Age(None, source_tables.AGE_OUT_OF_RANGE)
 
 
 def _cancels_normal(name: str) -> bool:

@@ -32,9 +32,9 @@ from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.label_maps import VINDR_CXR
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data import source_tables
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import Imported, ImportPlan
-from cxrlab.data.sources import tables
 
 LAYOUTS = ("physionet", "kaggle")
 NO_LABELS = "image with boxes but no row of labels; its labels are those that readers boxed"
@@ -72,10 +72,12 @@ class SourceImage:
 
 def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
     """The images of train, then those of test, in the order of the tables."""
-    layout = tables.chosen_layout(config, LAYOUTS)
+    layout = source_tables.chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = (
-            "kaggle" if not _tables(config.root) and tables.find_optional(config.root, "train.csv") else "physionet"
+            "kaggle"
+            if not _tables(config.root) and source_tables.find_optional(config.root, "train.csv")
+            else "physionet"
         )
     images = list(_read_tables(config.root, layout).values())
     return ImportPlan(
@@ -91,8 +93,8 @@ def plan(config: ImportConfig) -> ImportPlan[SourceImage]:
 
 def read(root: Path, image: SourceImage) -> Imported:
     """One image as a study, with age and sex from its DICOM header where there is one."""
-    path = tables.image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
-    header, unreadable = tables.read_dicom_header(root, path)
+    path = source_tables.image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
+    header, unreadable = source_tables.read_dicom_header(root, path)
     age = header.age if header is not None else None
     # Own label → number of readers who saw it, and of readers who answered for it.
     rows = {label: [row[label] for row in image.answers.values() if label in row] for label in VINDR_CXR}
@@ -108,12 +110,12 @@ def read(root: Path, image: SourceImage) -> Imported:
         split=image.split,
         age=age or None,
         sex=header.sex if header is not None else None,
-        labels=tables.to_chexpert_labels("vindr-cxr", own, _EQUIVALENT),
+        labels=source_tables.to_chexpert_labels("vindr-cxr", own, _EQUIVALENT),
         own_labels=own,
         boxes=tuple(image.boxes) or None,
         extra=extra,
     )
-    remarks = tables.present_remarks(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
+    remarks = source_tables.present_remarks(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
     return Imported(study, remarks)
 
 
@@ -123,7 +125,9 @@ def _tables(root: Path) -> dict[tuple[str, str], Path]:
     for split in ("train", "test"):
         for kind in ("image_labels", "annotations"):
             name = f"{kind}_{split}.csv"
-            table = tables.find_optional(root, f"annotations/{name}", name, f"annotations/{name}.gz", f"{name}.gz")
+            table = source_tables.find_optional(
+                root, f"annotations/{name}", name, f"annotations/{name}.gz", f"{name}.gz"
+            )
             if table is not None:
                 found[kind, split] = table
     return found
@@ -133,7 +137,7 @@ def _read_tables(root: Path, layout: str) -> dict[str, SourceImage]:
     """The images of all tables by their names."""
     images: dict[str, SourceImage] = {}
     if layout == "kaggle":
-        table = tables.find_optional(root, "train.csv")
+        table = source_tables.find_optional(root, "train.csv")
         if table is None:
             raise DataError(f"{root} does not hold train.csv, Kaggle's table of boxes; give the folder that holds it.")
         _add_boxes(images, table, "train", KAGGLE_FINDINGS, None)
@@ -148,10 +152,10 @@ def _read_tables(root: Path, layout: str) -> dict[str, SourceImage]:
         if ("image_labels", split) in found:
             table = found["image_labels", split]
             rename = lambda header: [_SPELLINGS.get(name.lower(), name) for name in header]  # noqa: E731
-            for line, row in tables.read_rows(table, ("image_id", "No finding"), rename=rename):
+            for line, row in source_tables.read_rows(table, ("image_id", "No finding"), rename=rename):
                 image = _image(images, row, split, f"{table}:{line}")
                 cells = {
-                    name: tables.parse_label(row[name], f"{table}:{line}: '{name}'")
+                    name: source_tables.parse_label(row[name], f"{table}:{line}: '{name}'")
                     for name in VINDR_CXR
                     if name in row
                 }
@@ -168,7 +172,7 @@ def _read_tables(root: Path, layout: str) -> dict[str, SourceImage]:
     return images
 
 
-def _image(images: dict[str, SourceImage], row: tables.Row, split: str, place: str) -> SourceImage:
+def _image(images: dict[str, SourceImage], row: source_tables.Row, split: str, place: str) -> SourceImage:
     name = row["image_id"]
     if not name:
         raise DataError(f"{place} has an empty 'image_id'; correct the row or fetch the table again.")
@@ -184,7 +188,7 @@ def _add_boxes(
     """Boxes of a table; an image that has no labels so far gets those that its readers named here."""
     labelled = {name for name, image in images.items() if image.answers}
     named: dict[str, dict[str, set[str]]] = {}
-    for line, row in tables.read_rows(table, ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")):
+    for line, row in source_tables.read_rows(table, ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")):
         image = _image(images, row, split, f"{table}:{line}")
         word = row["class_name"]
         label = _SPELLINGS.get(word.lower())
@@ -199,7 +203,7 @@ def _add_boxes(
                 left = right = top = bottom = math.nan
             if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
                 raise DataError(
-                    f"{table}:{line} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again."
+                    f"{table}:{line} holds the box {short_repr(cells)}, which is not a rectangle; fetch the table again."
                 )
             image.boxes.append(Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None))
         elif label in FINDINGS:

@@ -11,15 +11,15 @@ from pathlib import Path
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.json_values import InvalidJson, loads
-from cxrlab.core.language_models import count_tokens
+from cxrlab.core.llm_requests import count_tokens
 from cxrlab.core.model_interfaces import Generated, TextModel
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations
-from cxrlab.data.structuring.rules import RULES, Ruled, mend, structure
+from cxrlab.data.structuring.rules import RULES, Ruled, correct_typos, structure
 from cxrlab.data.structuring.sentences import joined, split
 
 ENGLISH = "en"
-# Prompt injection: sentences that nobody dictates.
+# Prompt injection: sentences that instruct a machine.
 _MACHINE = r"(?:ai|assistant|llm|language model|chatbot|chatgpt|gpt[\w.-]*)"
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b[^.]*\b(?:instructions?|rules|prompt|everything"
@@ -66,11 +66,11 @@ def structuring_source(study: Study) -> Source | None:
         report = report if _holds(report) else Report(findings=whole)  # a text without sections is all findings
     if not _holds(report):
         return None
-    stated = without_orders(report)
+    stated = without_instructions(report)
     return Source(language, stated, text_with_headings(report), addressed=stated != report)
 
 
-def without_orders(report: Report) -> Report:
+def without_instructions(report: Report) -> Report:
     """The sections without sentences that instruct a machine (prompt injection)."""
     texts = report.to_json()
     if not any(_ORDER.search(text) for text in texts.values() if text):
@@ -146,7 +146,7 @@ def present_sections(report: Report) -> dict[str, str]:
     return {name: text for name in KEYS if (text := report.section(name))}
 
 
-def shortfalls(ruled: Ruled) -> tuple[str, ...]:
+def rule_limitations(ruled: Ruled) -> tuple[str, ...]:
     """What the rules could not do, as remarks."""
     notes = ((COMPARES, ruled.compares), (RESTORED, ruled.restored))
     return tuple(sentence for sentence, count in notes if count)
@@ -206,7 +206,7 @@ class ModelStructurer:
             return
         source = task.source
         if source.english:
-            problems = violations(mend(source.report), answer)
+            problems = violations(correct_typos(source.report), answer)
         else:
             problems = (*translation_violations(source.text, source.language, answer), *faults(answer))
             if has_labels(task.study):
@@ -225,7 +225,7 @@ class ModelStructurer:
         elif task.source.english:
             ruled = structure(task.source.report)
             name, report, result = RULES, ruled.report, KEPT_RULES
-            remarks += shortfalls(ruled)
+            remarks += rule_limitations(ruled)
         if task.accepted is not None and not task.source.english and not has_labels(task.study):
             remarks += (UNCHECKED,)
         texts = present_sections(report)

@@ -227,13 +227,13 @@ def label_violations(study: Study, corpus: str, answer: Report) -> tuple[str, ..
     named = {name for name, value in study.labels.items() if value}
     for row in promised.values():
         named |= {row.label} if row.label else set()
-        named |= {towards for name in row.observations if (towards := observation(name).chexpert)}
+        named |= {label for name in row.observations if (label := observation(name).chexpert)}
     parents = {parent for parent, children in CHEXPERT_CHILDREN.items() if named & set(children)}
     children = {child for name in named for child in CHEXPERT_CHILDREN.get(name, ())}
     allowed = named | parents | children | (_CLOUDED if named & _CLOUDED else set())
     for thing in things:
-        towards = observation(thing.observation).chexpert
-        if thing.certainty is Certainty.CERTAIN and towards is not None and towards not in allowed:
+        label = observation(thing.observation).chexpert
+        if thing.certainty is Certainty.CERTAIN and label is not None and label not in allowed:
             found.append(f"{APPEARS}: {thing.observation}")
     return tuple(dict.fromkeys(found))
 
@@ -246,7 +246,7 @@ def translation_violations(text: str, language: str, answer: Report) -> tuple[st
         pairs = zip(_SIDES[language], _SIDES["en"], strict=True)
         named = [(bool(theirs.search(text)), bool(ours.search(translation))) for theirs, ours in pairs]
         turned = [theirs for theirs, _ in named] == [ours for _, ours in reversed(named)]
-        # "Bilateral" may become "left and right"; one side alone may neither turn nor come nor go.
+        # "Bilateral" may become "left and right"; a single side must not change, appear or disappear.
         if any(theirs != ours for theirs, ours in named) and (turned or not _BOTH.search(text + translation)):
             found.append(SIDE)
     return tuple(found)

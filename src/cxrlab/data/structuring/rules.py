@@ -21,9 +21,9 @@ from cxrlab.data.structuring.sentences import (
     BROKEN,
     anonymous,
     capital,
+    corrected,
     describes_patient,
     joined,
-    mended,
     pattern,
     reason,
     split,
@@ -61,7 +61,7 @@ class Ruled:
 
 def structure(source: Report) -> Ruled:
     """The sections of a source, rewritten by rule; findings and impression keep their meaning."""
-    source = mend(source)
+    source = correct_typos(source)
     findings = [_Sentence.of(one) for one in split(source.findings or "")]
     impression = [_Sentence.of(one) for one in split(source.impression or "")]
     if not findings and impression:
@@ -91,9 +91,9 @@ def structure(source: Report) -> Ruled:
     return Ruled(report, compares=len(comparing(report)), restored=restored)
 
 
-def mend(source: Report) -> Report:
-    """The same sections with slips of the pen put right: what an answer is compared with."""
-    return Report(**{name: mended(text) if text else None for name, text in source.to_json().items()})
+def correct_typos(source: Report) -> Report:
+    """The sections with typing errors corrected; a model's answer is compared with these."""
+    return Report(**{name: corrected(text) if text else None for name, text in source.to_json().items()})
 
 
 @dataclass
@@ -225,7 +225,7 @@ ALSO_STATES = pattern(
     r"\b(?:without|normal|clear|unremarkable|negative|intact|within)\b|\bno\b.*\bno\b|\band (?:is|are)\b"
     r"|(?:[,;]|\bwith) no\b(?!(?: <how>)* changes?\b)"
 )
-# Beyond this a sentence is no sentence; the time of a pattern may grow with the square of its length.
+# Longer sentences are left as they are; the time of a pattern may grow with the square of its length.
 LONGEST = 1000
 
 

@@ -1,11 +1,11 @@
 """Write a corpus with structured text beside the source's; images are reached through links.
 
-    studies.jsonl       every study of the source; those chosen with text under `structured`
-    structuring.jsonl   the outcome, one line per study
-    answers.sqlite      answers of the language model, unless they are kept in a file that runs share
-    requests.jsonl      its requests, and whether each was paid for or found
-    leave.jsonl         who allowed the reports to be sent to a model that is not on this machine, and why
-    notes.jsonl         outcomes as remarks, which the card counts
+    studies.jsonl             every study of the source; those chosen with text under `structured`
+    structuring.jsonl         the outcome, one line per study
+    answers.sqlite            answers of the language model, unless they are kept in a file that runs share
+    requests.jsonl            its requests, and whether each was paid for or found
+    egress_permissions.jsonl  who allowed the reports to be sent to a model that is not on this machine, and why
+    notes.jsonl               outcomes as remarks, which the card counts
 
 Studies of a test split pass unchanged. An interrupted run continues, repeats no request and ends with the same bytes.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from cxrlab.core.egress import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.language_models import ANSWERS, REQUESTS
+from cxrlab.core.llm_requests import ANSWERS, REQUESTS
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track
@@ -34,12 +34,11 @@ from cxrlab.data.parallel import ordered_map
 from cxrlab.data.structuring import by_model
 from cxrlab.data.structuring.rules import RULES, structure
 
-OUTCOMES, PERMISSIONS = "structuring.jsonl", "leave.jsonl"
-# Raised whenever the rules give other text than before, so that a corpus is never continued by others.
-FORM = 2
+OUTCOMES, PERMISSIONS = "structuring.jsonl", "egress_permissions.jsonl"
+# Increase it when the rules yield different text than before, so that an older corpus is not continued.
+STRUCTURE_VERSION = 2
 _OWN = frozenset(
     {STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, PERMISSIONS, ANSWERS, f"{ANSWERS}-journal", REQUESTS, "statistics.json"}
-    | {"answers.jsonl"}  # where answers stood before there was a database
 )
 # Settings that decide how the work is done, not what comes of it.
 _WITHOUT_EFFECT = ("workers", "batch", "llm", "prompt")
@@ -59,7 +58,7 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
     settings = {key: value for key, value in card_settings(config).items() if key not in idle}
     if prompt is not None:
         settings["prompt"] = f"{prompt.version} {prompt.digest}"
-    made = {"form": FORM, **settings, "of": {"sha256": digest, **source.card.settings}}
+    made = {"structure_version": STRUCTURE_VERSION, **settings, "of": {"sha256": digest, **source.card.settings}}
     with CorpusWriter(
         out, dataclasses.replace(source.card, settings=made, counts={}, dropped={}, remarks={})
     ) as writer:
@@ -155,7 +154,7 @@ def _by_rules(window: _Window) -> _Finished:
             continue
         ruled = structure(source.report)
         texts = by_model.present_sections(ruled.report)
-        remarks = ((by_model.ADDRESSED,) if source.addressed else ()) + by_model.shortfalls(ruled)
+        remarks = ((by_model.ADDRESSED,) if source.addressed else ()) + by_model.rule_limitations(ruled)
         outcome = by_model.Outcome(study.id, by_model.BY_RULES, RULES if texts else None, remarks=remarks)
         structured.append(by_model.Structured({RULES: texts} if texts else {}, outcome))
     return window.finished(structured)

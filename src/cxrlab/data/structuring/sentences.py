@@ -71,7 +71,7 @@ class _Words:
 
 _FILE = Path(__file__).with_suffix(".yaml")
 _WORDS: _Words = converted(_Words, read_yaml(_FILE)[0], _FILE.name)
-# "plural effusion" is a slip; "plural" elsewhere may be meant.
+# "plural effusion" is a typing error; "plural" elsewhere may be correct.
 _ONLY_BEFORE: Mapping[str, str] = {"plural": r"(?=\s+(?:eff?us|thickening|space|fluid|plaque|surface|line))"}
 # Small words that are never repeated on purpose.
 _DOUBLED = "the|a|an|of|in|is|are|and|with|at|to|on|or|there"
@@ -86,8 +86,8 @@ _NO_GAP = re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z])")
 _MARKS = re.compile(r"(?<![.])\.\.(?![.])|,,+")
 
 
-def mended(text: str) -> str:
-    """The text with known slips put right: spelling, doubled small words, the gap at a mark, a doubled mark."""
+def corrected(text: str) -> str:
+    """The text with typing errors corrected: spelling, doubled small words, spaces around punctuation, doubled punctuation."""
     text = _WRONG.sub(_in_same_case, text)
     text = _REPEATED.sub(r"\1", text)
     text = _NO_GAP.sub(". ", _GAP.sub("", text))
@@ -116,7 +116,7 @@ _PIECES["since then"] = (
 _PIECES["in size"] = rf"(?: in {_PIECES['aspect']})*{_PIECES['since then']}?"
 _PIECES["of the"] = r"(?:in|of)(?: the| an?)?(?: size of| extent of)?(?: the| an?)?"
 # Read once and never given back, lest a long list of such words be read in every way there is.
-# The earlier film: "the prior study of ___", "prior", "the radiograph from 3/4/2019", "the day before".
+# The earlier image: "the prior study of ___", "prior", "the radiograph from 3/4/2019", "the day before".
 _PIECES["that image"] = (
     rf"(?:(?:the |an? |one |his |her |{_DATE}'?s? )*(?:{_PIECES['earlier']}|{_PIECES['image']}|{_DATE}"
     r"|day before|available|same day|that|of|from|on|dated|at|and|\d+)[\w/.:'-]*(?: |$|(?=,)))++"

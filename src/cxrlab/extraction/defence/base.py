@@ -14,14 +14,15 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.registry import Registry
 from cxrlab.data.images import grey_image
-from cxrlab.extraction.defence.report_claims import DROPPABLE, difference
+from cxrlab.extraction.defence.finding_preservation import DROPPABLE, difference
 from cxrlab.findings.reader import read
+from cxrlab.metrics.statistics.intervals import clopper_pearson
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defen
     return defence, check_on_benign(defence, benign.reports)
 
 
+def rewording_defences() -> tuple[str, ...]:
+    """Names of the defences that answer every image and only change the wording of reports."""
+    return tuple(name for name in DEFENCES if DEFENCES.load(name).admits is Defence.admits)
+
+
 class FindingChanged(CxrlabError):
     """A defence changed the findings of a report; it was not given out."""
 
@@ -118,7 +124,7 @@ class Defence(ABC):
 
     name: ClassVar[str]
     refusal: ClassVar[str] = "This request is not answered."
-    # Details of present findings that are left out on purpose; names of `claims.DROPPABLE`.
+    # Details of present findings that are left out on purpose; names of `finding_preservation.DROPPABLE`.
     drops: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -160,10 +166,7 @@ class Defence(ABC):
         """The report in the words of the defence; both are read, and a `FindingChanged` is raised if they differ."""
         text = self.reword(report)
         if fault := difference(report, text, self.drops):
-            raise FindingChanged(
-                f"The defence '{self.name}' changed a finding: {fault}. Report: {report!r}; instead: {text!r}. "
-                "No answer was given out."
-            )
+            raise FindingChanged(f"The defence '{self.name}' changed a finding: {fault}. No answer was given out.")
         return text
 
 
@@ -200,10 +203,10 @@ def check_on_benign(defence: Defence, reports: Sequence[str]) -> SafetyReport:
             raise DefenceRejected(
                 f"The defence '{defence.name}' was rejected on benign report {place + 1} of {len(reports)}: {error}"
             ) from None
-    return SafetyReport(defence.name, len(reports), reworded, most_unsafe=1 - 0.05 ** (1 / len(reports)))
+    return SafetyReport(defence.name, len(reports), reworded, most_unsafe=clopper_pearson(0, len(reports), 0.1).high)
 
 
-ANYBODY = "anybody"  # account of queries without one
+ANONYMOUS = "anonymous"  # account of queries without one
 Generate = Callable[[list["Image"], list[str | None] | None], list[list[Generated]]]
 
 
@@ -260,7 +263,7 @@ class Defended:
         self, images: Sequence[Image], indications: Sequence[str | None] | None, generate: Generate
     ) -> list[list[Generated]]:
         """The answers of the model in the words of the defence, with refusals in the places of refused images."""
-        accounts = self._accounts or (ANYBODY,) * len(images)
+        accounts = self._accounts or (ANONYMOUS,) * len(images)
         admitted = [
             self._defence.admits(to_uint8(grey_image(image)), account, next(self._clock))
             for image, account in zip(images, accounts, strict=True)

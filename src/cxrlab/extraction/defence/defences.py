@@ -14,7 +14,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.extraction.defence.report_claims import (
+from cxrlab.extraction.defence.finding_preservation import (
     ReportSentence,
     canonical,
     canonical_normal,
@@ -62,10 +62,10 @@ class ChestImages:
 
     def __init__(self, benign: Sequence[QueryImage], *, bound: float, seed: int) -> None:
         detector: Detector = DETECTORS.load("chest-gate")(DetectorSettings(image_bound=bound))
-        looks = np.stack([image_statistics(picture.pixels) for picture in benign])
+        statistics = np.stack([image_statistics(picture.pixels) for picture in benign])
         keys = tuple(picture.key for picture in benign)
         try:
-            detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
+            detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), statistics), seed)
         except DataError as error:  # here the setting has another name
             raise DataError(str(error).replace("image_bound", "gate_bound")) from None
         self.detector, self.bound = detector, bound

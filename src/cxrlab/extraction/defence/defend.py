@@ -10,17 +10,17 @@ A defence that changes any finding of a benign report is refused before the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import BatchSize
 from cxrlab.core.config import config_from, flatten
 from cxrlab.core.egress import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import to_uint8
-from cxrlab.core.json_values import plain
+from cxrlab.core.json_values import nan_if_none, plain
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -37,10 +37,11 @@ from cxrlab.extraction.defence.security_summary import METRIC, security_summary
 from cxrlab.extraction.defence.watermark import Watermark, fingerprint_of, load_key, watermark_test, with_needs
 from cxrlab.extraction.detection.false_alarm_rates import share
 from cxrlab.extraction.fidelity import compare_surrogates
-from cxrlab.extraction.oracles import load_descriptions
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.query_pools import open_pool
+from cxrlab.extraction.rule_oracles import load_descriptions
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch, Pair
+from cxrlab.metrics.statistics.intervals import Estimate, unpaired_difference
 from cxrlab.metrics.statistics.paired_tests import paired_differences
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.load_settings import LoadSettings
@@ -108,9 +109,9 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
                 found = attack(Plan(name, settings, adapted), out / ATTACKS / f"{name}-{kind}")
                 lost = paired_loss(config, found, undefended, METRIC, out / COMPARED / f"{name}-{kind}")
                 probing = found.get("probing")
-                probed = {"dress": probing["dress"], "probing": probing} if probing else {}
+                probed = {"blend_chest": probing["blend_chest"], "probing": probing} if probing else {}
                 attacks[kind] = {**asdict(adapted), **probed, "loss": lost, "result": _kept(found)}
-            rows[name] = {"safety": asdict(safety), "benign": cost, "harms": harms(cost, config.tolerated)}
+            rows[name] = {"safety": asdict(safety), "benign": cost, "harms": benign_harms(cost, config.tolerated)}
             rows[name]["attacks"] = attacks
             if name == WATERMARK:
                 key = load_key(settings.key_file)
@@ -153,8 +154,8 @@ def _benign_cases(run: Run, config: DefendConfig, writer: ReportGenerator) -> li
 def adaptation(defence: Defence, config: DefendConfig) -> Adaptation:
     """What an attacker who knows the defence does."""
     if isinstance(defence, Gate):
-        if config.dress is not None:
-            return Adaptation(dress=config.dress, chest=config.chest)
+        if config.blend_chest is not None:
+            return Adaptation(blend_chest=config.blend_chest, chest=config.chest)
         return Adaptation(probes=config.probes, chest=config.chest)
     if isinstance(defence, Quota):
         return Adaptation(accounts=config.accounts)
@@ -225,7 +226,7 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "seed": config.seed,
         "i_am_authorised": config.i_am_authorised,
         "defence": plan.defence,
-        "dress": plan.adaptation.dress,
+        "blend_chest": plan.adaptation.blend_chest,
         "probes": plan.adaptation.probes,
         "chest": plan.adaptation.chest,
         "rewrite": str(plan.adaptation.rewrite).lower(),
@@ -235,7 +236,8 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "price.currency": config.price.currency,
     }
     if plan.defence is not None:
-        names = ("benign", "benign_split", "benign_images", "gate_bound", "quota", "window", "key_file")
+        # The cost to benign users, which uses `images_per_window`, is measured here alone.
+        names = [field.name for field in fields(plan.settings) if field.name != "images_per_window"]
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
     # Only values that are not the defaults override the attack file.
     for name, given, usual in (
@@ -268,18 +270,14 @@ def loss(defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str) -> 
     The unpaired interval, made of the ends of both, is wider than a paired one.
     """
     one, two = defended["surrogate"].get(metric) or {}, open_["surrogate"].get(metric) or {}
-    ends = [one.get("low"), one.get("high"), two.get("low"), two.get("high")]
-    known = one.get("value") is not None and two.get("value") is not None
-    whole = known and None not in ends
-    return {
-        "metric": metric,
-        "with": one.get("value"),
-        "without": two.get("value"),
-        "difference": one["value"] - two["value"] if known else None,
-        "low": one["low"] - two["high"] if whole else None,
-        "high": one["high"] - two["low"] if whole else None,
-        "n": one.get("n"),
-    }
+    gap = unpaired_difference(_estimate(one), _estimate(two))
+    found: dict[str, Any] = plain({"difference": gap.value, "low": gap.low, "high": gap.high})
+    return {"metric": metric, "with": one.get("value"), "without": two.get("value"), **found, "n": one.get("n")}
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    value, low, high = (nan_if_none(row.get(key)) for key in ("value", "low", "high"))
+    return Estimate(value, low, high, row.get("n") or 0)
 
 
 METRICS = ("findings.f1", "findings.f1.full", "rougeL:coco", "errors.significant")
@@ -332,7 +330,7 @@ def _mean_words(texts: Sequence[str]) -> float | None:
     return sum(len(text.split()) for text in texts) / len(texts) if texts else None
 
 
-def harms(cost: Mapping[str, Any], tolerated: float) -> list[str]:
+def benign_harms(cost: Mapping[str, Any], tolerated: float) -> list[str]:
     """Measured harms to benign users, in a few words each.
 
     A metric counts if its whole interval lies on the wrong side of zero, refusals if their interval lies above the
@@ -360,7 +358,7 @@ def watermark_evidence(
     `copies` maps an attack to its run folder and result. The enriched variant is what ADA-Steal would aim at: the
     oracle's descriptions mixed into marked reports with the default shares.
     """
-    from cxrlab.extraction.rounds import enrich
+    from cxrlab.extraction.attack_rounds import enrich
 
     marked = [Watermark(key).worded(report) for report in reports]
     descriptions = load_descriptions("rules", seed)

@@ -21,7 +21,7 @@ RULE = (
 TECHNIQUES = (
     {"id": "AML.T0024.002", "name": "Extract AI Model", "part": "what the attack achieves"},
     {"id": "AML.T0040", "name": "AI Model Inference API Access", "part": "what it needs"},
-    {"id": "AML.T0043", "name": "Craft Adversarial Data", "part": "perturbed and dressed pictures"},
+    {"id": "AML.T0043", "name": "Craft Adversarial Data", "part": "perturbed images, and images with a blended chest"},
 )
 MITIGATIONS: Mapping[str, Mapping[str, str]] = {
     "gate": {"id": "AML.M0015", "name": "Adversarial Input Detection"},

@@ -17,7 +17,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.extraction.defence.report_claims import ReportSentence, difference, report_sentences
+from cxrlab.extraction.defence.finding_preservation import ReportSentence, difference, report_sentences
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.intervals import regularised_beta
 
@@ -130,7 +130,7 @@ _NORMAL_WAY = {
 _VERB = rf"(?:(?P<number>is|are) )?(?P<verb>{'|'.join((*STATED, 'visualized'))})"
 _STATEMENTS = (
     re.compile(r"there (?P<number>is|are) (?!no\b|may\b|evidence\b)(?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
-    re.compile(r"the (?:radiograph|image|image|study) shows (?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
+    re.compile(r"the (?:radiograph|image|film|study) shows (?P<noun>[^,]+)(?P<rest>,.*)?", re.IGNORECASE),
     re.compile(rf"(?P<noun>[^,]+?) {_VERB}(?P<rest>,.*)?", re.IGNORECASE),
     # A fragment: no verb at all.
     re.compile(

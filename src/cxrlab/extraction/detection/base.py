@@ -48,11 +48,11 @@ class QueryFeatures:
 
     Args:
         features: Vector of an image encoder [D]; D is 0 without one.
-        looks: Image statistics [K] in the order of `features.NAMES`.
+        image_statistics: Image statistics [K] in the order of `features.NAMES`.
     """
 
     features: Vector
-    looks: Vector
+    image_statistics: Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,27 +63,27 @@ class Traffic:
         keys: Name of each image [N]; several queries may send the same one.
         accounts: Account of each query [N].
         features: Vectors of an image encoder [N, D].
-        looks: Image statistics [N, K].
+        image_statistics: Image statistics [N, K].
     """
 
     keys: tuple[str, ...]
     accounts: tuple[str, ...]
     features: Vector
-    looks: Vector
+    image_statistics: Vector
 
     def __post_init__(self) -> None:
-        rows = {len(self.keys), len(self.accounts), len(self.features), len(self.looks)}
-        if len(rows) > 1 or self.features.ndim != 2 or self.looks.ndim != 2:
+        rows = {len(self.keys), len(self.accounts), len(self.features), len(self.image_statistics)}
+        if len(rows) > 1 or self.features.ndim != 2 or self.image_statistics.ndim != 2:
             raise ValueError(
-                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and looks "
-                f"{self.looks.shape} are not one stream"
+                f"{len(self.keys)} keys, {len(self.accounts)} accounts, features {self.features.shape} and image statistics "
+                f"{self.image_statistics.shape} are not one stream"
             )
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[QueryFeatures]:
-        return (QueryFeatures(*row) for row in zip(self.features, self.looks, strict=True))
+        return (QueryFeatures(*row) for row in zip(self.features, self.image_statistics, strict=True))
 
     def take(self, indices: Sequence[int] | Indices) -> Traffic:
         """The queries at these places, in this order."""
@@ -92,7 +92,7 @@ class Traffic:
             tuple(self.keys[place] for place in places),
             tuple(self.accounts[place] for place in places),
             self.features[places],
-            self.looks[places],
+            self.image_statistics[places],
         )
 
     def by_account(self) -> dict[str, list[int]]:
@@ -278,9 +278,10 @@ class Detector(ABC):
 
     def _check_benign(self, benign: Traffic) -> None:
         if self.needs_encoder and not benign.features.shape[1]:
+            able = ",".join(name for name in DETECTORS if not DETECTORS.load(name).needs_encoder)
             raise ConfigError(
                 f"The detector '{self.name}' needs image vectors, but there is no encoder; name one with --encoder, or "
-                "choose --detectors chest-gate,perturbation."
+                f"choose --detectors {able}."
             )
         settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
         if self.per_image:

@@ -41,7 +41,7 @@ class DetectorSettings:
     def __post_init__(self) -> None:
         for name in ("image_bound", "account_bound"):
             if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is no share; give a number above 0 and below 1.")
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a fraction above 0 and below 1.")
         check_at_least(self, account_queries=12, accounts=1, window=4, reference=10, least=6, planes=1)
         if self.planes > 62:
             raise ConfigError(f"planes={self.planes} is not usable; give at most 62.")
@@ -67,7 +67,7 @@ class DetectConfig:
     Args:
         benign: Corpus folder whose images stand for benign traffic.
         stream: Run folders of extractions, whose ledgers hold the queries; or corpora, queried image by image.
-        detectors: Any of prada, mmd, coverage (per account), chest-gate, perturbation (per image).
+        detectors: Which detectors to measure; all by default.
         encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder or hf:FOLDER; pixels takes
             small images as vectors; none allows only the detectors per image.
         calibrate: Splits of the corpus on which thresholds are set.
@@ -83,7 +83,7 @@ class DetectConfig:
 
     benign: Path
     stream: tuple[Path, ...] = ()
-    detectors: tuple[str, ...] = ("prada", "mmd", "coverage", "chest-gate", "perturbation")
+    detectors: tuple[str, ...] = DETECTORS.names()
     encoder: str = "builtin:encoder"
     calibrate: tuple[str, ...] = ("train", "val")
     held_out: str = "test"

@@ -207,7 +207,7 @@ class LiveMonitor:
     """Watches every account as queries come in; thread-safe.
 
     A query costs one image through the encoder and, for each detector, at most as many steps as an account has queries.
-    An alarm lasts until `forgive`. The state of every account is kept, some kilobytes each.
+    An alarm lasts until `reset`. The state of every account is kept, some kilobytes each.
 
     Args:
         detectors: Calibrated ones by name.
@@ -232,7 +232,7 @@ class LiveMonitor:
             flagged = tuple(name for name, one in found.items() if one.flagged)
             return Verdict(flagged, tuple(alarms), {name: one.score for name, one in found.items()})
 
-    def forgive(self, account: str) -> None:
+    def reset(self, account: str) -> None:
         """Reset the state and the alarms of an account."""
         with self._lock:
             self._watches.pop(account, None)

@@ -192,12 +192,12 @@ class Coverage(Detector):
         sides = (features @ self.normals > self.places).astype(np.int64)
         return np.asarray(sides @ (np.int64(1) << np.arange(self.settings.planes, dtype=np.int64)))
 
-    def start(self) -> Visited:
+    def start(self) -> CoveredCells:
         """No cell touched yet."""
-        return Visited(self)
+        return CoveredCells(self)
 
 
-class Visited:
+class CoveredCells:
     """The cells that one account has touched."""
 
     def __init__(self, detector: Coverage) -> None:
@@ -251,7 +251,7 @@ class ChestGate(Detector):
         return float(np.sqrt(scaled @ self.inverse @ scaled))
 
     def _row(self, query: QueryFeatures) -> Vector:
-        return np.concatenate([query.looks[self._columns], query.features])
+        return np.concatenate([query.image_statistics[self._columns], query.features])
 
 
 # Noise raises every measure of grain but the correlation of neighbours, which it lowers.
@@ -273,7 +273,7 @@ class Perturbation(Detector):
     def fit(self, benign: Traffic, rng: np.random.Generator) -> None:
         """Mean and spread of the grain of benign images."""
         self._columns = columns(GRAIN)
-        grain = benign.looks[:, self._columns]
+        grain = benign.image_statistics[:, self._columns]
         self.mean, self.spread = grain.mean(axis=0), np.maximum(grain.std(axis=0), _MIN_GRAIN_SPREAD)
 
     def start(self) -> Perturbation:
@@ -282,4 +282,4 @@ class Perturbation(Detector):
 
     def update(self, query: QueryFeatures) -> float:
         """How far the grain of this image exceeds that of benign ones."""
-        return float((_WAY * (query.looks[self._columns] - self.mean) / self.spread).max())
+        return float((_WAY * (query.image_statistics[self._columns] - self.mean) / self.spread).max())

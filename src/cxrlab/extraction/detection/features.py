@@ -23,7 +23,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.images import fit
 from cxrlab.data.views import selected_image
 from cxrlab.extraction.detection.base import QueryFeatures, Traffic, Vector
-from cxrlab.extraction.ledger import LEDGER, read_ledger
+from cxrlab.extraction.query_ledger import LEDGER, read_ledger
 from cxrlab.extraction.records import PICTURES
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def measure(pictures: Sequence[Pixels], encoder: ImageEncoder | None) -> list[Qu
                 "too small for them (try --loading.dtype float32)."
             )
     # Rounded as in the files, so that a live image has the same numbers as in a stored stream.
-    looks = [image_statistics(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
-    return [QueryFeatures(*row) for row in zip(vectors, looks, strict=True)]
+    statistics = [image_statistics(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
+    return [QueryFeatures(*row) for row in zip(vectors, statistics, strict=True)]
 
 
 def load_traffic(
@@ -96,9 +96,9 @@ def load_traffic(
 
     Files are named after encoder and images. An image that was sent several times is measured once.
     """
-    names = "\n".join([_identity(encoder), *(f"{image.source} {image.key}" for image in images)])
+    names = "\n".join([_identity(encoder), *NAMES, *(f"{image.source} {image.key}" for image in images)])
     stem = hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
-    files = store / f"{stem}_features.npy", store / f"{stem}_looks.npy"
+    files = store / f"{stem}_features.npy", store / f"{stem}_statistics.npy"
     if not all(file.is_file() for file in files):
         first = {image.key: image for image in images}
         measured: dict[str, QueryFeatures] = {}
@@ -107,12 +107,14 @@ def load_traffic(
         for batch in track(batches, label, len(keys), size=len):
             measured |= zip(batch, measure([first[key].load() for key in batch], encoder), strict=True)
         rows = [measured[image.key] for image in images]
-        for file, values in zip(files, ([row.features for row in rows], [row.looks for row in rows]), strict=True):
+        for file, values in zip(
+            files, ([row.features for row in rows], [row.image_statistics for row in rows]), strict=True
+        ):
             target = io.BytesIO()
             np.save(target, np.stack(values).astype(np.float32), allow_pickle=False)
             write_bytes(file, target.getvalue())
-    features, looks = (_read_rows(file, len(images)) for file in files)
-    return Traffic(tuple(image.key for image in images), tuple(image.account for image in images), features, looks)
+    features, statistics = (_read_rows(file, len(images)) for file in files)
+    return Traffic(tuple(image.key for image in images), tuple(image.account for image in images), features, statistics)
 
 
 def _identity(encoder: ImageEncoder | None) -> str:
@@ -130,7 +132,7 @@ def _read_rows(file: Path, rows: int) -> Vector:
         found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{file} cannot be read ({error}); delete it and run again.") from None
-    if found.ndim != 2 or len(found) != rows or (file.stem.endswith("looks") and found.shape[1] != len(NAMES)):
+    if found.ndim != 2 or len(found) != rows or (file.stem.endswith("statistics") and found.shape[1] != len(NAMES)):
         raise DataError(f"{file} holds {found.shape} numbers where {rows} rows were expected; delete it and run again.")
     return np.asarray(found, np.float64)
 
@@ -156,7 +158,7 @@ def image_statistics(pixels: Pixels) -> Row:
 
 
 def columns(names: tuple[str, ...]) -> list[int]:
-    """Places of these statistics in a row of looks."""
+    """Places of these statistics in a row of image statistics."""
     return [NAMES.index(name) for name in names]
 
 
@@ -252,7 +254,7 @@ def ledger_images(run: Path) -> list[StreamImage]:
     """The images that an extraction sent to its victim, without those answered from its cache."""
     queries = [query for query in read_ledger(run / LEDGER) if not query.cached]
     if not queries:
-        raise DataError(f"{run / LEDGER} holds no answered query; there is nothing to watch yet.")
+        raise DataError(f"{run / LEDGER} holds no answered query; there is no query to analyse.")
     paths = [run / PICTURES / f"{query.sha256}.png" for query in queries]
     return [
         StreamImage(query.sha256, query.account, "sha256", partial(_stored_pixels, path))

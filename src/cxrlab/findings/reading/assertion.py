@@ -1,4 +1,4 @@
-"""Decides which statements are negated, hedged, resolved or no finding: the scope of every cue of a sentence.
+"""Decides which statements are negated, hedged, resolved or not a finding: the scope of every cue of a sentence.
 
 As in NegEx and ConText, a cue opens a scope that runs forward through a list until something is asserted again or a
 termination follows; backward cues act on the statements before them.
@@ -323,7 +323,7 @@ class _Scopes:
         return any(phrase.kind in (Kind.COMMA, Kind.AND) for phrase in self.phrases[statement.end + 1 : index])
 
     def _of_device_end(self, statement: Statement, index: int) -> bool:
-        """Whether a cue is about the end of a device: "its tip is not seen" does not deny the tube."""
+        """Whether a cue is about the end of a device: "its tip is not seen" does not negate the tube."""
         return any(phrase.kind is Kind.DEVICE_END for phrase in self.phrases[statement.end + 1 : index])
 
     def _of_an_aspect(self, statement: Statement) -> bool:

@@ -198,7 +198,7 @@ def _attributes(phrases: Sequence[Phrase], statement: Statement, before: Indices
     order = (*reversed(left), *right)
     labels = {phrases[index].rule.label for index in order}
     own.seen_before = bool(labels & {Label.PREVIOUSLY, Label.PREVIOUSLY_SEEN})
-    # What the verb says is the news: "the previously seen effusion has decreased", "smaller nodules are unchanged".
+    # The verb states the change: "the previously seen effusion has decreased", "smaller nodules are unchanged".
     after_verb = _change_after_verb(phrases, statement, right)
     changes = (phrases[i].rule.change for i in order if phrases[i].kind is Kind.CHANGE and _compares(phrases, i))
     own.change_after_verb, own.change = after_verb is not None, after_verb or next(changes, None)
@@ -328,7 +328,7 @@ def _groups(phrases: Sequence[Phrase], indices: Sequence[int]) -> list[ModifierG
             continue
         if kind is Kind.PREDICATE and phrase.rule.name == "enlarged" and current.severity is None:
             current.severity = Severity.SEVERE  # "a wide pneumothorax"
-        # Before an adjective or article "both" counts two statements and is no side.
+        # Before an adjective or article "both" counts two statements and is not a side.
         counts = phrase.rule.label is Label.BOTH and index + 1 < len(phrases) and phrases[index + 1].kind in _COUNTED
         if kind not in MODIFIERS or counts:
             continue

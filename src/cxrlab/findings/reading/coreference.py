@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Side
 from cxrlab.findings.reading.attributes import LIST, MODIFIERS, PLACES, Attributes, ModifierGroup, grades_change
-from cxrlab.findings.reading.draft_findings import DraftFinding
+from cxrlab.findings.reading.finding_builder import FindingBuilder
 from cxrlab.findings.reading.phrase_tables import Kind, Label, PhraseRule
 from cxrlab.findings.reading.phrases import Phrase
 from cxrlab.findings.reading.statements import Statement
@@ -20,12 +20,12 @@ _SIDES = {side: PhraseRule(Kind.SIDE, "a side named by comparison", ("side",), s
 _NO_SIDE = PhraseRule(Kind.FILLER, "compares with a side that was never named", ("side",))
 
 
-def resolve_sides(phrases: list[Phrase], earlier: Sequence[DraftFinding]) -> list[Phrase]:
+def resolve_sides(phrases: list[Phrase], earlier: Sequence[FindingBuilder]) -> list[Phrase]:
     """The phrases with "ipsilateral" and "contralateral" as the side that they mean; fillers where none was named."""
     relative = (Label.IPSILATERAL, Label.CONTRALATERAL)
     if not any(phrase.rule.label in relative for phrase in phrases):
         return phrases
-    last = next((draft.side for draft in reversed(earlier) if draft.side in _OPPOSITE), None)
+    last = next((builder.side for builder in reversed(earlier) if builder.side in _OPPOSITE), None)
     resolved: list[Phrase] = []
     for phrase in phrases:
         if phrase.rule.label in relative:
@@ -172,7 +172,7 @@ def explain_earlier(
     phrases: Sequence[Phrase],
     statements: Sequence[Statement],
     attributes: Sequence[Attributes],
-    earlier: Sequence[DraftFinding],
+    earlier: Sequence[FindingBuilder],
 ) -> None:
     """An explanation takes the place of the finding before it: "Opacity at the left base. This may be pneumonia."."""
     if not earlier or earlier[-1].absent or not statements or not statements[0].observations:
@@ -189,12 +189,12 @@ def explain_earlier(
         return
     if not _takes_place(statements[0]) or attributes[0].groups or statements[0].side:
         return
-    meant = [draft for draft in earlier[-4:] if draft.anchor == last.anchor and draft.name == last.name]
+    meant = [builder for builder in earlier[-4:] if builder.anchor == last.anchor and builder.name == last.name]
     for statement, own, following in zip(statements, attributes, (*statements[1:], None), strict=True):
         own.groups = own.groups or [
-            ModifierGroup(draft.side, [draft.location] if draft.location else [])
-            for draft in meant
-            if draft.side or draft.location
+            ModifierGroup(builder.side, [builder.location] if builder.location else [])
+            for builder in meant
+            if builder.side or builder.location
         ]
         if following is None or not following.possible or not _takes_place(following) or following.side:
             return
@@ -202,7 +202,7 @@ def explain_earlier(
             return
 
 
-def refine_earlier(phrases: Sequence[Phrase], earlier: Sequence[DraftFinding]) -> None:
+def refine_earlier(phrases: Sequence[Phrase], earlier: Sequence[FindingBuilder]) -> None:
     """A sentence that names nothing is about the finding before it: "It has increased"."""
     if not earlier or not phrases or phrases[0].kind is not Kind.PRONOUN:
         return

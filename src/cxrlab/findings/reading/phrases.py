@@ -138,7 +138,7 @@ def _measure(tokens: Sequence[Token], at: int, unit: PhraseRule) -> Phrase:
 
 
 def _numbers_after(tokens: Sequence[Token], at: int) -> dict[int, float]:
-    """The numbers of "ribs 5, 6 and 9" or "ribs 5 to 8" by token; a number with a unit is no rib."""
+    """The numbers of "ribs 5, 6 and 9" or "ribs 5 to 8" by token; a number with a unit is not a rib."""
     numbers: dict[int, float] = {}
     while at < len(tokens):
         number = _number(tokens[at].word)

@@ -143,5 +143,5 @@ def _is_typo(a: str, b: str) -> bool:
     apart = [index for index in range(len(a)) if a[index] != b[index]]
     if len(apart) == 2 and apart[1] == apart[0] + 1:
         return a[apart[0]] == b[apart[1]] and a[apart[1]] == b[apart[0]]
-    # Endings decide meaning ("inflated", "inflates"): a change of the last letter is no typing error.
+    # Endings decide meaning ("inflated", "inflates"): a change of the last letter is not a typing error.
     return len(apart) == 1 and apart[0] < len(a) - 1

@@ -63,7 +63,7 @@ def _split_known(name: str) -> tuple[str, str]:
     found = split_judge(name)
     if found is None:
         raise UnknownName(
-            f"'{name}' is no judge.{did_you_mean(name.partition(':')[0], JUDGES)} Write KIND:MODEL with one of "
+            f"'{name}' is not a judge.{did_you_mean(name.partition(':')[0], JUDGES)} Write KIND:MODEL with one of "
             f"{', '.join(JUDGES)}, such as chexprompt:http://127.0.0.1:8000/v1#MODEL."
         )
     return found

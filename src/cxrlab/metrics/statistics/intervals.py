@@ -20,7 +20,7 @@ from cxrlab.metrics.base import Matrix, Tally
 
 # Written into result files; raise the number when the formula changes.
 METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"
-EXACT = "Clopper-Pearson"
+EXACT, WILSON, STUDENT, UNPAIRED = "Clopper-Pearson", "Wilson", "Student's t", "ends of both"
 EVERY = (-math.inf, math.inf)
 # Two ways to sum the same counts differ by a few units in the last place; a tie must not depend on that.
 SLACK = 1e-9
@@ -187,7 +187,7 @@ def clopper_pearson(successes: float, n: int, alpha: float) -> Estimate:
     `successes` may be a fraction, where several counts stand for fewer independent ones.
     """
     if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no count")
+        raise ValueError(f"{successes} of {n} is not a count")
 
     def lower(count: float) -> float:
         """The share at which `count` successes or more have the probability alpha / 2, rounded down; 0 for none."""
@@ -204,6 +204,35 @@ def clopper_pearson(successes: float, n: int, alpha: float) -> Estimate:
         return low
 
     return Estimate(successes / n, lower(successes), 1 - lower(n - successes), n, EXACT)
+
+
+def wilson(successes: int, n: int, level: float = 0.95) -> Estimate:
+    """A share with its Wilson score interval, which keeps its width at 0 and 1; not-a-number for n = 0."""
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0, WILSON)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, spread = successes / n, z * z / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    low, high = 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half
+    return Estimate(share, low, high, n, WILSON)
+
+
+def student(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """A mean with Student's interval; no interval with fewer than two values."""
+    n = len(values)
+    mean = math.fsum(values) / n if n else math.nan
+    if n < 2:
+        return Estimate(mean, math.nan, math.nan, n, STUDENT)
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    half = t_quantile((1 + level) / 2, n - 1) * error
+    return Estimate(mean, mean - half, mean + half, n, STUDENT)
+
+
+def unpaired_difference(one: Estimate, two: Estimate) -> Estimate:
+    """The first minus the second, with an interval made of the ends of both; it is wider than a paired one."""
+    n = min(one.n, two.n)
+    return Estimate(one.value - two.value, one.low - two.high, one.high - two.low, n, UNPAIRED)
 
 
 class Resamples:

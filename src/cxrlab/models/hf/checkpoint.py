@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.batch_size import raise_if_out_of_memory
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
@@ -248,7 +248,7 @@ def device_of(loading: LoadSettings) -> torch.device:
     try:
         device = torch.device(loading.device)
     except RuntimeError:
-        raise ConfigError(f"device={loading.device!r} is no device; give auto, cpu, cuda or cuda:N.") from None
+        raise ConfigError(f"device={loading.device!r} is not a device; give auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device={loading.device!r} is not on this machine, which has {torch.cuda.device_count()} GPUs; "
@@ -265,7 +265,9 @@ def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
 
 
 def dtype_name(loading: LoadSettings, device: torch.device) -> str:
-    """float32, bfloat16 or auto; on a CPU, where half precision is slow, auto means float32."""
+    """float32, bfloat16, float16 or auto (as stored); on a CPU, where half precision is slow, auto means float32."""
+    if loading.dtype == "stored":
+        return "auto"
     return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
 
 
@@ -279,11 +281,19 @@ def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> N
     if needed > free:
         as_what = "as stored" if dtype == "auto" else f"in {dtype}"
         half = stored.in_memory("bfloat16")
-        remedy = "use --loading.dtype bfloat16" if half < min(needed, free) else "use a machine with more memory"
+        narrow = "bfloat16" if device.type == "cpu" or _has_bfloat16() else "float16"
+        remedy = f"use --loading.dtype {narrow}" if half < min(needed, free) else "use a machine with more memory"
         raise RunError(
             f"{folder} has {stored.parameters / 1e6:,.1f} million parameters, which take {needed / _GIB:.2f} GiB "
             f"{as_what}, and {free / _GIB:.2f} GiB are free on {device}; {remedy}."
         )
+
+
+def _has_bfloat16() -> bool:
+    """Whether the GPU computes in bfloat16; one before Ampere, such as a V100, only emulates it."""
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -14,7 +14,7 @@ from cxrlab.core.egress import Connection
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import sha256_of
-from cxrlab.core.language_models import PROMPT_TOKENS, replace_lone_surrogates
+from cxrlab.core.llm_requests import PROMPT_TOKENS, replace_lone_surrogates
 from cxrlab.core.model_interfaces import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters

@@ -1,0 +1,299 @@
+"""The certificate of a prediction file: its checks, and the verdict by an ordered table of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cxrlab.metrics.statistics.intervals import Estimate
+from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
+
+Verdict = Literal["pass", "note", "warning", "fail", "not tested"]
+Severity = Literal["ok", "caution", "severe"]
+SEVERITIES: tuple[Severity, ...] = ("ok", "caution", "severe")
+
+# Shares and differences from which a rule applies; docs/certify.md explains each.
+OWN_REFERENCE = 0.05  # by so much more often does a report equal its own reference than another patient's
+MOSTLY = 0.5  # by so much more often does the most frequent report occur than the most frequent reference
+SAME_FINDINGS = 0.95  # share of reports that state the same findings
+COPIED = 0.5  # share of reports that are training reports word for word
+SEEN = 0.9  # share of references that are training reports; real reports repeat, but not that often
+MARGIN = 0.05  # a gain of the deciding metric below this counts as none
+DECIDING = "findings.f1"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its verdict, a sentence, and the numbers behind it."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    numbers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at; gaps and gains are paired differences with an interval by patient.
+
+    Args:
+        n, patients: Matched pairs and their patients.
+        predictions, references: On each side, matched or not.
+        extra, missing: Predictions without a reference, references without a prediction.
+        distinct: Different texts of the reports.
+        repeated: Share of the most frequent report.
+        repeated_gap: This share minus that of the most frequent reference.
+        abnormal, abnormal_references: Reports and references that state a finding.
+        normal_gap: Share of normal reports minus share of normal references.
+        same: Share of the reports with the most frequent findings.
+        same_gap: This share minus the same of the references.
+        compared: Reports that were compared with their own reference.
+        own: Share of these that are its text.
+        own_gap: This share minus the same when the reports are dealt to other patients; None where they cannot be dealt.
+        value, dealt: Deciding metric of the reports, and when they are dealt to other patients.
+        gain: Their difference; None where the reports cannot be dealt.
+        wording: Lexical metrics that are higher than those of one normal report for all.
+        errors_gap: Significant errors per report minus those of one normal report for all.
+        copied: Share of the reports that are training reports; None without training reports.
+        copied_references: The same of the references.
+        copied_gap: Their difference.
+        image: Verdict on image dependence; None where it was not tested.
+        image_sentence: The same in words.
+        untested: What was not tested, in words.
+    """
+
+    n: int
+    patients: int
+    predictions: int
+    references: int
+    extra: int
+    missing: int
+    distinct: int
+    repeated: Estimate
+    repeated_gap: Estimate
+    abnormal: int
+    abnormal_references: int
+    normal_gap: Estimate
+    same: Estimate
+    same_gap: Estimate
+    compared: int
+    own: Estimate
+    own_gap: Estimate | None
+    value: float
+    dealt: float
+    gain: Estimate | None
+    wording: tuple[str, ...]
+    errors_gap: Estimate
+    copied: Estimate | None
+    copied_references: Estimate | None
+    copied_gap: Estimate | None
+    image: Literal["uses_image", "ignores_image", "unclear"] | None
+    image_sentence: str
+    untested: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the reports are shown to fit their own studies better than other patients'."""
+        return self.gain is not None and self.gain.low > 0
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether most reports are training reports, and more of them than of the references."""
+        known = self.copied is not None and self.copied_gap is not None
+        return known and self.copied.value >= COPIED and self.copied_gap.low > 0  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table of verdicts: the headline where it applies, and how severe that is."""
+
+    name: str
+    severity: Severity
+    applies: Callable[[Facts], bool]
+    headline: Callable[[Facts], str]
+
+
+def decide(facts: Facts) -> tuple[Rule, str]:
+    """The first rule of `RULES` that applies, and its headline."""
+    rule = next(rule for rule in RULES if rule.applies(facts))
+    return rule, rule.headline(facts)
+
+
+def _unmatched(f: Facts) -> str:
+    parts = []
+    if f.extra:
+        parts.append(f"{f.extra:,} of {f.predictions:,} predictions belong to no reference")
+    if f.missing:
+        parts.append(f"{f.missing:,} of {f.references:,} references have no prediction")
+    return f"{_sentence(' and '.join(parts))} The other checks describe the {f.n:,} that match."
+
+
+def _references(f: Facts) -> str:
+    dealt = "" if f.own_gap is None else f" ({f.own.value - f.own_gap.value:.0%} when dealt to other patients)"
+    share = f"{f.own.value:.0%} of {f.compared:,} compared reports are the text of their own reference{dealt}."
+    return f"These are the references: {share}" if f.own.value >= 0.9 else f"Partly copied from the references: {share}"
+
+
+def _no_finding(f: Facts) -> str:
+    texts = (
+        "one text, which reports no" if f.distinct == 1 else f"{f.distinct:,} different texts, none of which reports a"
+    )
+    found = f"These {f.n:,} reports are {texts} finding; {f.abnormal_references:,} references do."
+    if f.wording:
+        found += f" Their lead over one normal report for all ({', '.join(f.wording)}) is due to wording."
+    return found
+
+
+def _copied(f: Facts) -> str:
+    assert f.copied is not None and f.copied_references is not None
+    return (
+        f"{f.copied.value:.0%} of the reports are training reports word for word "
+        f"({f.copied_references.value:.0%} of the references)"
+    )
+
+
+def _gain(f: Facts) -> str:
+    if f.gain is None:
+        return f"the gain in {DECIDING} could not be measured"
+    return (
+        f"{DECIDING} {f.value:.3f} against {f.dealt:.3f} when dealt to other patients, "
+        f"difference {f.gain.value:+.3f} [{f.gain.low:+.3f}, {f.gain.high:+.3f}]"
+    )
+
+
+def _fits(f: Facts) -> str:
+    beyond = " They were better with the right image than with control images." if f.image == "uses_image" else ""
+    untested = f" Not tested: {'; '.join(f.untested)}." if f.untested else ""
+    return f"The reports fit their studies: {_gain(f)}.{beyond}{untested}"
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+# From the worst to the best: the first row that applies is the verdict.
+RULES: tuple[Rule, ...] = (
+    Rule("unmatched", "severe", lambda f: bool(f.extra or f.missing), _unmatched),
+    Rule(
+        "references",
+        "severe",
+        lambda f: f.own_gap is not None and f.own_gap.low > OWN_REFERENCE,
+        _references,
+    ),
+    Rule(
+        "constant",
+        "severe",
+        lambda f: f.distinct == 1 and f.repeated_gap.low > 0,
+        lambda f: f"All {f.n:,} reports are one and the same text{', without any finding' * (not f.abnormal)}.",
+    ),
+    Rule("no findings", "severe", lambda f: not f.abnormal and f.normal_gap.low > 0, _no_finding),
+    Rule(
+        "same findings",
+        "severe",
+        lambda f: f.same.value >= SAME_FINDINGS and f.same_gap.low > 0,
+        lambda f: f"{f.same.value:.0%} of the reports state the same findings, in {f.distinct:,} different texts.",
+    ),
+    Rule(
+        "copied at random",
+        "severe",
+        lambda f: f.is_copied and not f.fits,
+        lambda f: f"{_copied(f)}, and they are not shown to fit their studies: {_gain(f)}.",
+    ),
+    Rule(
+        "not about these studies",
+        "severe",
+        lambda f: f.gain is not None and f.gain.low <= 0 and f.gain.high < MARGIN,
+        lambda f: f"The reports could be dealt to other patients without loss: {_gain(f)}.",
+    ),
+    Rule("ignores the image", "severe", lambda f: f.image == "ignores_image", lambda f: f.image_sentence),
+    Rule(
+        "few patients",
+        "caution",
+        lambda f: f.patients < MINIMUM_PATIENTS,
+        lambda f: f"Fewer than {MINIMUM_PATIENTS} patients ({f.patients}): intervals are too narrow for a verdict.",
+    ),
+    Rule(
+        "not shown",
+        "caution",
+        lambda f: not f.fits,
+        lambda f: f"It is not shown that the reports fit their studies: {_gain(f)}.",
+    ),
+    Rule(
+        "seen in training",
+        "caution",
+        lambda f: f.copied_references is not None and f.copied_references.value >= SEEN,
+        lambda f: (
+            f"{f.copied_references.value:.0%} of the references are among the training reports, "  # type: ignore[union-attr]
+            "so that these studies test nothing that is new to the model."
+        ),
+    ),
+    Rule(
+        "mostly one text",
+        "caution",
+        lambda f: f.repeated_gap.low > MOSTLY,
+        lambda f: f"{f.repeated.value:.0%} of the reports are one and the same text; over all of them {_gain(f)}.",
+    ),
+    Rule(
+        "copied",
+        "caution",
+        lambda f: f.is_copied,
+        lambda f: f"{_copied(f)}; as a choice among them they fit their studies: {_gain(f)}.",
+    ),
+    Rule(
+        "more errors than a normal report",
+        "caution",
+        lambda f: f.errors_gap.low > 0,
+        lambda f: (
+            f"{_fits(f)} But they make {f.errors_gap.value:.2f} more significant errors per report than one normal "
+            f"report for all [{f.errors_gap.low:+.2f}, {f.errors_gap.high:+.2f}]."
+        ),
+    ),
+    Rule("fits", "ok", lambda f: True, _fits),
+)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The verdict on a prediction file.
+
+    Args:
+        rule: Name of the rule that decided.
+        severity: ok, caution or severe.
+        headline: The verdict in words.
+        checks: Every check, in order.
+        n, patients: Matched pairs and their patients.
+        digest: SHA-256 of every input.
+    """
+
+    rule: str
+    severity: Severity
+    headline: str
+    checks: tuple[Check, ...]
+    n: int
+    patients: int
+    digest: str
+
+    def check(self, name: str) -> Check:
+        """The check of this name."""
+        return next(check for check in self.checks if check.name == name)
+
+    def fails(self, on: Severity) -> bool:
+        """Whether the verdict is as severe as `on`, or more."""
+        return SEVERITIES.index(self.severity) >= SEVERITIES.index(on)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `certificate.json`."""
+        return {
+            "rule": self.rule, "severity": self.severity, "headline": self.headline, "n": self.n,
+            "patients": self.patients, "checks": list(self.checks), "inputs_sha256": self.digest,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Certificate:
+        """The certificate in the content of `certificate.json`."""
+        checks: Sequence[Mapping[str, Any]] = stored["checks"]
+        return cls(
+            stored["rule"], stored["severity"], stored["headline"], tuple(Check(**check) for check in checks),
+            stored["n"], stored["patients"], stored["inputs_sha256"],
+        )  # fmt: skip

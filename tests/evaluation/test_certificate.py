@@ -1,0 +1,81 @@
+"""The table of verdicts, row by row, from facts made by hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.json_values import plain
+from cxrlab.evaluation.certificate import RULES, SEVERITIES, Certificate, Check, Facts, decide
+from cxrlab.metrics.statistics.intervals import Estimate
+
+DOC = Path(__file__).parents[2] / "docs" / "certify.md"
+
+
+def around(value: float, half: float = 0.02) -> Estimate:
+    return Estimate(value, value - half, value + half, 100)
+
+
+NOTHING = around(0.0)
+GOOD = Facts(
+    n=100, patients=100, predictions=100, references=100, extra=0, missing=0, distinct=90, repeated=around(0.05),
+    repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, same=around(0.5), same_gap=NOTHING,
+    compared=50, own=NOTHING, own_gap=NOTHING, value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
+    copied=None, copied_references=None, copied_gap=None, image=None, image_sentence="", untested=("image dependence",),
+)  # fmt: skip
+COPIES = {"copied": around(0.9), "copied_references": around(0.1), "copied_gap": around(0.8)}
+# Rule → what makes it apply; each also has what applies the rows below it.
+CASES: dict[str, dict[str, Any]] = {
+    "unmatched": {"extra": 1, "own_gap": around(0.9)},
+    "references": {"own": around(0.95), "own_gap": around(0.9), "distinct": 1, "repeated_gap": around(0.9)},
+    "constant": {"distinct": 1, "repeated_gap": around(0.9), "abnormal": 0, "normal_gap": around(0.5)},
+    "no findings": {"abnormal": 0, "normal_gap": around(0.5), "same": around(1.0), "same_gap": around(0.5)},
+    "same findings": {"same": around(0.97), "same_gap": around(0.5), "gain": NOTHING},
+    "copied at random": {**COPIES, "gain": NOTHING},
+    "not about these studies": {"gain": NOTHING, "image": "ignores_image"},
+    "ignores the image": {"image": "ignores_image", "image_sentence": "It ignores the image.", "patients": 10},
+    "few patients": {"patients": 29, "gain": around(0.1, 0.2)},
+    "not shown": {"gain": around(0.1, 0.2), "repeated_gap": around(0.6)},
+    "seen in training": {**COPIES, "copied_references": around(0.95), "repeated_gap": around(0.6)},
+    "mostly one text": {"repeated": around(0.9), "repeated_gap": around(0.6), **COPIES},
+    "copied": {**COPIES, "errors_gap": around(0.3)},
+    "more errors than a normal report": {"errors_gap": around(0.3)},
+    "fits": {},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_row_that_applies_decides(name: str) -> None:
+    rule, headline = decide(replace(GOOD, **CASES[name]))
+    assert rule.name == name and headline.endswith(".")
+
+
+def test_every_row_has_a_case_and_stands_in_the_document_in_this_order() -> None:
+    assert [rule.name for rule in RULES] == list(CASES)
+    rows = re.findall(r"^\| \d+ \| \*\*(.+?)\*\* \| (\w+) \|", DOC.read_text(), re.M)
+    assert rows == [(rule.name, rule.severity) for rule in RULES]
+
+
+def test_the_absence_of_fit_is_claimed_only_from_a_narrow_interval() -> None:
+    """A gain of +0.01: [-0.02, 0.04] excludes a gain of 0.05, [-0.09, 0.11] does not, [0.005, 0.015] is above 0."""
+    rules = [decide(replace(GOOD, gain=around(0.01, half)))[0].name for half in (0.03, 0.1, 0.005)]
+    assert rules == ["not about these studies", "not shown", "fits"]
+    assert decide(replace(GOOD, gain=None))[0].name == "not shown"
+    nan = float("nan")
+    assert decide(replace(GOOD, gain=Estimate(nan, nan, nan, 0)))[0].name == "not shown"
+
+
+def test_few_patients_and_untested_checks_are_never_hidden() -> None:
+    assert decide(replace(GOOD, patients=29))[0].severity == "caution"
+    assert "image dependence" in decide(GOOD)[1]
+
+
+def test_a_certificate_comes_back_from_its_file() -> None:
+    found = Certificate("fits", "ok", "It fits.", (Check("variety", "pass", "Two.", {"n": 2}),), 2, 2, "0")
+    assert Certificate.from_json(plain(found.to_json())) == found
+    for severity, failing in zip(SEVERITIES, ([True, False, False], [True, True, False], [True] * 3), strict=True):
+        assert [replace(found, severity=severity).fails(on) for on in SEVERITIES] == failing
