@@ -127,9 +127,7 @@ class HttpReportModel:
 
         try:
             places = iter(range(len(pictures)))
-            found = dict(
-                run_concurrently(one, lambda: next(places, None), self._chat.client.connection.concurrency)
-            )
+            found = dict(run_concurrently(one, lambda: next(places, None), self._chat.client.connection.concurrency))
         except EndpointUnreachable as error:
             if not reached.is_set():
                 raise

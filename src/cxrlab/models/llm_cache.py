@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from cxrlab.core.errors import RunError
+from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.llm_requests import (
     ANSWERS,
@@ -31,6 +31,7 @@ from cxrlab.core.llm_requests import (
     replace_lone_surrogates,
 )
 from cxrlab.core.model_interfaces import Generated, StreamsAnswers, TextModel, TextRequest
+from cxrlab.models.batch_files import BatchAnswers, HasBatchFormat, write_batch
 
 CACHE_VARIABLE = "CXRLAB_ANSWERS"  # a file; CXRLAB_CACHE is a folder of assembled models
 _BATCH = 64  # prompts per batch
@@ -77,6 +78,7 @@ class CachedTextModel:
         self._model, self._llm, self._folder = model, llm or LLMConfig(), folder
         self.budget = new_budget(self._llm) if budget is None else budget
         self.paid = self.found = 0
+        self._batch: BatchAnswers | None = None
         self._store: AnswerStore | None = None
         self._requests: JsonlAppender | None = None
         self._recorded: set[str] = set()
@@ -156,11 +158,50 @@ class CachedTextModel:
         """The stored answer to a request; None if there is none."""
         key = self._key(request)
         answer = self._open_store().get(key)
+        if answer is None and self._batch is not None:
+            given = self._batch.get(key, request)
+            return None if given is None else self._keep(key, request, given)
         if answer is not None:
             # In a cache of this run only it was paid for by this run: a kill came before its request was recorded.
             own = self._folder is not None and self._cache_file() == self._folder / ANSWERS
             self._record(key, request, answer, paid=own)
         return answer
+
+    def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int:
+        """Number of different requests, which are written to `file` for a batch endpoint; None counts them only."""
+        count = 0
+
+        def lines() -> Iterator[dict[str, Any]]:
+            nonlocal count
+            keys: set[bytes] = set()
+            for request in requests:
+                key = self._key(request)
+                if (short := bytes.fromhex(key)) not in keys:
+                    keys.add(short)
+                    count += 1
+                    yield {} if file is None else self._batch_format().batch_line(key, request)
+
+        if file is None:
+            deque(lines(), maxlen=0)
+        else:
+            self._batch_format()
+            write_batch(lines(), file)
+        return count
+
+    def read_batch(self, files: Sequence[Path]) -> None:
+        """Take answers from output files of a batch endpoint before anything is sent."""
+        self._batch = BatchAnswers(files, self._batch_format())
+
+    def batch_problems(self) -> str:
+        """What is wrong with the answers that were read, as lines of text; see `BatchAnswers.problems`."""
+        return "" if self._batch is None else self._batch.problems(self._recorded)
+
+    def _batch_format(self) -> HasBatchFormat:
+        if not isinstance(self._model, HasBatchFormat):
+            raise ConfigError(
+                f"{self.name} has no batch files; name the model by its address, http(s)://HOST/v1#MODEL."
+            )
+        return self._model
 
     def recall(self) -> None:
         """Count the requests of earlier starts of this run, even if none is left to send."""
@@ -273,5 +314,7 @@ def _batches(
                 continue
             answers = model.complete(prompts, max_tokens=max_tokens, seed=seed)
             if len(answers) != len(prompts):
-                raise RunError(f"{model.name} gave {len(answers)} answers to {len(prompts)} prompts; use another model.")
+                raise RunError(
+                    f"{model.name} gave {len(answers)} answers to {len(prompts)} prompts; use another model."
+                )
             yield from zip(requests, answers, strict=True)
