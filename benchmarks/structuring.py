@@ -146,7 +146,9 @@ def throughput(n: int, concurrency: int, median_s: float) -> None:
             lines[name] = (out / "studies.jsonl").read_bytes()
     server.kill()
     assert len(set(lines.values())) == 1, "the corpora differ"
-    print(f"{n:,} reports, {concurrency} requests at a time, median latency {median_s:g} s, log-normal with σ {SIGMA:g}")
+    print(
+        f"{n:,} reports, {concurrency} requests at a time, median latency {median_s:g} s, log-normal with σ {SIGMA:g}"
+    )
     for name, took in seconds.items():
         print(f"{name:24s} {n / took:8.1f} reports per second {took / seconds['sliding window']:6.2f} × the time")
     print("the corpora are equal")
@@ -190,6 +192,7 @@ def _peak_mib() -> float:
 
 
 def main() -> None:
+    """Measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--n", type=int, default=400, help="reports of the throughput")
     parser.add_argument("--concurrency", type=int, default=16, help="requests at a time")

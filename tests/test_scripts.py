@@ -64,6 +64,7 @@ SMALL = {
     "benchmarks/scoring.py": ("--n", "6"),
     "benchmarks/sections.py": ("--n", "5"),
     "benchmarks/serving.py": ("--rehearse",),
+    "benchmarks/structuring.py": ("--n", "40", "--median-s", "0.02"),
     "benchmarks/significance.py": (
         "--n",
         "30",
