@@ -233,6 +233,24 @@ def test_answers_of_another_run_and_existing_files_are_refused(
     assert main([*command]) == 0 and len(server.requests) == 5 + 2  # the rest goes on live
 
 
+def test_requests_for_another_machine_need_a_permission(source: Corpus, tmp_path: Path) -> None:
+    """The address is of no machine (a range kept for documents), and nothing connects to it."""
+    command = [
+        "data",
+        "structure",
+        str(source.path),
+        "--model",
+        "https://192.0.2.1/v1#m",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    command += ["--write-requests", str(tmp_path / "requests.jsonl")]
+    assert main(command) == 1 and not (tmp_path / "requests.jsonl").exists()
+    assert main([*command, "--llm.connection.egress-permission", "Dr Grey, ethics vote 12"]) == 0
+    assert len(list(read_jsonl(tmp_path / "requests.jsonl"))) == 16
+    assert (tmp_path / "out" / "egress_permissions.jsonl").exists()
+
+
 def test_a_setting_that_the_server_lacks_is_left_out_of_the_next_file(
     source: Corpus, server: ChatServer, tmp_path: Path
 ) -> None:
