@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import os_error, unreadable
 from cxrlab.core.jsonl import JsonlAppender, line_of, parse_line, read_line, scan_jsonl
 from cxrlab.core.model_interfaces import Generated, TextRequest
 from cxrlab.models.http_client import EndpointError
+from cxrlab.models.http_models import HttpTextModel
 
 # Limits of one file at OpenAI, with room to spare in bytes.
 MOST_LINES, MOST_BYTES = 50_000, 190_000_000
-
-
-@runtime_checkable
-class HasBatchFormat(Protocol):
-    """A text model whose requests and answers have a form in batch files."""
-
-    def batch_line(self, key: str, request: TextRequest) -> dict[str, Any]:
-        """A request as a line; `key` comes back with its answer as `custom_id`."""
-
-    def answer_in_batch(self, line: Mapping[str, Any], request: TextRequest) -> Generated:
-        """The answer in a line, as a live request would give it; an `EndpointError` if it holds none."""
 
 
 class BatchAnswers:
@@ -35,7 +25,7 @@ class BatchAnswers:
         failures: Why the line of a request holds no answer (status and code), by key.
     """
 
-    def __init__(self, files: Sequence[Path], model: HasBatchFormat) -> None:
+    def __init__(self, files: Sequence[Path], model: HttpTextModel) -> None:
         self.failures: dict[str, str] = {}
         self._files, self._model = tuple(files), model
         self._places: dict[str, tuple[int, int]] = {}

@@ -31,7 +31,8 @@ from cxrlab.core.llm_requests import (
     replace_lone_surrogates,
 )
 from cxrlab.core.model_interfaces import Generated, StreamsAnswers, TextModel, TextRequest
-from cxrlab.models.batch_files import BatchAnswers, HasBatchFormat, write_batch
+from cxrlab.models.batch_files import BatchAnswers, write_batch
+from cxrlab.models.http_models import HttpTextModel
 
 CACHE_VARIABLE = "CXRLAB_ANSWERS"  # a file; CXRLAB_CACHE is a folder of assembled models
 _BATCH = 64  # prompts per batch
@@ -169,39 +170,32 @@ class CachedTextModel:
 
     def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int:
         """Number of different requests, which are written to `file` for a batch endpoint; None counts them only."""
-        count = 0
+        model, keys = self._endpoint(), set[str]()
 
         def lines() -> Iterator[dict[str, Any]]:
-            nonlocal count
-            keys: set[bytes] = set()
             for request in requests:
-                key = self._key(request)
-                if (short := bytes.fromhex(key)) not in keys:
-                    keys.add(short)
-                    count += 1
-                    yield {} if file is None else self._batch_format().batch_line(key, request)
+                if (key := self._key(request)) not in keys:
+                    keys.add(key)
+                    yield model.batch_line(key, request)
 
         if file is None:
             deque(lines(), maxlen=0)
         else:
-            self._batch_format()
             write_batch(lines(), file)
-        return count
+        return len(keys)
 
     def read_batch(self, files: Sequence[Path]) -> None:
         """Take answers from output files of a batch endpoint before anything is sent."""
-        self._batch = BatchAnswers(files, self._batch_format())
+        self._batch = BatchAnswers(files, self._endpoint())
 
     def batch_problems(self) -> str:
         """What is wrong with the answers that were read, as lines of text; see `BatchAnswers.problems`."""
         return "" if self._batch is None else self._batch.problems(self._recorded)
 
-    def _batch_format(self) -> HasBatchFormat:
-        if not isinstance(self._model, HasBatchFormat):
-            raise ConfigError(
-                f"{self.name} has no batch files; name the model by its address, http(s)://HOST/v1#MODEL."
-            )
-        return self._model
+    def _endpoint(self) -> HttpTextModel:
+        if isinstance(self._model, HttpTextModel):
+            return self._model
+        raise ConfigError(f"{self.name} has no batch files; name the model by its address, http(s)://HOST/v1#MODEL.")
 
     def recall(self) -> None:
         """Count the requests of earlier starts of this run, even if none is left to send."""

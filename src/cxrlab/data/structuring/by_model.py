@@ -174,8 +174,8 @@ def rule_limitations(ruled: Ruled) -> tuple[str, ...]:
     return tuple(sentence for sentence, count in notes if count)
 
 
-class AnswersRequests(Protocol):
-    """A text model with a store of its answers."""
+class StoresAnswers(Protocol):
+    """A text model with a store of its answers (`models.llm_cache.CachedTextModel`)."""
 
     @property
     def name(self) -> str: ...
@@ -184,15 +184,16 @@ class AnswersRequests(Protocol):
         self, take: Callable[[], TextRequest | None], batch: int
     ) -> Iterator[tuple[TextRequest, Generated]]: ...
 
+    def find(self, request: TextRequest) -> Generated | None: ...
+
+    def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int: ...
+
 
 @dataclass
 class Trial:
-    """The first reports of a corpus: their refusal rate is known before another report is sent.
+    """The first reports of a corpus, of which more than `most` refused ones stop the run before another one is sent.
 
     A report counts as refused if its first answer was.
-
-    Raises:
-        RunError: When another report is begun although more than `most` of them were refused.
     """
 
     size: int = 200
@@ -223,7 +224,7 @@ class Trial:
         if self.answered == self.size:
             return False
         self.answered += 1
-        self.refused, self.doubted = self.refused + bool(refused), self.doubted + bool(doubts)
+        self.refused, self.doubted = self.refused + bool(refused), self.doubted + (bool(doubts) and not refused)
         self.reasons.update(set(map(_kind, refused)))
         return self.answered == self.size
 
@@ -262,7 +263,7 @@ class ModelStructurer:
         batch: Requests per batch of a model on this machine.
     """
 
-    model: AnswersRequests
+    model: StoresAnswers
     prompt: Prompt
     corpus: str
     retries: int = 2
@@ -312,9 +313,7 @@ class ModelStructurer:
             while held and self._is_done(held[0]):
                 yield held[0].study, self._ended(held.popleft())
 
-    def open_requests(
-        self, items: Iterable[tuple[Study, str | None]], find: Callable[[TextRequest], Generated | None]
-    ) -> Iterator[TextRequest]:
+    def open_requests(self, items: Iterable[tuple[Study, str | None]]) -> Iterator[TextRequest]:
         """The next request of each study whose stored answers do not suffice, as far as the trial allows."""
         for item in items:
             task = _task(*item)
@@ -325,7 +324,7 @@ class ModelStructurer:
             self.trial.begin()
             while not self._is_done(task):
                 request = self._request(task)
-                answer = find(request)
+                answer = self.model.find(request)
                 if answer is None:
                     yield request
                     break
@@ -402,9 +401,7 @@ class ModelStructurer:
 
 
 def _task(study: Study, result: str | None) -> _Task:
-    if result is not None:
-        return _Task(study, None, result)
-    return _Task(study, structuring_source(study))
+    return _Task(study, None if result else structuring_source(study), result or NO_TEXT)
 
 
 BUILT_IN = Path(__file__).parent / "prompts" / "structure.yaml"

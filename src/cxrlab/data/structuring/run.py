@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from cxrlab.core.egress import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.llm_requests import ANSWERS, REQUESTS
-from cxrlab.core.model_interfaces import Generated, TextRequest
 from cxrlab.core.records import Study
 from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, card_settings
@@ -34,7 +32,7 @@ from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.structuring import by_model
-from cxrlab.data.structuring.by_model import AnswersRequests
+from cxrlab.data.structuring.by_model import StoresAnswers
 from cxrlab.data.structuring.rules import RULES, structure
 
 OUTCOMES, PERMISSIONS = "structuring.jsonl", "egress_permissions.jsonl"
@@ -50,20 +48,10 @@ _OF_A_MODEL = ("mode", "retries", "max_tokens", "seed")
 DOUBTS_KEY = "doubts"
 
 
-class KeepsAnswers(AnswersRequests, Protocol):
-    """A text model with a store of its answers, whose requests can be written for a batch endpoint."""
-
-    def find(self, request: TextRequest) -> Generated | None: ...
-
-    def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int: ...
-
-
 _Item = tuple[Study, str | None]  # a study, and the result of one that gets no text
 
 
-def structure_corpus(
-    source: Corpus, config: StructureConfig, out: Path, model: AnswersRequests | None = None
-) -> Corpus:
+def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers | None = None) -> Corpus:
     """Write a corpus with structured text beside the source's, by rule or by a model, or continue."""
     with _open_writer(source, config, out, model) as writer:
         if not writer.complete:
@@ -82,7 +70,7 @@ def structure_corpus(
 
 
 def _made(
-    source: Corpus, config: StructureConfig, out: Path, model: AnswersRequests | None, writer: CorpusWriter
+    source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers | None, writer: CorpusWriter
 ) -> Generator[tuple[Study, by_model.Structured], None, None]:
     """Every study that is not written yet with its text and outcome, in order."""
     items = _items(source, config, writer)
@@ -96,7 +84,7 @@ def _made(
 
 
 def write_open_requests(
-    source: Corpus, config: StructureConfig, out: Path, model: KeepsAnswers, file: Path | None = None
+    source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers, file: Path | None = None
 ) -> int:
     """Number of requests without a stored answer, which are written for a batch endpoint; the corpus remains unfinished.
 
@@ -111,13 +99,13 @@ def write_open_requests(
         items = track(
             _items(source, config, writer), f"requests for {source.card.name}", total=source.card.counts.get("studies")
         )
-        requests = structurer.open_requests(items, model.find)
+        requests = structurer.open_requests(items)
         return model.write_batch(requests, file)
     finally:
         writer.close()
 
 
-def _open_writer(source: Corpus, config: StructureConfig, out: Path, model: AnswersRequests | None) -> CorpusWriter:
+def _open_writer(source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers | None) -> CorpusWriter:
     """The corpus to be written, with its links and the permission to send reports."""
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
@@ -165,7 +153,7 @@ def _items(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> Ite
 
 
 def _structurer(
-    source: Corpus, config: StructureConfig, out: Path, model: AnswersRequests, writer: CorpusWriter
+    source: Corpus, config: StructureConfig, out: Path, model: StoresAnswers, writer: CorpusWriter
 ) -> by_model.ModelStructurer:
     """The structurer of a run, whose trial counts the reports that are written."""
     trial = by_model.Trial(config.trial, config.max_refusals)
