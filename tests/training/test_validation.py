@@ -18,7 +18,7 @@ import pytest
 import torch
 from composition_members import config as composition
 from composition_members import corpus as corpus_of
-from composition_members import study
+from composition_members import study as study_of
 from safetensors.torch import load_file
 from tiny_models import tiny_dual_encoder
 from toy_training import train_toy
@@ -387,10 +387,10 @@ def test_validation_beside_a_composition_reads_the_same_texts_and_views(
     both = {"structured": {"gpt-4": {"findings": "Structured."}}}
     member = corpus_of(
         tmp_path / "a",
-        [study(number, **both) for number in range(3)] + [held(1, ("PA", "lateral"), **both), held(2, ())],
+        [study_of(number, **both) for number in range(3)] + [held(1, ("PA", "lateral"), **both), held(2, ())],
     )
     composed = compose_corpus(
-        plan(composition({"a": member.path, "b": corpus_of(tmp_path / "b", [study(9)]).path})), tmp_path / "both"
+        plan(composition({"a": member.path, "b": corpus_of(tmp_path / "b", [study_of(9)]).path})), tmp_path / "both"
     )
     config = AlignConfig(composed.path, start="hf:none", validation=Validation(every=2), **settings)
     assert validation.validation_source(config) is None and "--validation.data" in capsys.readouterr().err
@@ -403,7 +403,7 @@ def test_validation_beside_a_composition_reads_the_same_texts_and_views(
 
 def held(number: int, views: tuple[str, ...], **changes: Any) -> Study:
     """A val study v<k>."""
-    return study(number, views, id=f"v{number}", patient=f"q{number}", split="val", **changes)
+    return study_of(number, views, id=f"v{number}", patient=f"q{number}", split="val", **changes)
 
 
 def test_members_apply_to_the_corpus_that_is_validated_if_it_is_composed(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_members_apply_to_the_corpus_that_is_validated_if_it_is_composed(tmp_pat
     marks = {"a": {"corpus": "a", "texts": ["sections"]}, "b": {"corpus": "b", "texts": ["sections"]}}
     studies = [held(number, ("PA",), extra=marks[name]) for number, name in enumerate("aab")]
     other = corpus_of(tmp_path / "other", studies)
-    main = corpus_of(tmp_path / "main", [study(5)])
+    main = corpus_of(tmp_path / "main", [study_of(5)])
     for members, samples in (((), 3), (("a",), 2), (("b",), 1)):
         config = EncoderConfig(
             main.path, start="hf:none", members=members, validation=Validation(every=2, data=other.path)
