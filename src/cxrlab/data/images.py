@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.image_codec import MOST_PIXELS, decode, to_uint8, to_unit
+from cxrlab.core.image_codec import MOST_PIXELS, decode, open_picture, to_uint8, to_unit
 from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import read_bounded
 
@@ -65,6 +65,16 @@ def read_picture(path: str | Path) -> Picture:
 def decode_picture(data: bytes, name: str) -> Picture:
     """The same from the bytes of a file."""
     return decode_dicom(data, name) if is_dicom(data) else decode(data, name)
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """Height and width of an image, from its header alone."""
+    data = read_bounded(path)
+    if is_dicom(data):
+        info = dicom_info(data, str(path))
+        return info.rows, info.columns
+    with open_picture(data, str(path)) as picture:
+        return picture.height, picture.width
 
 
 def as_uint8(picture: Picture) -> NDArray[np.uint8]:

@@ -166,7 +166,7 @@ class LlavaLearner:
         """The name of the surrogate before training; parts are combined into a checkpoint in `out`."""
         from cxrlab.models.hf.conversations import OWN, set_conversation
         from cxrlab.models.model_card import ModelCard
-        from cxrlab.training.align_finetune import save_llava
+        from cxrlab.training.align_finetune import save_whole
         from cxrlab.training.report_model import load_start, start_model_name
 
         parts = parse_surrogate(self.name)
@@ -178,7 +178,7 @@ class LlavaLearner:
             set_conversation(start.processor, OWN)
             names = {"made_from": start.names}
             card = ModelCard("parts", self.fitting.prompts, start.collections, trained_on=start.trained_on, extra=names)
-            write_folder(folder, lambda to: save_llava(to, start.model, start.processor, card, "float32"))
+            write_folder(folder, lambda to: save_whole(to, start.model, start.processor, card, "float32"))
         return f"hf:{folder}"
 
     def training_config(self, transcript: Path, *, between_rounds: bool) -> Any:

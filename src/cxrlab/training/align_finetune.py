@@ -1,7 +1,8 @@
 """Stages 2 and 3: train a projector (align), then the report model (finetune), and write the checkpoint.
 
 Fine-tuning adapts the language model with LoRA by default: RUN/checkpoint is an adapter folder that holds the projector
-too, and its cxrlab.json names the base model. With `lora_rank: 0`, and after align, it is a whole LLaVA.
+too, and its cxrlab.json names the base model. With `lora_rank: 0`, and after align, it is a whole model. Stage 2 trains
+a LLaVA; stage 3 trains one on cached images and features, and any other family through its own inputs.
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ if TYPE_CHECKING:
 
     from cxrlab.training.image_cache import Images
     from cxrlab.training.image_features import Features
+    from cxrlab.training.image_text import ImageTextDataset
     from cxrlab.training.report_dataset import Ask, ReportDataset
     from cxrlab.training.report_model import StartModel
     from cxrlab.training.trainer import Fitted
+
+    Trained = ReportDataset | ImageTextDataset
 
 BASE = "base"
 
@@ -69,12 +73,20 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
-    from cxrlab.models.hf.conversations import check_conversation, set_conversation
+    from cxrlab.models.hf.conversations import check_conversation, set_conversation, set_family_conversation
     from cxrlab.training import best_weights
     from cxrlab.training.distributed import training_device
-    from cxrlab.training.memory_estimate import check_memory, estimate
-    from cxrlab.training.report_dataset import load_dataset
-    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
+    from cxrlab.training.image_text import ImageTextLoss, check_settings, load_image_text
+    from cxrlab.training.memory_estimate import check_memory, estimate, estimate_logits, estimate_vision
+    from cxrlab.training.report_dataset import ReportDataset, load_dataset
+    from cxrlab.training.report_model import (
+        ReportLoss,
+        compile_layers,
+        enable_gradient_checkpointing,
+        find_parts,
+        is_llava,
+        load_start,
+    )
     from cxrlab.training.samples import read_sources
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
     from cxrlab.training.validation import report_validation, summarise_validation, validation_source
@@ -82,28 +94,46 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     # Whatever does not fit is refused before the run folder is made.
     check_conversation(config.conversation)
     sources = read_sources(config)
-    start = load_start(config.start, config.encoder, config.language_model, settings.seed, settings.precision)
-    set_conversation(start.processor, config.conversation)
-    dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
+    any_family = isinstance(config, FinetuneConfig)
+    start = load_start(
+        config.start, config.encoder, config.language_model, settings.seed, settings.precision, any_family=any_family
+    )
+    llava = is_llava(start.model)
+    (set_conversation if llava else set_family_conversation)(start.processor, config.conversation)
+    load = load_dataset if llava else load_image_text
+    dataset = load(sources, start.model, start.processor, config.prompts, settings, ask)
     held_out, validated = validation_source(config), None
     if held_out is not None:
-        validated = load_dataset([held_out], start.model, start.processor, config.prompts, settings, ask)
+        validated = load([held_out], start.model, start.processor, config.prompts, settings, ask)
     trained, longest = count_trainable(start.model, config), validated.longest if validated else 0
-    check_memory(estimate(start.model, settings, dataset.longest, trained, longest), training_device())
+    needed = estimate(start.model, settings, dataset.longest, trained, longest)
+    if not isinstance(dataset, ReportDataset):
+        check_settings(config, start.model.config.model_type)
+        needed += estimate_vision(start.model, settings, dataset.most_patches, trained=config.train_vision_encoder)
+        needed += estimate_logits(start.model, settings, dataset.longest_report)
+    check_memory(needed, training_device())
     order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, dataset.lengths)
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
         if isinstance(config, AdapterConfig) and config.lora_rank and start.folder is None:
             start = _save_base(start, run, config.prompts, settings.precision)
+        parts = find_parts(start.model)
         peft = select_trainable(start.model, config)
-        augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
-        module = ReportLoss(start.model, start.processor.image_processor, augmentation)
-        images, features = open_vision_inputs(config, dataset, start, run)
-        dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
+        module: Any
+        if isinstance(dataset, ReportDataset):
+            augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
+            module = ReportLoss(start.model, start.processor.image_processor, augmentation)
+            images, features = open_vision_inputs(config, dataset, start, run)
+            dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
+            if isinstance(validated, ReportDataset):
+                images, features = open_vision_inputs(config, validated, start, run)
+                validated = replace(validated, images=images, features=features)
+        else:
+            module = ImageTextLoss(start.model, parts)
+            if config.train_vision_encoder:
+                module.to(training_device()).freeze_unused(dataset.__getitems__([0]))
         evaluation = None
         if validated is not None:
-            images, features = open_vision_inputs(config, validated, start, run)
-            validated = replace(validated, images=images, features=features)
             evaluation = report_validation(validated, config.validation, settings.batch_size)
         if settings.gradient_checkpointing:
             enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
@@ -131,7 +161,13 @@ def freeze(model: Any, precision: str) -> None:
     import torch
 
     model.requires_grad_(False)
-    model.to(getattr(torch, precision))
+    store_weights(model, getattr(torch, precision))
+
+
+def store_weights(model: Any, dtype: Any) -> None:
+    """Store all weights in this precision; buffers, such as the frequencies of rotary positions, keep theirs."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
 
 
 def select_trainable(model: Any, config: ReportConfig) -> Any:
@@ -139,12 +175,12 @@ def select_trainable(model: Any, config: ReportConfig) -> Any:
     import torch
 
     from cxrlab.training.image_features import vision_encoder_features
-    from cxrlab.training.report_model import add_adapters
+    from cxrlab.training.report_model import add_adapters, find_parts, is_llava
 
     freeze(model, config.optimisation.precision)
     torch.manual_seed(config.optimisation.seed + 3)
-    inner, peft = model.model, None
-    parts: list[Any] = []
+    parts, peft = find_parts(model), None
+    trained: list[Any] = []
     if isinstance(config, AdapterConfig) and config.lora_rank:
         peft = add_adapters(
             model,
@@ -155,40 +191,41 @@ def select_trainable(model: Any, config: ReportConfig) -> Any:
             autocast=config.optimisation.precision == "bfloat16",
         )
     else:
-        parts += [inner.multi_modal_projector] if config.train_projector else []
-        parts += [inner.language_model, model.lm_head] if config.train_language else []
+        trained += parts.projector.parameters() if config.train_projector else []
+        trained += [*parts.language_model.parameters(), *parts.head.parameters()] if config.train_language else []
     if config.train_vision_encoder:
-        parts.append(inner.vision_tower)
-    for part in parts:
-        part.to(torch.float32).requires_grad_(True)
-    if config.train_vision_encoder:
-        # Layers behind the one whose features are used get no gradient, for which several processes would wait forever.
-        side = model.config.vision_config.image_size
-        blank = torch.zeros(1, 3, side, side, device=next(inner.vision_tower.parameters()).device)
-        torch.autograd.backward([vision_encoder_features(model, blank).sum()])
-        for parameter in inner.vision_tower.parameters():
-            parameter.requires_grad_(parameter.grad is not None)
-            parameter.grad = None
+        trained += parts.vision_parameters()
+    for parameter in trained:
+        parameter.requires_grad_(True)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+    if config.train_vision_encoder and is_llava(model):
+        # Layers behind the one whose features are used get no gradient, for which several processes would wait forever.
+        side = model.config.vision_config.image_size
+        blank = torch.zeros(1, 3, side, side, device=parts.vision_parameters()[0].device)
+        torch.autograd.backward([vision_encoder_features(model, blank).sum()])
+        for parameter in parts.vision_parameters():
+            parameter.requires_grad_(parameter.grad is not None)
+            parameter.grad = None
     return peft
 
 
 def count_trainable(model: Any, config: ReportConfig) -> int:
     """Number of weights that `select_trainable` will train; the model is not changed."""
-    from cxrlab.training.report_model import language_linears
+    from cxrlab.training.report_model import find_parts, language_linears
 
-    inner = model.model
-    parts = [inner.multi_modal_projector] if config.train_projector else []
-    parts += [inner.vision_tower] if config.train_vision_encoder else []
+    parts = find_parts(model)
+    trained = list(parts.projector.parameters()) if config.train_projector else []
+    trained += parts.vision_parameters() if config.train_vision_encoder else []
     adapters: int = 0
     if isinstance(config, AdapterConfig) and config.lora_rank:
         linears = [model.get_submodule(name) for name in language_linears(model)]
         adapters = config.lora_rank * sum(one.in_features + one.out_features for one in linears)
     elif config.train_language:
-        parts.append(inner.language_model)
-    return adapters + sum(int(value.numel()) for part in parts for value in part.parameters())
+        trained += [*parts.language_model.parameters(), *parts.head.parameters()]
+    # A head may share its weights with the embeddings.
+    return adapters + sum(int(value.numel()) for value in {id(value): value for value in trained}.values())
 
 
 def open_vision_inputs(
@@ -217,7 +254,7 @@ def open_vision_inputs(
         )
 
 
-def summarise(stage: str, fitted: Fitted, dataset: ReportDataset, module: nn.Module) -> TrainingResult:
+def summarise(stage: str, fitted: Fitted, dataset: Trained, module: nn.Module) -> TrainingResult:
     """The summary of a training of a report model."""
     sizes = [(value.numel(), value.requires_grad) for value in module.parameters()]
     return TrainingResult(
@@ -235,7 +272,7 @@ def summarise(stage: str, fitted: Fitted, dataset: ReportDataset, module: nn.Mod
     )
 
 
-def describe(stage: str, prompts: str | None, start: StartModel, dataset: ReportDataset, **extra: Any) -> ModelCard:
+def describe(stage: str, prompts: str | None, start: StartModel, dataset: Trained, **extra: Any) -> ModelCard:
     """The model card of a trained report model."""
     seen = tuple(dict.fromkeys((*start.collections, *dataset.collections)))
     learnt = trained_on((start.trained_on, dataset.trained_on))
@@ -253,18 +290,18 @@ def _save_base(start: StartModel, run: RunFolder, prompts: str, precision: str) 
     else:  # a run that never took a step may have left a base of other parts
         names = {"made_from": start.names}
         card = ModelCard("parts", prompts, start.collections, trained_on=start.trained_on, extra=names)
-        run.write_folder(BASE, lambda to: save_llava(to, start.model, start.processor, card, precision))
+        run.write_folder(BASE, lambda to: save_whole(to, start.model, start.processor, card, precision))
     return replace(start, folder=folder)
 
 
 def save_trained(
     folder: Path, peft: Any, start: StartModel, card: ModelCard, config: ReportConfig, result: Path
 ) -> None:
-    """Write an adapter that names its base, or a whole LLaVA."""
+    """Write an adapter that names its base, or a whole model."""
     if peft is None or config.train_vision_encoder:
         # Merging takes the adapters out of the model, into which the weights of the best step are yet to be put.
         model = start.model if peft is None else copy.deepcopy(peft.cpu()).merge_and_unload()
-        save_llava(folder, model, start.processor, card, config.optimisation.precision)
+        save_whole(folder, model, start.processor, card, config.optimisation.precision)
         return
     base = start.base(result)
     peft.peft_config["default"].base_model_name_or_path = base.removeprefix("hf:")
@@ -274,12 +311,13 @@ def save_trained(
     write_model_card(replace(card, base=base), folder)
 
 
-def save_llava(folder: Path, model: Any, processor: Any, card: ModelCard, precision: str) -> None:
-    """Write a whole LLaVA in the layout of Hugging Face, all weights in float32 or bfloat16."""
+def save_whole(folder: Path, model: Any, processor: Any, card: ModelCard, precision: str) -> None:
+    """Write a whole model in the layout of Hugging Face, all weights in float32 or bfloat16."""
     import torch
 
     dtype = getattr(torch, precision)
-    model.to("cpu", dtype).eval()
+    model.to("cpu").eval()
+    store_weights(model, dtype)
     model.config.dtype = dtype
     with quiet_loading():
         model.save_pretrained(folder)

@@ -293,7 +293,7 @@ class EncoderConfig(TrainingConfig, PairSelection):
 
 @dataclass(frozen=True)
 class ReportConfig(TrainingConfig):
-    """Settings of every training of a report model (a LLaVA); by default its projector alone is trained.
+    """Settings of every training of a report model; by default its projector alone is trained.
 
     Args:
         optimisation: Optimiser settings.
@@ -387,8 +387,8 @@ class FinetuneConfig(AdapterConfig, PairSelection):
     """Stage 3: train projector and language model to write the report for image and indication.
 
     Args:
-        start: Model to start from: the run of `train align` or of another training, hf:FOLDER of a LLaVA or of an
-            adapter, or builtin:NAME; else `encoder` and `language_model`.
+        start: Model to start from: the run of `train align` or of another training, hf:FOLDER of an image-text-to-text
+            model of any family or of an adapter, or builtin:NAME; else `encoder` and `language_model`.
         encoder: Vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
         extra_corpora: Further corpora, name → {data, weight, text, views, members, images,

@@ -31,33 +31,61 @@ class Memory:
         """Their sum, with a tenth more for what is not counted."""
         return int(1.1 * (self.weights + self.trained + self.activations))
 
+    def __add__(self, other: Memory) -> Memory:
+        """Both together."""
+        return Memory(self.weights + other.weights, self.trained + other.trained, self.activations + other.activations)
+
     def __str__(self) -> str:
         parts = (("weights", self.weights), ("what is trained", self.trained), ("activations", self.activations))
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
 
 
 def estimate(model: Any, settings: Optimisation, length: int, trained: int, validated: int = 0) -> Memory:
-    """Memory for training a LLaVA with `trained` trained weights.
+    """Memory for training a report model with `trained` trained weights.
 
     Args:
-        model: The LLaVA.
+        model: The model.
         settings: Batch size, precision and gradient checkpointing.
         length: Tokens of the longest training sample.
         trained: Number of trained weights.
         validated: Tokens of the longest validation sample; 0 without validation.
     """
-    text = model.config.text_config
-    number = 2 if settings.precision == "bfloat16" else 4
+    number = _bytes(settings)
     weights = number * sum(value.numel() for value in model.parameters())
-    # Per token a block keeps about 16 vectors of its width and 3 of its inner width; with checkpointing only its input,
-    # and one block in full while it is computed again.
-    block = 16 * text.hidden_size + 3 * getattr(text, "intermediate_size", 4 * text.hidden_size)
-    layers = text.num_hidden_layers
-    kept = layers * text.hidden_size + block if settings.gradient_checkpointing else layers * block
+    block, kept = _kept(model.config.get_text_config(), settings)
     # Per trained weight: itself, its gradient, and two numbers of AdamW, in float32.
     # A validation batch has as many samples, and without gradients keeps one block alone.
     activations = settings.batch_size * max(length * kept, validated * block) * number
     return Memory(weights, trained * 4 * 4, activations)
+
+
+def estimate_vision(model: Any, settings: Optimisation, patches: int, *, trained: bool) -> Memory:
+    """Memory of a vision encoder that runs at every step, where the largest image has so many patches."""
+    block, kept = _kept(model.config.vision_config, settings)
+    return Memory(0, 0, settings.batch_size * patches * (kept if trained else block) * _bytes(settings))
+
+
+def estimate_logits(model: Any, settings: Optimisation, tokens: int) -> Memory:
+    """Memory of the logits at the longest report: as computed, in float32, and their gradient."""
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    return Memory(0, 0, settings.batch_size * tokens * vocabulary * (_bytes(settings) + 4 + 4))
+
+
+def _bytes(settings: Optimisation) -> int:
+    """Per number that is not trained."""
+    return 2 if settings.precision == "bfloat16" else 4
+
+
+def _kept(config: Any, settings: Optimisation) -> tuple[int, int]:
+    """Numbers per token that one block keeps from the forward to the backward pass, and that all blocks keep.
+
+    A block keeps about 16 vectors of its width and 3 of its inner width; with checkpointing only its input, and one
+    block in full while it is computed again.
+    """
+    width = config.hidden_size
+    layers = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else config.depth
+    block = 16 * width + 3 * getattr(config, "intermediate_size", 4 * width)
+    return block, layers * width + block if settings.gradient_checkpointing else layers * block
 
 
 def check_memory(needed: Memory, device: torch.device, available: int | None = None) -> None:
@@ -85,7 +113,7 @@ def available_memory(device: torch.device) -> int | None:
 
 def check_context(model: Any, longest: int) -> None:
     """Refuse samples that are longer than the language model's context."""
-    context = getattr(model.config.text_config, "max_position_embeddings", None)
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if context is not None and longest > context:
         raise ConfigError(
             f"the longest sample has {longest:,} tokens (image, prompt and report) and the language model reads "

@@ -157,8 +157,33 @@ def tokenise(
     return Tokens(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, lengths, images)
 
 
+class OfSources:
+    """What is known of the corpora of a data set.
+
+    Attributes:
+        sources: The corpora, the main one first.
+    """
+
+    sources: tuple[Source, ...]
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Collections of images in the corpora."""
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.collections))
+
+    @property
+    def trained_on(self) -> str:
+        """What a model is trained on by these corpora; see `ModelCard`."""
+        return of_corpora(source.synthetic for source in self.sources)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Reason → unused studies, over all corpora."""
+        return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
+
+
 @dataclass(frozen=True)
-class ReportDataset:
+class ReportDataset(OfSources):
     """Samples in batches, as `ReportLoss` takes them.
 
     Args:
@@ -225,21 +250,6 @@ class ReportDataset:
     def cut(self) -> int:
         """Samples whose report is truncated by `max_length`."""
         return int((np.diff(self.tokens.starts) + self._widened() > self.max_length).sum())
-
-    @property
-    def collections(self) -> tuple[str, ...]:
-        """Collections of images in the corpora."""
-        return tuple(dict.fromkeys(name for source in self.sources for name in source.collections))
-
-    @property
-    def trained_on(self) -> str:
-        """What a model is trained on by these corpora; see `ModelCard`."""
-        return of_corpora(source.synthetic for source in self.sources)
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """Reason → unused studies, over all corpora."""
-        return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: ids [B, L], places of the image tokens and of what precedes a target, targets, and the images."""

@@ -1,8 +1,9 @@
-"""The LLaVA that is trained: the model a training starts from, adapters, and the loss of its reports."""
+"""The model that a training starts from, its parts and adapters, and the loss of reports of a LLaVA."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.runs import state
 from cxrlab.models.hf.checkpoint import open_checkpoint
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import trained_on
 from cxrlab.models.model_parts import STORED, folder_of, load_language_model, load_vision_encoder
@@ -26,10 +28,10 @@ from cxrlab.training.run_folder import RESULT
 
 @dataclass(frozen=True, eq=False)
 class StartModel:
-    """The LLaVA that a training starts from.
+    """The model that a training starts from.
 
     Args:
-        model: With `model.vision_tower`, `model.multi_modal_projector` and `model.language_model`.
+        model: An image-text-to-text model.
         processor: With its tokenizer and image processor.
         names: The names in the config that it was made from.
         folder: Its folder; None when it was assembled from parts.
@@ -58,7 +60,13 @@ class StartModel:
 
 
 def load_start(
-    start: str | None, encoder: str | None, language_model: str | None, seed: int, precision: str = "float32"
+    start: str | None,
+    encoder: str | None,
+    language_model: str | None,
+    seed: int,
+    precision: str = "float32",
+    *,
+    any_family: bool = False,
 ) -> StartModel:
     """The model that a config starts from; an adapter is merged into its base.
 
@@ -69,6 +77,7 @@ def load_start(
         seed: Of new weights.
         precision: Of the training. With bfloat16 weights keep the precision of their files, so that there is no copy in
             float32; new ones are float32.
+        any_family: Accept every family that has the parts of `ModelParts`, instead of a LLaVA alone.
     """
     dtype: Any = "float32" if precision == "float32" else STORED
     if start is None:
@@ -86,7 +95,10 @@ def load_start(
     check_has_weights(start)
     folder = _result_of(Path(start)) if _is_path(start) else folder_of(start)
     opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype=dtype), merge=True)
-    check_kind(opened.model, start)
+    if any_family:
+        find_parts(opened.model)
+    else:
+        check_kind(opened.model, start)
     card = opened.card
     seen, prompts, learned = (
         (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
@@ -97,12 +109,63 @@ def load_start(
 
 def check_kind(model: Any, name: str) -> None:
     """Refuse a start that is not a LLaVA."""
-    kind = getattr(model.config, "model_type", None)
-    if kind != "llava":
+    if not is_llava(model):
+        kind = getattr(model.config, "model_type", None)
         raise ConfigError(
-            f"'{name}' is a model of the type '{kind}'; stages 2 and 3 train a LLaVA (encoder, projector, language "
-            "model)."
+            f"'{name}' is a model of the type '{kind}', and this training takes a LLaVA (model type 'llava'); models of "
+            "other families are trained by `cxrlab train finetune`."
         )
+
+
+def is_llava(model: Any) -> bool:
+    """Whether it is a LLaVA, which is trained on cached images and features of its vision encoder."""
+    return getattr(model.config, "model_type", None) == "llava"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParts:
+    """The parts of a model, by the names that its family declares.
+
+    Args:
+        prefix: Name of the language model inside the model.
+        projector_name: Last part of the projector's name.
+        language_model: Without its head.
+        vision_encoder: In some families it contains the projector.
+        projector: Between the two.
+        head: Of the language model.
+    """
+
+    prefix: str
+    projector_name: str
+    language_model: Any
+    vision_encoder: Any
+    projector: Any
+    head: Any
+
+    def vision_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the vision encoder without those of a projector inside it."""
+        inside = {id(parameter) for parameter in self.projector.parameters()}
+        return [parameter for parameter in self.vision_encoder.parameters() if id(parameter) not in inside]
+
+
+def find_parts(model: Any) -> ModelParts:
+    """The parts of a model, before adapters are added to it.
+
+    Raises:
+        ConfigError: If the model has no parts of the names that its family declares.
+    """
+    family = find_family(model.config.model_type)
+    try:
+        language, vision, projector = (
+            model.get_submodule(name) for name in (family.language_model, family.vision_encoder, family.projector)
+        )
+    except AttributeError as error:
+        raise ConfigError(
+            f"a '{model.config.model_type}' cannot be trained, since its parts are unknown ({error}); declare them in "
+            "models/hf/families."
+        ) from None
+    name = family.projector.rpartition(".")[2]
+    return ModelParts(family.language_model, name, language, vision, projector, model.get_output_embeddings())
 
 
 def start_model_name(start: str) -> str:
@@ -139,14 +202,15 @@ def _result_of(run: Path) -> Path:
 
 
 def language_linears(model: Any) -> list[str]:
-    """Names of the linear layers inside the language model of a LLaVA; its head is not one of them."""
+    """Names of the linear layers inside the language model; its head is not one of them."""
+    prefix = find_family(model.config.model_type).language_model
     found = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith("model.language_model.")
+        if isinstance(module, nn.Linear) and name.startswith(f"{prefix}.")
     ]
     if not found:
-        raise ConfigError(f"{type(model).__name__} has no linear layer under model.language_model to put adapters on.")
+        raise ConfigError(f"{type(model).__name__} has no linear layer under {prefix} to put adapters on.")
     return found
 
 
@@ -156,7 +220,7 @@ def add_adapters(
     """Put adapters on the language model, in place; returns the `PeftModel`.
 
     Args:
-        model: A LLaVA.
+        model: An image-text-to-text model.
         rank: Of the adapters.
         alpha: Their scale, divided by the rank.
         dropout: On their inputs.
@@ -169,13 +233,14 @@ def add_adapters(
 
     # Kinds of layer, not their numbers: the pattern stays short, and the prefix excludes the encoder's layers of the same name.
     kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
+    parts = find_parts(model)
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft divides it by the rank, whole or not
         lora_dropout=dropout,
         bias="none",
-        target_modules=rf"model\.language_model\..*\.({'|'.join(kinds)})",
-        modules_to_save=["multi_modal_projector"] if train_projector else None,
+        target_modules=rf"{re.escape(parts.prefix)}\..*\.({'|'.join(kinds)})",
+        modules_to_save=[parts.projector_name] if train_projector else None,
         task_type="CAUSAL_LM",
     )
     peft = get_peft_model(model, config)
@@ -187,15 +252,15 @@ def add_adapters(
 
 def enable_gradient_checkpointing(model: Any, vision_encoder_frozen: bool) -> None:
     """Recompute activations in the backward pass instead of keeping them."""
-    settings = {"use_reentrant": False}
-    model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    settings, parts = {"use_reentrant": False}, find_parts(model)
+    parts.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
     if not vision_encoder_frozen:
-        model.model.vision_tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+        parts.vision_encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 def compile_layers(model: Any) -> None:
     """Compile the layers of the language model for batches of any length; equal layers share the compiled code."""
-    language = model.model.language_model
+    language = find_parts(model).language_model
     layers = getattr(language, "layers", None)
     if layers is None:
         raise ConfigError(f"compiled=true: {type(language).__name__} has no list of layers to compile.")

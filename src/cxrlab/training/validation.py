@@ -23,6 +23,7 @@ from cxrlab.training.contrastive import (
     symmetric_loss,
 )
 from cxrlab.training.distributed import check_weights_are_whole, is_main_process, process_count, process_rank, summed
+from cxrlab.training.image_text import ImageTextDataset
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import BEST
 from cxrlab.training.samples import UNREAD, Source, read_source
@@ -65,7 +66,7 @@ def validation_source(config: EncoderConfig | AlignConfig | FinetuneConfig) -> S
         raise type(error)(f"{error} This is the validation split; train without it with --validation.n 0.") from None
 
 
-def report_validation(dataset: ReportDataset, validation: Validation, batch_size: int) -> Evaluation:
+def report_validation(dataset: ReportDataset | ImageTextDataset, validation: Validation, batch_size: int) -> Evaluation:
     """Mean of -log p per report token, as the training loss, without dropout and augmentation."""
     order = (-dataset.lengths).argsort(kind="stable")
     batches = [order[first : first + batch_size].tolist() for first in range(0, len(order), batch_size)]

@@ -52,6 +52,18 @@ def set_conversation(processor: Any, name: str) -> None:
     processor.chat_template = processor.tokenizer.chat_template = template
 
 
+def set_family_conversation(processor: Any, name: str) -> None:
+    """Give the processor of a family other than LLaVA a conversation: `own`, its template as it is, or a file's."""
+    check_conversation(name)
+    if name in (PLAIN, VICUNA):
+        raise ConfigError(
+            f"--conversation {name} is made for a LLaVA; use --conversation own, the template of the checkpoint, or a "
+            f"file with a template for {type(processor).__name__}."
+        )
+    if name != OWN:
+        processor.chat_template = read_text(Path(name))
+
+
 # Turns a message of parts into text, for a template that expects text.
 _FLATTEN = """\
 {%- set flat = namespace(messages=[]) -%}

@@ -158,6 +158,28 @@ class Encoder:
         return Encoded(inputs, report_mask.to(self.device), inputs["input_ids"] == self.image_token, places)
 
 
+_UNLIMITED = 1 << 30  # context of a model whose config does not give it
+
+
+def make_encoder(model: Any, processor: Any) -> Encoder:
+    """The encoder of an open model on its device and in its precision; raises if an image cannot be placed."""
+    from cxrlab.models.hf.pixels import pixel_path
+
+    config = model.config
+    # The config first: Gemma 3's processor calls another token by that name.
+    names = ("image_token_id", "image_token_index")
+    known = [getattr(source, name, None) for source in (config, processor) for name in names]
+    image_token = next((token for token in known if isinstance(token, int)), None)
+    if image_token is None:
+        raise ConfigError(f"a '{config.model_type}' does not declare its image token, so images cannot be checked.")
+    context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
+    path = pixel_path(config.model_type, processor)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    encoder = Encoder(processor, path, image_token, context, model.device, model.dtype, vocabulary)
+    encoder.expander.image_tokens(PROBE)  # raises now for a processor that cannot place an image
+    return encoder
+
+
 def _padded(rows: Sequence[Sequence[int]], value: int, side: Side) -> Tensor:
     """Rows of integers as a tensor [B, L]."""
     import torch
@@ -174,6 +196,7 @@ _PER_TOKEN = ("token_type_ids", "mm_token_type_ids")  # processor outputs with o
 _TEXT = ("input_ids", "attention_mask", "labels")  # its other outputs for text
 _PROMPTS = 512  # cached prompts: an attack repeats the same one hundreds of times
 _SIZES = 4096  # cached image sizes
+PROBE = (64, 64)  # height and width of a test image
 _BLANKS = 4  # cached blank images: a large one takes hundreds of megabytes in some families
 
 Size = tuple[int, int]  # height and width of an image
@@ -193,12 +216,14 @@ class Expander:
     Attributes:
         prompt: (text, size of the image) → `PromptTokens`; `DataError` if the number of image tokens is wrong.
         image_tokens: Size of an image → its number of image tokens.
+        added_tokens: Size of an image → its tokens beyond those of a test image, marks of rows and columns included.
     """
 
     def __init__(self, processor: Any, image_token: int) -> None:
         self.processor, self.image_token = processor, image_token
         self.prompt = lru_cache(_PROMPTS)(self._prompt)
         self.image_tokens = lru_cache(_SIZES)(self._image_tokens)
+        self.added_tokens = lru_cache(_SIZES)(self._added_tokens)
         self._blank = lru_cache(_BLANKS)(partial(_BlankImage, processor.image_processor))
 
     def _prompt(self, prompt: str, size: Size) -> PromptTokens:
@@ -211,6 +236,13 @@ class Expander:
                 f"{self.image_tokens(size)}. Remove special tokens from the prompt."
             )
         return found
+
+    def length(self, prompt: str, size: Size) -> int:
+        """Number of tokens of a prompt after an image of this size; an image's own tokens are found once per size."""
+        return len(self.prompt(prompt, PROBE).ids) + self.added_tokens(size)
+
+    def _added_tokens(self, size: Size) -> int:
+        return len(self._expand("Findings", size).ids) - len(self._expand("Findings", PROBE).ids)
 
     def _image_tokens(self, size: Size) -> int:
         """Number of image tokens of an image of this height and width."""

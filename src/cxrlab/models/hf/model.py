@@ -13,13 +13,13 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import DataError
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.families import find_family
-from cxrlab.models.hf.inputs import Encoded, Encoder, as_images
+from cxrlab.models.hf.inputs import Encoded, as_images, make_encoder
 from cxrlab.models.hf.prompting import end_tokens
 from cxrlab.models.hf.scoring import (
     ReportLogProbs,
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
     from cxrlab.models.baselines import Library
 
-_PROBE = (64, 64)  # height and width of a test image
 _HALF = re.compile("[\ud800-\udfff]")
-_UNLIMITED = 1 << 30  # context of a model whose config does not give it
 
 
 class HfModel:
@@ -64,15 +62,14 @@ class HfModel:
         decoding: Decoding | None = None,
         attention: str = "sdpa",
     ) -> None:
-        from cxrlab.models.hf.pixels import pixel_path
-
         self.model, self.processor, self.tokenizer = checkpoint.model, checkpoint.processor, checkpoint.tokenizer
         self.card, self.folder = checkpoint.card, checkpoint.folder
         self._name, self.prompts, self.decoding = name, prompts, decoding or Decoding()
         self.model.requires_grad_(False)
         config = self.model.config
         self.device: torch.device = self.model.device
-        self.path = pixel_path(config.model_type, self.processor)
+        self._encoder = make_encoder(self.model, self.processor)
+        self.path = self._encoder.path
         self.ends = end_tokens(self.processor, self.model)
         self.capabilities = Capabilities(
             gradients=self.path.differentiable,
@@ -80,23 +77,6 @@ class HfModel:
             attention=attention == "eager" and find_family(config.model_type).has_grid,
             batch=True,
         )
-        context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
-        # The config first: Gemma 3's processor calls another token by that name.
-        names = ("image_token_id", "image_token_index")
-        known = [getattr(source, name, None) for source in (config, self.processor) for name in names]
-        image_token = next((token for token in known if isinstance(token, int)), None)
-        if image_token is None:
-            raise ConfigError(f"a '{config.model_type}' does not declare its image token, so images cannot be checked.")
-        self._encoder = Encoder(
-            self.processor,
-            self.path,
-            image_token,
-            context,
-            self.device,
-            self.model.dtype,
-            self.model.get_input_embeddings().weight.shape[0],
-        )
-        self._encoder.expander.image_tokens(_PROBE)  # raises now for a processor that cannot place an image
         self._verdicts: YesNoTokens | None = None
 
     @classmethod

@@ -50,7 +50,7 @@ def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
     import torch
 
     places = encoded.places or ReportPositions.of(encoded.ids, encoded.report_mask)
-    logits = last_logits(model, _without_mask(model, encoded.inputs), places.count)[:, :-1].float()
+    logits = last_logits(model, without_mask(model, encoded.inputs), places.count)[:, :-1].float()
     following = logits.gather(2, encoded.ids[:, 1 - places.count :, None])[..., 0] - torch.logsumexp(logits, dim=2)
     chosen = following.gather(1, places.order)
     values = torch.where(places.mask, chosen, torch.zeros((), device=chosen.device))
@@ -62,7 +62,7 @@ def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
     return ReportLogProbs(values, places.mask, places.ids)
 
 
-def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """A right-padded batch without its attention mask, if the model is causal so that no token attends to padding.
 
     The fastest attention kernels accept no mask.
@@ -79,12 +79,23 @@ def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
     """Logits [B, count, V] of the last positions; others are not computed if the model allows it."""
+    logits, _ = _kept_logits(model, inputs, count)
+    return logits[:, -count:]
+
+
+def logits_at(model: Any, inputs: dict[str, Tensor], columns: Tensor) -> Tensor:
+    """Logits [B, C, V] at these positions of every row; others are not computed if the model allows it."""
+    logits, kept = _kept_logits(model, inputs, columns)
+    return logits if kept else logits.index_select(1, columns)
+
+
+def _kept_logits(model: Any, inputs: dict[str, Tensor], kept: int | Tensor) -> tuple[Tensor, bool]:
+    """Logits of one forward pass, and whether they are those of the wanted positions alone."""
     import inspect
 
     keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-    out = forward(model, **inputs, use_cache=False, **({"logits_to_keep": count} if keeps else {}))
-    logits: Tensor = out.logits[:, -count:]
-    return logits
+    out = forward(model, **inputs, use_cache=False, **({"logits_to_keep": kept} if keeps else {}))
+    return out.logits, keeps
 
 
 def forward(model: Any, **given: Any) -> Any:
@@ -107,7 +118,7 @@ def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     lengths = inputs["attention_mask"].sum(dim=1)
     longest = inputs["attention_mask"].shape[1]
     count = longest - int(lengths.min()) + 1
-    logits = last_logits(model, _without_mask(model, inputs), count)
+    logits = last_logits(model, without_mask(model, inputs), count)
     return logits[torch.arange(len(lengths), device=logits.device), lengths - 1 - (longest - count)]
 
 
