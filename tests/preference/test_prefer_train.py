@@ -40,7 +40,7 @@ from cxrlab.models.model_card import read_model_card
 from cxrlab.preference import dataset
 from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Validation
 from cxrlab.preference.dataset import PreferenceDataset, read_preferences
-from cxrlab.preference.losses import Text, log_probabilities
+from cxrlab.preference.losses import log_probabilities
 from cxrlab.preference.train import prefer
 from cxrlab.training import report_model, trainer
 from cxrlab.training.align_finetune import finetune
@@ -306,7 +306,7 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
     items, per = list(range(6)), 2 if kind != "kto" else 1
     batch = job.rows.__getitems__(items)
     with torch.no_grad():
-        expected, _ = log_probabilities(job.module.reporter, Text.of(batch), batch["features"], copies=per)
+        expected, _ = log_probabilities(job.module.reporter, batch, copies=per)
     judged = read_preferences(config.pairs, config.data, paired=kind != "kto", seed=FAST.seed)
     samples = [judged.source.samples[2 * item + twin] for twin in range(per) for item in items]
     corpus = load_corpus(config.data)

@@ -15,7 +15,7 @@ from tiny_models import tiny_llava
 from cxrlab.core.image_codec import encode_png
 from cxrlab.preference import dataset
 from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
-from cxrlab.preference.losses import Text, log_probabilities
+from cxrlab.preference.losses import log_probabilities
 from cxrlab.training.image_cache import ImageFile, open_images
 from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
 from cxrlab.training.report_model import ReportLoss, add_adapters
@@ -58,7 +58,7 @@ def one_by_one(reporter: ReportLoss, rows: PreferenceDataset) -> np.ndarray[Any,
     for item in range(N):
         batch = rows.__getitems__([item])
         with torch.no_grad():
-            found.append(log_probabilities(reporter, Text.of(batch), None, batch["images"], copies=2)[0].numpy())
+            found.append(log_probabilities(reporter, batch, copies=2)[0].numpy())
     return np.stack(found)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +29,11 @@ from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.preference.candidate_files import same_text
 from cxrlab.preference.config import LOSSES, PAIRS_FILE, UNPAIRED_FILE
-from cxrlab.preference.losses import Text, log_probabilities
+from cxrlab.preference.losses import OTHER, log_probabilities, own_and_other
 from cxrlab.training.image_cache import ArrayStore, Images
 from cxrlab.training.image_features import Features
+from cxrlab.training.image_text import ImageTextDataset
 from cxrlab.training.report_dataset import ReportDataset
-from cxrlab.training.report_model import ReportLoss
 from cxrlab.training.run_folder import weights_key
 from cxrlab.training.samples import UNREAD, Sample, Source, find_image_file
 from cxrlab.training.trainer import ITEMS
@@ -178,14 +179,14 @@ class PreferenceDataset:
     """N items of two reports each, as `PreferenceLoss` takes them; see `Judged`.
 
     Args:
-        reports: 2 N rows without images: rows 2 i and 2 i + 1 are those of item i.
+        reports: 2 N rows, of a LLaVA without images: rows 2 i and 2 i + 1 are those of item i.
         images: Of the rows; None when features replace them, or before they are opened.
         features: Of the frozen vision encoder for every image.
         reference: log π_ref of both reports, float32 [N, 2]; None where it is not needed or not yet known.
         desirable: Whether each single report is desirable, [N]; None for pairs.
     """
 
-    reports: ReportDataset
+    reports: ReportDataset | ImageTextDataset
     images: Images | None = None
     features: Features | None = None
     reference: NDArray[np.float32] | None = None
@@ -215,7 +216,7 @@ class PreferenceDataset:
             batch = self._texts(np.concatenate([2 * chosen, 2 * chosen + 1]))
         else:
             batch = self._texts(2 * chosen)
-            batch |= {f"other_{name}": value for name, value in self._texts(2 * chosen + 1).items()}
+            batch |= {f"{OTHER}{name}": value for name, value in self._texts(2 * chosen + 1).items()}
             batch["desirable"] = torch.from_numpy(self.desirable[chosen])
         if self.reference is not None:
             batch["reference"] = torch.from_numpy(np.array(self.reference[chosen]))
@@ -237,7 +238,7 @@ _BLOCK = 4096  # items that are sorted by length together
 
 
 def reference_log_probabilities(
-    reporter: ReportLoss,
+    reporter: Any,
     rows: PreferenceDataset,
     folder: Path,
     *,
@@ -268,7 +269,7 @@ def reference_log_probabilities(
 
 
 def _blocks(
-    reporter: ReportLoss, rows: PreferenceDataset, start: int, precision: str, batch_size: int
+    reporter: Any, rows: PreferenceDataset, start: int, precision: str, batch_size: int
 ) -> Iterator[NDArray[np.generic]]:
     blocks = range(start, len(rows), _BLOCK)
     device = next(reporter.parameters()).device
@@ -280,12 +281,12 @@ def _blocks(
         batches = [order[place : place + batch_size] for place in range(0, len(items), batch_size)]
         for chosen in track(batches, label, len(items), size=len):
             batch = {name: value.to(device) for name, value in rows.__getitems__(items[chosen].tolist()).items()}
-            seen = batch.get("features"), batch.get("images")
+            del batch[ITEMS]
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
                 if rows.desirable is None:
-                    pair = log_probabilities(reporter, Text.of(batch), *seen, copies=2)[0].view(2, -1)
+                    pair = log_probabilities(reporter, batch, copies=2)[0].view(2, -1)
                 else:
-                    texts = Text.of(batch), Text.of(batch, "other_")
-                    pair = torch.stack([log_probabilities(reporter, text, *seen)[0] for text in texts])
+                    del batch["desirable"]
+                    pair = torch.stack([log_probabilities(reporter, one)[0] for one in own_and_other(batch)])
             found[chosen] = pair.T.float().cpu().numpy()
         yield found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as functional
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from cxrlab.core.registry import load_reference
 from cxrlab.preference.config import LossSettings
-from cxrlab.training.report_model import ReportLoss
 
 
 def dpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
@@ -80,18 +79,15 @@ def simpo(batch: LogProbabilities, settings: LossSettings) -> Tensor:
     return -functional.logsigmoid(settings.strength * (chosen - rejected) - settings.gamma)
 
 
-class Text(NamedTuple):
-    """Reports of a batch with their prompts; see `ReportLoss.forward`."""
+class Reporter(Protocol):
+    """A module with a report model, such as `ReportLoss` and `ImageTextLoss`."""
 
-    input_ids: Tensor
-    image_places: Tensor
-    places: Tensor
-    targets: Tensor
+    model: Any
+    config: Any
 
-    @classmethod
-    def of(cls, batch: Mapping[str, Tensor], prefix: str = "") -> Text:
-        """The text of a batch whose names begin with the prefix."""
-        return cls(*(batch[f"{prefix}{name}"] for name in cls._fields))
+    def target_scores(self, batch: Mapping[str, Tensor], copies: int = 1) -> tuple[Tensor, Tensor]:
+        """Logits of every target [K, V] and the row that it is in [K]."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +145,9 @@ class LogProbabilities:
 
 
 class PreferenceLoss(nn.Module):
-    """A LLaVA together with its preference loss; its vision encoder is not trained."""
+    """A report model together with its preference loss; its vision encoder is not trained."""
 
-    def __init__(self, reporter: ReportLoss, settings: LossSettings) -> None:
+    def __init__(self, reporter: Any, settings: LossSettings) -> None:
         super().__init__()
         self.reporter = reporter
         self.settings = settings
@@ -160,7 +156,7 @@ class PreferenceLoss(nn.Module):
 
     @property
     def model(self) -> Any:
-        """The LLaVA."""
+        """The report model."""
         return self.reporter.model
 
     @property
@@ -168,43 +164,27 @@ class PreferenceLoss(nn.Module):
         """The model's config: DeepSpeed reads sizes from it."""
         return self.reporter.config
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        image_places: Tensor,
-        places: Tensor,
-        targets: Tensor,
-        reference: Tensor | None = None,
-        features: Tensor | None = None,
-        images: Tensor | None = None,
-        desirable: Tensor | None = None,
-        **other: Tensor,
-    ) -> Tensor:
+    def forward(self, reference: Tensor | None = None, desirable: Tensor | None = None, **batch: Tensor) -> Tensor:
         """Sum of the losses of B items, a scalar.
 
         Args:
-            input_ids: Of pairs [2 B, L], the chosen reports first; of single reports [B, L].
-            image_places: See `ReportLoss`, as for the next two.
-            places: See `ReportLoss`.
-            targets: See `ReportLoss`.
             reference: log π_ref, [B, 2].
-            features: Of the B images.
-            images: In place of features.
             desirable: Whether each single report is desirable, [B]; None for pairs.
-            other: For single reports, the first four of reports of other studies: `other_input_ids` and so on.
+            batch: As the reporter takes it: the chosen reports of B pairs, then the rejected ones; or B single reports,
+                and those of other studies as `other_…`.
         """
-        text = Text(input_ids, image_places, places, targets)
         if desirable is None:
-            sums, tokens = log_probabilities(self.reporter, text, features, images, copies=2)
+            sums, tokens = log_probabilities(self.reporter, batch, copies=2)
             sums, tokens = sums.view(2, -1), tokens.view(2, -1)
         else:
+            own, other = own_and_other(batch)
             with torch.no_grad():
-                second = log_probabilities(self.reporter, Text.of(other, "other_"), features, images)
-            first = log_probabilities(self.reporter, text, features, images)
+                second = log_probabilities(self.reporter, other)
+            first = log_probabilities(self.reporter, own)
             sums, tokens = torch.stack([first[0], second[0]]), torch.stack([first[1], second[1]])
-        batch = LogProbabilities(sums, tokens, None if reference is None else reference.T, desirable)
-        self._figures = batch.figures()
-        return self._loss(batch, self.settings).sum()
+        found = LogProbabilities(sums, tokens, None if reference is None else reference.T, desirable)
+        self._figures = found.figures()
+        return self._loss(found, self.settings).sum()
 
     def figures(self) -> dict[str, float]:
         """Means over the last batch of this process; NaN ones are left out."""
@@ -212,14 +192,21 @@ class PreferenceLoss(nn.Module):
         return {name: value for name, value in found.items() if value == value}
 
 
-def log_probabilities(
-    reporter: ReportLoss, text: Text, features: Tensor | None = None, images: Tensor | None = None, copies: int = 1
-) -> tuple[Tensor, Tensor]:
+OTHER = "other_"
+
+
+def own_and_other(batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The single reports of a batch, and the reports of other studies for the same images."""
+    own = {name: value for name, value in batch.items() if not name.startswith(OTHER)}
+    other = {name.removeprefix(OTHER): value for name, value in batch.items() if name.startswith(OTHER)}
+    return own, {**own, **other}
+
+
+def log_probabilities(reporter: Reporter, batch: Mapping[str, Tensor], copies: int = 1) -> tuple[Tensor, Tensor]:
     """The log π of the report in every row, and its number of tokens; both [B]."""
-    scores = reporter.scores(text.input_ids, text.image_places, text.places, features, images, copies).float()
-    each = -functional.cross_entropy(scores, text.targets, reduction="none")
-    rows = torch.div(text.places, text.input_ids.shape[1], rounding_mode="floor")
+    scores, rows = reporter.target_scores(batch, copies)
+    each = -functional.cross_entropy(scores.float(), batch["targets"], reduction="none")
     # In float64: a float32 sum over a long report would lose the digits that make up a ratio.
-    nothing = torch.zeros(text.input_ids.shape[0], dtype=torch.float64, device=each.device)
+    nothing = torch.zeros(batch["input_ids"].shape[0], dtype=torch.float64, device=each.device)
     sums = nothing.index_add(0, rows, each.double()).to(each.dtype)
     return sums, nothing.index_add(0, rows, torch.ones_like(each, dtype=torch.float64)).to(each.dtype)

@@ -91,7 +91,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss
     from cxrlab.training.align_finetune import (
-        count_trainable,
+        check_fits,
         describe,
         freeze,
         open_vision_inputs,
@@ -99,9 +99,16 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         select_trainable,
         summarise,
     )
-    from cxrlab.training.memory_estimate import check_memory, estimate
-    from cxrlab.training.report_dataset import ask_for_report, load_dataset
-    from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
+    from cxrlab.training.image_text import ImageTextLoss, load_image_text
+    from cxrlab.training.report_dataset import ReportDataset, ask_for_report, load_dataset
+    from cxrlab.training.report_model import (
+        ReportLoss,
+        compile_layers,
+        enable_gradient_checkpointing,
+        find_parts,
+        is_llava,
+        load_start,
+    )
     from cxrlab.training.run_folder import weights_key
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
@@ -117,24 +124,30 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         n=config.n,
         seed=seed,
     )
-    start = load_start(config.start, None, None, seed, settings.precision)
+    start = load_start(config.start, None, None, seed, settings.precision, any_family=True)
     prompts, device = config.prompts or start.prompts, training_device()
-    reports = load_dataset((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
+    load = load_dataset if is_llava(start.model) else load_image_text
+    reports = load((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)
     both = replace(settings, batch_size=2 * settings.batch_size)
-    check_memory(estimate(start.model, both, reports.longest, count_trainable(start.model, config)), device)
+    check_fits(start.model, reports, config, both)
     order = plan_steps([Part(len(judged))], settings, rows.lengths)
     selector = CheckpointSelector(config, prompts, start)
 
     with training_run(config, out, seed, OPERATIONAL) as run:
         freeze(start.model, settings.precision)
-        module = ReportLoss(start.model, start.processor.image_processor).to(device)
+        module: ReportLoss | ImageTextLoss
+        if isinstance(reports, ReportDataset):
+            module = ReportLoss(start.model, start.processor.image_processor).to(device)
+        else:
+            module = ImageTextLoss(start.model, find_parts(start.model)).to(device)
         # Weights that are trained whole become float32, and the reference must use the same.
         weights = f"{weights_key(module)} {'adapters' if config.lora_rank else 'whole'}"
         peft = select_trainable(start.model, config)
         module.to(device)
-        images, features = open_vision_inputs(config, reports, start, run)
-        rows = replace(rows, images=images, features=features)
+        if isinstance(reports, ReportDataset):
+            images, features = open_vision_inputs(config, reports, start, run)
+            rows = replace(rows, images=images, features=features)
         if config.loss.kind.needs_reference:
             folder, precision, batch = config.cache or run.folder / CACHE, settings.precision, settings.batch_size
             with main_process_first():

@@ -22,6 +22,7 @@ from cxrlab.training.config import (
     AdapterConfig,
     AlignConfig,
     FinetuneConfig,
+    Optimisation,
     ReportConfig,
 )
 from cxrlab.training.run_folder import (
@@ -76,8 +77,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     from cxrlab.models.hf.conversations import check_conversation, set_conversation, set_family_conversation
     from cxrlab.training import best_weights
     from cxrlab.training.distributed import training_device
-    from cxrlab.training.image_text import ImageTextLoss, check_settings, load_image_text
-    from cxrlab.training.memory_estimate import check_memory, estimate, estimate_logits, estimate_vision
+    from cxrlab.training.image_text import ImageTextLoss, load_image_text
     from cxrlab.training.report_dataset import ReportDataset, load_dataset
     from cxrlab.training.report_model import (
         ReportLoss,
@@ -105,13 +105,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     held_out, validated = validation_source(config), None
     if held_out is not None:
         validated = load([held_out], start.model, start.processor, config.prompts, settings, ask)
-    trained, longest = count_trainable(start.model, config), validated.longest if validated else 0
-    needed = estimate(start.model, settings, dataset.longest, trained, longest)
-    if not isinstance(dataset, ReportDataset):
-        check_settings(config, start.model.config.model_type)
-        needed += estimate_vision(start.model, settings, dataset.most_patches, trained=config.train_vision_encoder)
-        needed += estimate_logits(start.model, settings, dataset.longest_report)
-    check_memory(needed, training_device())
+    check_fits(start.model, dataset, config, settings, validated.longest if validated else 0)
     order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, dataset.lengths)
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
@@ -154,6 +148,28 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         run.write(SUMMARY, summary)
         run.remove_steps()
     return summary
+
+
+def check_fits(model: Any, dataset: Trained, config: ReportConfig, settings: Optimisation, validated: int = 0) -> None:
+    """Refuse settings that a family does not have, and a training that does not fit into the memory of the device.
+
+    Args:
+        model: Before it is changed.
+        dataset: Of the training.
+        config: What is trained.
+        settings: Of the optimisation, with the samples of a forward pass as `batch_size`.
+        validated: Tokens of the longest validation sample; 0 without validation.
+    """
+    from cxrlab.training.distributed import training_device
+    from cxrlab.training.image_text import ImageTextDataset, check_settings
+    from cxrlab.training.memory_estimate import check_memory, estimate, estimate_logits, estimate_vision
+
+    needed = estimate(model, settings, dataset.longest, count_trainable(model, config), validated)
+    if isinstance(dataset, ImageTextDataset):
+        check_settings(config, model.config.model_type)
+        needed += estimate_vision(model, settings, dataset.most_patches, trained=config.train_vision_encoder)
+        needed += estimate_logits(model, settings, dataset.longest_report)
+    check_memory(needed, training_device())
 
 
 def freeze(model: Any, precision: str) -> None:

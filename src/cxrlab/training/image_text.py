@@ -7,7 +7,7 @@ encoder runs at every step. A LLaVA is trained faster, on cached images and feat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -177,8 +177,9 @@ class ImageTextDataset(OfSources):
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: the family's inputs, the columns that precede a target, the places among them, and the targets."""
-        files = [self.files[self.image_of[row]] for row in rows]
-        images = as_images([load_rgb(file.path) if file.rgb else load_image(file.path) for file in files], CPU)
+        numbers = [int(self.image_of[row]) for row in rows]
+        read = {number: _read(self.files[number]) for number in dict.fromkeys(numbers)}
+        images = as_images([read[number] for number in numbers], CPU)
         prompts = [self.prompts[row] for row in rows]
         answers = []
         for row, prompt, image in zip(rows, prompts, images, strict=True):
@@ -195,6 +196,10 @@ class ImageTextDataset(OfSources):
             "targets": encoded.ids[:, 1:][:, columns].flatten()[places],
             ITEMS: torch.tensor([len(places)]),
         }
+
+
+def _read(file: ImageFile) -> NDArray[np.float32]:
+    return load_rgb(file.path) if file.rgb else load_image(file.path)
 
 
 class ImageTextLoss(nn.Module):
@@ -234,6 +239,11 @@ class ImageTextLoss(nn.Module):
         given = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
         logits = logits_at(self.model, without_mask(self.model, given), columns)
         return logits.flatten(0, 1).index_select(0, places)
+
+    def target_scores(self, batch: Mapping[str, Tensor], copies: int = 1) -> tuple[Tensor, Tensor]:
+        """Logits of every target [K, V] and the row that it is in [K]; every row has its own image, copies too."""
+        scores = self.scores(**{name: value for name, value in batch.items() if name != "targets"})
+        return scores, torch.div(batch["places"], batch["columns"].shape[0], rounding_mode="floor")
 
     def freeze_unused(self, batch: dict[str, Tensor]) -> None:
         """Freeze weights of the vision encoder that get no gradient from a batch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -350,6 +351,12 @@ class ReportLoss(nn.Module):
         hidden = inner.language_model(inputs_embeds=flat.view_as(words), use_cache=False).last_hidden_state
         scores: Tensor = self.model.lm_head(hidden.flatten(0, 1).index_select(0, places))
         return scores
+
+    def target_scores(self, batch: Mapping[str, Tensor], copies: int = 1) -> tuple[Tensor, Tensor]:
+        """Logits of every target [K, V] and the row that it is in [K]; see `scores`."""
+        ids, image_places, places = (batch[name] for name in ("input_ids", "image_places", "places"))
+        scores = self.scores(ids, image_places, places, batch.get("features"), batch.get("images"), copies)
+        return scores, torch.div(places, ids.shape[1], rounding_mode="floor")
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; a frozen vision encoder stays in evaluation mode, so that its features stay the same."""
