@@ -466,7 +466,9 @@ def missing_reports_error(
     """The error for missing predictions, at least one of `requested`; they are listed in the file `summary`."""
     refused = sum(one.refused for one in missing)
     unread = len(missing) - refused
-    what, unreadable = ("images", "cannot be read") if unit == "image" else ("studies", "have no readable frontal image")
+    what, unreadable = (
+        ("images", "cannot be read") if unit == "image" else ("studies", "have no readable frontal image")
+    )
     parts = [f"{unread} of {requested} {what} {unreadable}"] if unread else []
     if refused:
         parts.append(f"the model refused to write on {refused} of {requested} {what}")
