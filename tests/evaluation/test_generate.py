@@ -21,7 +21,8 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.synthetic_scenes import make_scenes
-from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.certify import run_certify
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
 from cxrlab.evaluation.score import score
 from cxrlab.models.baselines import REPORTS
@@ -99,7 +100,8 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.certify import run_certify
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
 from cxrlab.evaluation.generate import generate
 quick = Run.append
 def slow(*given):
@@ -243,3 +245,14 @@ def test_by_image_every_frontal_image_is_one_pair(tmp_path: Path) -> None:
     fewer = generate(dataclasses.replace(settings, n=2, allow_missing=True), tmp_path / "two")
     assert fewer.studies == 2
     assert score(corpus, tmp_path / "two", metrics=["findings.f1"]).n == 2
+
+
+def test_predictions_by_image_are_certified_by_image(tmp_path: Path) -> None:
+    """The model generates again for images, and retrieved reports are those of the same images."""
+    changes = {number: two_views(number, View.PA, View.AP) for number in (2, 5)}
+    corpus = toy_corpus(tmp_path / "corpus", 18, changes).path
+    generate(config(corpus, split="test", unit="image", control_studies=0), tmp_path / "run")
+    settings = CertifyConfig(tmp_path / "run", corpus, training=corpus, model=f"retrieval:{corpus}", trials=50)
+    certificate = run_certify(settings, tmp_path / "certificate")
+    assert certificate.n == 8
+    assert [item.id for item in predictions(tmp_path / "certificate" / "model")][:3] == ["s2#0", "s2#1", "s5#0"]

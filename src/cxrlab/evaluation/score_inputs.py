@@ -297,11 +297,11 @@ def _select_pairs(
     allow_missing: bool,
     matched_only: bool,
 ) -> tuple[list[tuple[str, str, int | None]], list[str], list[str]]:
-    """Id, study and image of each pair, in the order of the references and of their images, whatever the order of the
-    predictions; predictions and references that do not match raise `DataError`.
+    """Id, study and image of each pair, in the order of the references and of their images.
 
-    Where images are scored one by one, every frontal image of a study needs a prediction, or those that the run of
-    predictions was asked for; a study whose views are unknown needs one.
+    Predictions and references that do not match raise `DataError`. Where images are scored one by one, every frontal
+    image of a study needs a prediction, or those that the run of predictions was asked for; a study whose views are
+    unknown needs one.
 
     With `matched_only` these are returned instead: predictions without a reference, and references without a prediction.
     """
