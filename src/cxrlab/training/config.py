@@ -288,6 +288,7 @@ class AlignConfig(ReportConfig):
         text: Author of the structured text to learn; the source's findings when left out.
         extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
+        conversation: Text around image and prompt: plain, as in LLaVA; own, vicuna-v1 or a file as in `train finetune`.
     """
 
     _: KW_ONLY
@@ -297,6 +298,7 @@ class AlignConfig(ReportConfig):
     text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
+    conversation: str = "plain"
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
 
     def __post_init__(self) -> None:
@@ -352,6 +354,9 @@ class FinetuneConfig(AdapterConfig):
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
         train_language: false freezes the language model; lora_rank must then be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
+        conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
+            if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad; or a file with a
+            chat template. It is saved with the checkpoint.
     """
 
     _: KW_ONLY
@@ -365,6 +370,7 @@ class FinetuneConfig(AdapterConfig):
     augmentation: Augmentation = NONE
     train_language: bool = True
     prompts: str = "llava-rad/1"
+    conversation: str = "own"
     optimisation: Optimisation = Optimisation(epochs=3.0)
 
     def __post_init__(self) -> None:
