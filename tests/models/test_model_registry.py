@@ -28,6 +28,7 @@ ARGUMENTS = {
     "retrieval": "retrieval:some/corpus",
     "hf": "hf:{tmp}/llava",
     "builtin": "builtin:reporter",
+    **dict.fromkeys(("chexagent", "chexagent-2", "maira-2")),  # need code of others: test_foreign_models.py
     "http": "{server}",
     "https": None,  # the same class; nobody on this machine has a certificate to answer with
 }

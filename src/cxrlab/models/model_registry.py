@@ -24,6 +24,9 @@ KINDS = Registry(
         "retrieval": "cxrlab.models.baselines:Retrieval",
         "hf": "cxrlab.models.hf.model:HfModel",
         "builtin": "cxrlab.models.builtin:Builtin",
+        "chexagent": "cxrlab.models.foreign_models:CheXagent",
+        "chexagent-2": "cxrlab.models.foreign_models:CheXagent2",
+        "maira-2": "cxrlab.models.foreign_models:Maira2",
         "http": "cxrlab.models.http_models:HttpReportModel",
         "https": "cxrlab.models.http_models:HttpReportModel",
     },
@@ -86,7 +89,12 @@ def how_to_name(name: str, kinds: Registry = KINDS) -> str:
 
 
 _HOSTED = re.compile(r"(chatgpt|gpt-[345]|o[1-9](-|$)|claude|gemini|grok)", re.IGNORECASE)  # without public weights
-_PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name → layout of `models convert`
+_PUBLISHED = {
+    "llavarad": "llava-rad",
+    "llavamed": "llava",
+    "liuhaotianllavav15": "llava",
+    "biomedclip": "open-clip",
+}  # in a name → layout of `models convert`
 
 
 def load_text_model(
