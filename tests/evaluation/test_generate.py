@@ -242,6 +242,7 @@ def test_by_image_every_frontal_image_is_one_pair(tmp_path: Path) -> None:
     assert set(sheet.floors) == {"repeated-word", "empty", "unrelated", "constant-normal", "shuffled"}
     assert sheet.image_dependence is not None
     assert (sheet.image_dependence.n, sheet.image_dependence.patients) == (4, 3)
+    assert "4 images of 3 patients" in sheet.image_dependence.sentence
     fewer = generate(dataclasses.replace(settings, n=2, allow_missing=True), tmp_path / "two")
     assert fewer.studies == 2
     assert score(corpus, tmp_path / "two", metrics=["findings.f1"]).n == 2

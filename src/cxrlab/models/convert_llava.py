@@ -25,7 +25,7 @@ PROMPTS = "llava-rad/1"  # no wording of these models for reports is published
 _VISION = "model.vision_tower.vision_tower."
 # model_type of config.json -> name of the language model in transformers, and its conversation.
 _LANGUAGE_MODELS = {"llava": ("Llama", VICUNA), "llava_llama": ("Llama", VICUNA), "llava_mistral": ("Mistral", MISTRAL)}
-_NEEDED = NEEDED | {"image_aspect_ratio": ("pad", "square", None)}
+_NEEDED: Mapping[str, tuple[Any, ...]] = {**NEEDED, "image_aspect_ratio": ("pad", "square", None)}
 _UNUSED = {
     r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "computed by transformers",
     r".*\.embeddings\.position_ids": "computed by transformers",
@@ -112,15 +112,13 @@ def _vision_encoder(folder: Path, own: Mapping[str, Any], dtype: Any) -> Any:
     """CLIP's vision encoder with the weights `own` of the published model, or those of the folder where it has none."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
+    loader: Any = CLIPVisionModel
     try:
         config = CLIPVisionConfig.from_pretrained(folder, local_files_only=True)
         if own:
-            # Without the prefix, which transformers has dropped or adds by itself.
-            return filled(CLIPVisionModel, config, own, "the vision encoder", dtype)
+            return filled(loader, config, own, "the vision encoder", dtype)
         with quiet_loading(), pickled_code_refused(folder):
-            model, report = CLIPVisionModel.from_pretrained(
-                folder, local_files_only=True, dtype=dtype, output_loading_info=True
-            )
+            model, report = loader.from_pretrained(folder, local_files_only=True, dtype=dtype, output_loading_info=True)
     except (OSError, ValueError) as error:
         raise DataError(f"{folder} holds no CLIP that transformers can load ({first_line(error)}).") from error
     check_names(report["missing_keys"], (), f"the vision encoder ({folder})")  # its text encoder is left over

@@ -49,7 +49,7 @@ NEEDED: Mapping[str, tuple[Any, ...]] = {
     "mm_use_im_start_end": (False, None),
     "mm_use_im_patch_token": (False, None),
 }
-_NEEDED = NEEDED | {"image_aspect_ratio": ("square", None)}
+_NEEDED: Mapping[str, tuple[Any, ...]] = {**NEEDED, "image_aspect_ratio": ("square", None)}
 # Settings of the language model that are in both configs and must agree.
 _SHARED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps")
 _UNUSED = {
