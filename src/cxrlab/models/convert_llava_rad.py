@@ -27,7 +27,7 @@ from cxrlab.models.model_parts import add_image_token, add_rows
 from cxrlab.models.random_init import IMAGE
 
 PROMPTS = "llava-rad/1"
-# Training images of LLaVA-Rad: the seven data sets of CXR-697K (configs/data/cxr697k.yaml), as named in corpus cards.
+# Training images of LLaVA-Rad: the seven data sets of CXR-697K (configs/llava_rad), as named in corpus cards.
 _COLLECTIONS = (
     "beth-israel",
     "stanford",

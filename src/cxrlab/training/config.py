@@ -80,7 +80,6 @@ class Optimisation:
         deterministic: On a GPU, use deterministic algorithms; slower. A CPU always does.
         save_every: Steps between checkpoints.
         log_every: Steps between lines of history.jsonl.
-        evaluate_every: Steps between evaluations; only at the end when left out.
     """
 
     learning_rate: float = 1e-4
@@ -102,10 +101,9 @@ class Optimisation:
     deterministic: bool = False
     save_every: int = 500
     log_every: int = 10
-    evaluate_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps", "evaluate_every"):
+        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
@@ -119,15 +117,59 @@ class Optimisation:
             raise ConfigError(f"warmup={self.warmup} is not usable; give a share of the steps from 0 to below 1.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairSelection:
+    """Which image-text pairs of a corpus are learnt.
+
+    Args:
+        text: Text to learn: sections (the source's), report (the whole), structured (by anyone) or the name of its
+            author; several, separated by commas, make one pair each. When left out: the texts that the composition
+            chose or, in other corpora, the source's findings. Pictures without a chest use their caption.
+        views: Views to learn, every image of a study with each text. When left out: all images that the composition
+            kept or, in other corpora, one frontal image per study.
+        members: Members of a composition to learn from; all when left out.
+    """
+
+    text: str | None = None
+    views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
+    members: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
-class ExtraCorpus:
+class Validation:
+    """Loss on the validation split during training. The weights of the step with the lowest loss become RUN/best.
+
+    Args:
+        every: Steps between validations, with one more after the last step; no validation when left out.
+        n: Most studies, drawn with the seed, with all their pairs; 0 switches validation off.
+        patience: Stop after this many validations in a row without a lower loss; train to the end when left out.
+        data: Corpus folder with the validation split; the main corpus of the training when left out. Its text and views
+            are those of the main corpus; members count in a composed corpus alone.
+    """
+
+    every: int | None = None
+    n: int = 256
+    patience: int | None = None
+    data: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
+        if self.n < 0:
+            raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 0.")
+        if self.every is None and self.patience is not None:
+            raise ConfigError(f"patience={self.patience} needs validations to count; give every with it.")
+
+
+@dataclass(frozen=True)
+class ExtraCorpus(PairSelection):
     """A further training corpus beside the main one.
 
     Args:
         data: Corpus folder.
         weight: Passes through it per pass through the main corpus; 0.5 draws a random half each time.
-        text: Author of the structured text to learn; the source's own text when left out. Pictures without a chest use
-            their caption.
         images: false trains on the text alone, without an image.
         findings_in_prompt: With images=false, put a list of the findings into the prompt in place of the image: the
             exact findings, or those read from the report. Without it the text has no prompt.
@@ -138,7 +180,6 @@ class ExtraCorpus:
 
     data: Path
     weight: float = 1.0
-    text: str | None = None
     images: bool = True
     findings_in_prompt: bool = False
     questions: bool = False
@@ -151,8 +192,11 @@ class ExtraCorpus:
             raise ConfigError(
                 "findings_in_prompt=true replaces the image and cannot be combined with questions; add images=false."
             )
-        if self.questions and (not self.images or self.text is not None):
-            raise ConfigError("questions=true asks about images and learns no text; leave out images and text.")
+        if self.questions and (not self.images or self.text is not None or self.views):
+            raise ConfigError(
+                "questions=true asks about one frontal image per study and learns no text; leave out images, text and "
+                "views."
+            )
 
 
 def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
@@ -174,7 +218,7 @@ class TrainingConfig:
 
     Args:
         data: Corpus folder; its train split is used.
-        n: Number of studies, drawn with the seed; all when left out.
+        n: Number of studies, drawn with the seed, with all their pairs; all studies when left out.
         cache: Folder for decoded images and whatever else is computed once; runs may share it. RUN/cache when left out.
         cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
         cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
@@ -195,7 +239,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class EncoderConfig(TrainingConfig):
+class EncoderConfig(TrainingConfig, PairSelection):
     """Stage 1: train a vision encoder and a text encoder contrastively on images and their reports.
 
     Args:
@@ -203,15 +247,15 @@ class EncoderConfig(TrainingConfig):
             fresh:phantom.
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
         start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of vision_encoder and text_encoder.
-        text: Author of the structured text to learn; the source's findings when left out.
         statements: all sentences of a report, or only present and possible findings (present). Which findings a report
             denies cannot be seen on the image.
-        extra_corpora: Further corpora, name → {data, weight, text}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members}.
         projection_dim: Width of the joint embedding space.
         text_head: Text pooling: bert (its own pooler and one matrix), or biomedclip (first token and two matrices).
         image_size: Side of the image in pixels, for an encoder whose image processor gives another size; the image is
             resized to a square and normalised with CLIP's mean and deviation.
         augmentation: How images are varied.
+        validation: Loss on the validation split.
         optimisation: Optimiser settings. A step compares batch_size x accumulate x processes pairs with one another;
             max_length counts the tokens of a report alone.
     """
@@ -220,13 +264,13 @@ class EncoderConfig(TrainingConfig):
     vision_encoder: str | None = None
     text_encoder: str | None = None
     start: str | None = None
-    text: str | None = None
     statements: Literal["all", "present"] = "all"
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     projection_dim: int = 512
     text_head: Literal["bert", "biomedclip"] = "bert"
     image_size: int | None = None
     augmentation: Augmentation = Augmentation()
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(
         learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
     )
@@ -278,27 +322,27 @@ class ReportConfig(TrainingConfig):
 
 
 @dataclass(frozen=True)
-class AlignConfig(ReportConfig):
+class AlignConfig(ReportConfig, PairSelection):
     """Stage 2: train a new projector between a frozen vision encoder and a frozen language model.
 
     Args:
         encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained further: hf:FOLDER or builtin:NAME.
-        text: Author of the structured text to learn; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
         conversation: Text around image and prompt: plain, as in LLaVA; others as in `train finetune`.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
     encoder: str | None = None
     language_model: str | None = None
     start: str | None = None
-    text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
     conversation: str = "plain"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
 
     def __post_init__(self) -> None:
@@ -339,7 +383,7 @@ class AdapterConfig(ReportConfig):
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(AdapterConfig):
+class FinetuneConfig(AdapterConfig, PairSelection):
     """Stage 3: train projector and language model to write the report for image and indication.
 
     Args:
@@ -347,8 +391,8 @@ class FinetuneConfig(AdapterConfig):
             adapter, or builtin:NAME; else `encoder` and `language_model`.
         encoder: Vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
-        text: Author of the structured text to learn; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members, images,
+            findings_in_prompt, questions, prompts}.
         indication: Put the indication into the prompt.
         train_vision_encoder: Train the vision encoder too; its features are then not cached.
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
@@ -357,13 +401,13 @@ class FinetuneConfig(AdapterConfig):
         conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
             if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad;
             mistral-instruct, that of LLaVA-Med 1.5; or a file with a chat template. It is saved with the checkpoint.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
     start: str | None = None
     encoder: str | None = None
     language_model: str | None = None
-    text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     indication: bool = True
     train_vision_encoder: bool = False
@@ -371,6 +415,7 @@ class FinetuneConfig(AdapterConfig):
     train_language: bool = True
     prompts: str = "llava-rad/1"
     conversation: str = "own"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(epochs=3.0)
 
     def __post_init__(self) -> None:
