@@ -77,6 +77,19 @@ def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, told: tuple[
     assert ("hf:gpt-4o" in str(error.value)) is False
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("StanfordAIMI/CheXagent-2-3b", "chexagent-2"),
+        ("StanfordAIMI/CheXagent-8b", "chexagent"),
+        ("microsoft/maira-2", "maira-2"),
+    ],
+)
+def test_published_models_with_their_own_code_have_kinds(name: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"write {kind}:{name} "):
+        parse_name(name)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if ARGUMENTS[kind] is not None])
 def test_every_kind_loads_and_answers_each_image(kind: str, tmp_path: Path) -> None:
     """The protocol of every row: its name leads back to it, and one answer comes for each image, whatever its size."""
