@@ -26,6 +26,8 @@ _VISION = "model.vision_tower.vision_tower."
 # model_type of config.json -> name of the language model in transformers, and its conversation.
 _LANGUAGE_MODELS = {"llava": ("Llama", VICUNA), "llava_llama": ("Llama", VICUNA), "llava_mistral": ("Mistral", MISTRAL)}
 _NEEDED: Mapping[str, tuple[Any, ...]] = {**NEEDED, "image_aspect_ratio": ("pad", "square", None)}
+# Settings of a language model that transformers reads under these names and writes under others.
+_OLD_NAMES = ("rope_theta", "rope_scaling")
 _UNUSED = {
     r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "computed by transformers",
     r".*\.embeddings\.position_ids": "computed by transformers",
@@ -60,10 +62,10 @@ def convert_llava(source: Path, config: ConvertConfig, out: Path) -> Converted:
         if not PROJECTOR.fullmatch(name) and not name.startswith(_VISION)
     }
     text_config = getattr(transformers, f"{family}Config")
-    known = {name: value for name, value in settings.items() if name in text_config().to_dict()}
+    names = {*text_config().to_dict(), *_OLD_NAMES} - {"model_type", "architectures", "dtype"}
     language = filled(
         getattr(transformers, f"{family}ForCausalLM"),
-        text_config(**{name: value for name, value in known.items() if name not in ("model_type", "architectures")}),
+        text_config(**{name: value for name, value in settings.items() if name in names}),
         words,
         f"the language model ({source})",
         dtype,
