@@ -114,6 +114,10 @@ class ImportConfig:
             itself when left out.
         reports: Folder or zip file with the reports, where they lie apart from the images (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
+        sections: official cuts reports by MIMIC-CXR's own published rules, as LLaVA-Rad's references were; our rules when
+            left out (mimic-cxr).
+        annotations: Folder of LLaVA-Rad's annotation files, chat_train_…, chat_dev_… and chat_test_MIMIC_CXR_….json, where
+            it lies outside the folder of the images (llava-rad).
         split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it);
             R2Gen's test studies stay in test with each (iu-xray, openi).
         seed: For split=patient.
@@ -125,6 +129,8 @@ class ImportConfig:
     layout: str | None = None
     reports: Path | None = None
     projections: Path | None = None
+    sections: Literal["official"] | None = None
+    annotations: Path | None = None
     split: str = "official"
     seed: int = 7
     copy: bool = False
@@ -132,6 +138,8 @@ class ImportConfig:
 
     def __post_init__(self) -> None:
         _one_of("split", self.split, IMPORT_SPLITS)
+        if self.sections is not None:
+            _one_of("sections", self.sections, ("official",))
         _whole(self, seed=0, workers=0)
 
 

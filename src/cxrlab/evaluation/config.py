@@ -23,13 +23,14 @@ CONTROL_IMAGES = ("noise", "blank", "swapped")
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """A report from one model for every study of a split.
+    """A report from one model for every study of a split, or for every frontal image of it.
 
     Args:
         model: Name of the model, such as stub:normal or retrieval:corpora/phantom.
         data: Folder of the corpus.
         split: train, val or test.
-        n: Number of studies, drawn from the split with the seed; every study when left out.
+        unit: study (its first PA, AP or frontal image), or image: every PA, AP and frontal image, with ids study#k.
+        n: Number of studies (or images), drawn from the split with the seed; all of them when left out.
         seed: Decides which studies are drawn, and which are shown as examples.
         batch_size: Images per batch; halved where they do not fit in memory.
         examples: Studies whose image and reference are stored in the run folder for a page.
@@ -47,6 +48,7 @@ class GenerateConfig:
     model: str
     data: Path
     split: str = "test"
+    unit: Literal["study", "image"] = "study"
     n: int | None = None
     seed: int = 7
     batch_size: int = 16
@@ -61,6 +63,7 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         _check_known("split", self.split, SPLITS)
+        _check_known("unit", self.unit, ("study", "image"))
         _check_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:

@@ -112,6 +112,8 @@ class HfModel:
         chosen = load_prompts(settings.prompts) if settings.prompts else None  # checked before the weights are read
         checkpoint = open_checkpoint(argument, settings)
         prompts = chosen or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
+        if prompts.conversation:
+            checkpoint.processor.chat_template = checkpoint.tokenizer.chat_template = prompts.conversation
         model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
         if not model.path.differentiable:
             NoticeStream(sys.stderr).write(f"{model.path.reason}\n")
