@@ -57,16 +57,16 @@ _RADCLIQ = ("graphs", "encoder", "chexbert", "bert")
 _GREEN = PresetRow("GREEN", judge="green", note="a language model's counts by this program's prompt")
 
 
-def _chexbert(policy: str, sign: str = "") -> tuple[PresetRow, ...]:
+def _chexbert(policy: str, sign: str = "", *, by_mean: bool = False) -> tuple[PresetRow, ...]:
     """CheXbert F1 over 14 and 5 labels; uncertain labels count as the policy says."""
+    places = [(labels, mean) for labels in (14, 5) for mean in ("Micro", "Macro")]
     return tuple(
         PresetRow(
             f"CheXbert {mean}-F1-{labels}{sign}",
             (f"chexbert{labels}.{mean.lower()}.f1:uncertain-{policy}",),
             _CHEXBERT,
         )
-        for labels in (14, 5)
-        for mean in ("Micro", "Macro")
+        for labels, mean in (sorted(places, key=lambda place: place[1], reverse=True) if by_mean else places)
     )
 
 
@@ -84,16 +84,21 @@ _PAPER = (
     PresetRow("RadCliQ-v1", ("radcliq1",), _RADCLIQ, note="lower is better; some tables print its reciprocal"),
     _GREEN,
 )
+# The twelve columns of LLaVA-Rad's supplementary tables, in their order, as its released evaluator computes them; it
+# also prints ROUGE-2.
 _LLAVA_RAD = (
+    *_chexbert("negative", by_mean=True),
+    *_chexbert("positive", "+", by_mean=True),
     PresetRow(
-        "BLEU-1", missing="it is sacreBLEU's with one-word runs, which is not computed here; bleu1:coco is another"
+        "F1-RadGraph",
+        ("radgraph.partial:cased",),
+        _GRAPHS,
+        note="--graphs radgraph is the evaluator's model; two reports without an entity are undefined, there 0",
     ),
+    PresetRow("BLEU-1", ("bleu1:sacre",)),
     PresetRow("BLEU-4", ("bleu4:sacre",)),
-    PresetRow("ROUGE-2", ("rouge2:google",), note="words are stemmed; whether LLaVA-Rad's are is not confirmed"),
-    PresetRow("ROUGE-L", ("rougeL:google",), note="words are stemmed; whether LLaVA-Rad's are is not confirmed"),
-    PresetRow("F1-RadGraph", ("radgraph.partial",), _GRAPHS),
-    *_chexbert("negative"),
-    *_chexbert("positive", "+"),
+    PresetRow("ROUGE-L", ("rougeL:google-unstemmed",)),
+    PresetRow("ROUGE-2", ("rouge2:google-unstemmed",)),
 )
 _REXRANK = (
     PresetRow(
