@@ -72,7 +72,9 @@ def test_without_stemming_any_text_equals_the_package(pairs: list[tuple[str, str
 
 
 def test_stemming_is_the_difference() -> None:
-    """"effusions" and "effusion" agree only as stems; a missing reference has no value either way."""
+    """ "effusions" and "effusion" agree only as stems; a missing reference has no value either way."""
     batch = Batch([Pair("1", "effusions", "effusion"), Pair("2", None, "effusion")])
-    values = [tally.by_pair.tolist() for tally in (GoogleLongest().tallies(batch)[0], GoogleUnstemmed().tallies(batch)[1])]
+    values = [
+        tally.by_pair.tolist() for tally in (GoogleLongest().tallies(batch)[0], GoogleUnstemmed().tallies(batch)[1])
+    ]
     assert [one[0] for one in values] == [1.0, 0.0] and all(one[1] != one[1] for one in values)
