@@ -49,7 +49,7 @@ def test_the_command_in_the_header_is_valid_and_reads_this_file(file: Path, monk
         assert said.startswith(LAUNCH.format(path))
         said = said.removeprefix(LAUNCH.format(path))
         assert launcher.load_config_from_file(str(file)).num_processes > 1
-        path = "configs/training/"
+        path = "configs/llava_rad/"
     words = shlex.split(said)
     assert words[0] == "cxrlab"
     name, arguments = parse(words[1:])

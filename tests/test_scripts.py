@@ -57,6 +57,7 @@ SMALL = {
     "benchmarks/attack_speed.py": ("--tiny", "--steps", "3"),
     "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
+    "benchmarks/llava_rad_7b.py": ("--tiny",),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
     "benchmarks/preference_speed.py": ("--tiny",),
@@ -102,6 +103,7 @@ EXPECTED = {
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
     "benchmarks/imports.py": "20 images: import",
+    "benchmarks/llava_rad_7b.py": "| open again, generate | ",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms per study",
     "benchmarks/preference_speed.py": "target at most 0.7 times TRL",
@@ -122,6 +124,7 @@ HERE = {
     "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/llava_rad_7b.py",
     "benchmarks/preference_speed.py",
     "benchmarks/serving.py",
 }
@@ -130,6 +133,7 @@ HEAVY_AT_THE_TOP = {
     "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/llava_rad_7b.py",
 }
 
 

@@ -11,6 +11,7 @@ from training_fixtures import phantoms
 from cxrlab.cli.main import main
 from cxrlab.cli.output import unused_data
 from cxrlab.core.files import read_json
+from cxrlab.data.corpus import load_corpus
 from cxrlab.training.run_folder import TrainingResult
 
 pytestmark = pytest.mark.slow
@@ -46,6 +47,22 @@ def test_a_mistake_is_one_sentence(corpus: Path, tmp_path: Path, capsys: pytest.
     reported = capsys.readouterr().err
     assert "there is no start" in reported and "Traceback" not in reported
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_counts_the_pairs_and_writes_nothing(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One frontal image with the source's findings per train study; without --dry-run, --out is asked for."""
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "align", "--data", str(corpus), "--encoder", "fresh:tiny", "--language-model", "fresh:tiny"]
+    assert main([*words, "--dry-run", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    train = sum(study.split == "train" for study in load_corpus(corpus))
+    assert table["pairs"] == table["studies"] == table["images"] == train > 0
+    assert {row["text"] for row in table["rows"]} == {"sections"} and table["unused"] == []
+    assert main([*words, "--dry-run"]) == 0
+    assert f"{train:,} pairs of {train:,} images of {train:,} studies" in capsys.readouterr().out
+    assert main(words) == 1 and "--out" in capsys.readouterr().err and not any(tmp_path.iterdir())
 
 
 def test_what_was_left_out_and_cut_is_stated() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,25 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 PUBMEDBERT = "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract"
 PATCH, WIDTH, SHARED, TEXT_WIDTH = 14, 128, 24, 64
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a published LLaVA-Rad; `side` is that of an image in patches."""
+
+    side: int = 3
+    vision_layers: int = 3
+    vision_width: int = WIDTH
+    text_layers: int = 2
+    text_width: int = TEXT_WIDTH
+    layers: int = 2
+    width: int = 32
+    inner: int = 48
+    rank: int = 4
+
+
+TINY = Sizes()
+SEVEN_BILLION = Sizes(37, 12, 768, 12, 768, 32, 4096, 11008, 64)
 
 
 class Draw:
@@ -77,18 +98,23 @@ def bert(seed: int = 1, layers: int = 2, width: int = TEXT_WIDTH, positions: int
     return tensors | draw.linear("pooler.dense", width, width)
 
 
-def open_clip_tensors(side: int = 3, scaled: bool = True, mlp: bool = True, pooler: bool = False) -> dict[str, Tensor]:
+def open_clip_tensors(
+    side: int | None = None, scaled: bool = True, mlp: bool = True, pooler: bool = False, sizes: Sizes = TINY
+) -> dict[str, Tensor]:
     """Tensors of a whole encoder, as open_clip's CustomTextCLIP names them."""
-    draw, middle = Draw(2), (TEXT_WIDTH + SHARED) // 2
-    text = {name: tensor for name, tensor in bert().items() if pooler or not name.startswith("pooler.")}
+    width, text_width = sizes.vision_width, sizes.text_width
+    draw, middle = Draw(2), (text_width + SHARED) // 2
+    whole = bert(layers=sizes.text_layers, width=text_width)
+    text = {name: tensor for name, tensor in whole.items() if pooler or not name.startswith("pooler.")}
     projection = (
-        {"text.proj.0.weight": draw(middle, TEXT_WIDTH), "text.proj.2.weight": draw(SHARED, middle)}
+        {"text.proj.0.weight": draw(middle, text_width), "text.proj.2.weight": draw(SHARED, middle)}
         if mlp
-        else {"text.proj.weight": draw(SHARED, TEXT_WIDTH)}
+        else {"text.proj.weight": draw(SHARED, text_width)}
     )
+    trunk = timm_trunk(side=side or sizes.side, layers=sizes.vision_layers, width=width, scaled=scaled)
     return (
-        {"logit_scale": torch.tensor(4.25), "visual.head.proj.weight": draw(SHARED, WIDTH)}
-        | {f"visual.trunk.{name}": tensor for name, tensor in timm_trunk(side=side, scaled=scaled).items()}
+        {"logit_scale": torch.tensor(4.25), "visual.head.proj.weight": draw(SHARED, width)}
+        | {f"visual.trunk.{name}": tensor for name, tensor in trunk.items()}
         | {f"text.transformer.{name}": tensor for name, tensor in text.items()}
         | projection
     )
@@ -121,12 +147,12 @@ def save_tokenizer(folder: Path, *more: str) -> None:
     BertTokenizer(vocab={word: number for number, word in enumerate([*VOCABULARY, *more])}).save_pretrained(folder)
 
 
-def open_clip_folder(folder: Path, tensors: dict[str, Tensor] | None = None, **text: Any) -> Path:
+def open_clip_folder(folder: Path, tensors: dict[str, Tensor] | None = None, sizes: Sizes = TINY, **text: Any) -> Path:
     """BiomedCLIP's folder: config with its preprocessing, weights as a pickle, tokenizer of the text model."""
     folder.mkdir(parents=True)
-    config = {"model_cfg": open_clip_config(**text), "preprocess_cfg": {"mean": MEAN, "std": STD}}
+    config = {"model_cfg": open_clip_config(sizes.side, **text), "preprocess_cfg": {"mean": MEAN, "std": STD}}
     (folder / "open_clip_config.json").write_text(json.dumps(config))
-    torch.save(open_clip_tensors() if tensors is None else tensors, folder / "open_clip_pytorch_model.bin")
+    torch.save(open_clip_tensors(sizes=sizes) if tensors is None else tensors, folder / "open_clip_pytorch_model.bin")
     save_tokenizer(folder)
     return folder
 
@@ -160,12 +186,18 @@ LORA_CONFIG = {
 }
 
 
-def vicuna_tokenizer(space: str = "first") -> Any:
-    """Words with the space in front of them, as Llama's: `space` says which pieces of a text get one added."""
+def vicuna_tokenizer(space: str = "first", texts: Sequence[str] = (), vocabulary: int = 520) -> Any:
+    """Words with the space in front of them, as Llama's.
+
+    Args:
+        space: Which pieces of a text get a space added: first or always.
+        texts: More texts to learn words from.
+        vocabulary: Size of the vocabulary without the bytes, filled up with tokens that never occur.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    from cxrlab.models.convert_llava_rad import SYSTEM
+    from cxrlab.models.hf.conversations import SYSTEM
 
     bpe = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     if space == "always":
@@ -173,16 +205,20 @@ def vicuna_tokenizer(space: str = "first") -> Any:
     else:
         bpe.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=space, split=False)
     bpe.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    more = [word for text in texts for word in f" {text}".replace(" ", " ▁").split()]
     texts = [SYSTEM, "USER: ASSISTANT: Provide a description of the findings in the radiology image.", *WORDS]
-    alphabet = sorted(set("".join(texts)) | set("▁") | {chr(k) for k in range(33, 127)})
+    alphabet = sorted(set("".join([*texts, *more])) | set("▁") | {chr(k) for k in range(33, 127)})
     special = ["<unk>", "<s>", "</s>", *(f"<0x{k:02X}>" for k in range(256))]
     bpe.train_from_iterator(
-        [text.replace(" ", "▁") for text in texts],
-        trainers.BpeTrainer(vocab_size=520, special_tokens=special[:3], initial_alphabet=alphabet, show_progress=False),
+        [text.replace(" ", "▁") for text in texts] + more,
+        trainers.BpeTrainer(
+            vocab_size=vocabulary, special_tokens=special[:3], initial_alphabet=alphabet, show_progress=False
+        ),
     )
     merged = json.loads(bpe.to_str())
     start = len(merged["model"]["vocab"])
-    merged["model"]["vocab"] |= {word: start + k for k, word in enumerate(special[3:])}
+    unused = [f"▁unused{k}" for k in range(vocabulary - start)]
+    merged["model"]["vocab"] |= {word: start + k for k, word in enumerate([*special[3:], *unused])}
     bpe = Tokenizer.from_str(json.dumps(merged))
     bpe.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", bpe.token_to_id("<s>"))]
@@ -214,33 +250,41 @@ def vicuna_folder(folder: Path, space: str = "first") -> Path:
     return folder
 
 
-def lora_tensors(layers: int = 2, width: int = 32, inner: int = 48) -> dict[str, Tensor]:
+def lora_tensors(sizes: Sizes = TINY, scale: float = 0.2) -> dict[str, Tensor]:
     """LoRA matrices of all linears of a Llama, as LLaVA 1.x saves them."""
-    draw, sizes = Draw(4), {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
+    width, inner, rank = sizes.width, sizes.inner, sizes.rank
+    draw, mlp = Draw(4), {"gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner)}
     tensors = {}
-    for k in range(layers):
+    for k in range(sizes.layers):
         for module in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
-            part = "mlp" if module in sizes else "self_attn"
-            out, into = sizes.get(module, (width, width))
+            part = "mlp" if module in mlp else "self_attn"
+            out, into = mlp.get(module, (width, width))
             name = f"base_model.model.model.layers.{k}.{part}.{module}"
-            tensors |= {f"{name}.lora_A.weight": draw(RANK, into), f"{name}.lora_B.weight": draw(out, RANK)}
+            tensors[f"{name}.lora_A.weight"] = draw(rank, into, scale=scale)
+            tensors[f"{name}.lora_B.weight"] = draw(out, rank, scale=scale)
     return tensors
 
 
-def projector_tensors(width: int = 32) -> dict[str, Tensor]:
-    draw = Draw(5)
-    tensors = draw.linear("mm_projector.0", width, WIDTH) | draw.linear("mm_projector.2", width, width)
+def projector_tensors(sizes: Sizes = TINY) -> dict[str, Tensor]:
+    draw, width = Draw(5), sizes.width
+    tensors = draw.linear("mm_projector.0", width, sizes.vision_width) | draw.linear("mm_projector.2", width, width)
     return {f"base_model.model.model.{name}": tensor for name, tensor in tensors.items()}
 
 
-def llava_rad_folder(folder: Path) -> Path:
-    """LLaVA-Rad's folder: LoRA, projector, config, and the encoder as a training checkpoint with its config."""
+def llava_rad_folder(folder: Path, sizes: Sizes = TINY, scale: float = 0.2) -> Path:
+    """LLaVA-Rad's folder: LoRA, projector, config, and the encoder as a training checkpoint with its config.
+
+    Args:
+        sizes: Of the model.
+        scale: Standard deviation of the LoRA's matrices.
+    """
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(LLAVA_CONFIG))
-    (folder / "adapter_config.json").write_text(json.dumps(LORA_CONFIG))
-    torch.save(lora_tensors(), folder / "adapter_model.bin")
-    torch.save(projector_tensors(), folder / "non_lora_trainables.bin")
-    (folder / "biomedclipcxr_518.json").write_text(json.dumps(open_clip_config()))
-    state = {f"module.{name}": tensor for name, tensor in open_clip_tensors(pooler=True).items()}
+    own = {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers, "mm_hidden_size": sizes.vision_width}
+    (folder / "config.json").write_text(json.dumps(LLAVA_CONFIG | own))
+    (folder / "adapter_config.json").write_text(json.dumps(LORA_CONFIG | {"r": sizes.rank}))
+    torch.save(lora_tensors(sizes, scale), folder / "adapter_model.bin")
+    torch.save(projector_tensors(sizes), folder / "non_lora_trainables.bin")
+    (folder / "biomedclipcxr_518.json").write_text(json.dumps(open_clip_config(sizes.side)))
+    state = {f"module.{name}": tensor for name, tensor in open_clip_tensors(pooler=True, sizes=sizes).items()}
     torch.save({"epoch": 1, "name": "cxr", "state_dict": state}, folder / "biomedclipcxr_518_checkpoint.pt")
     return folder

@@ -85,7 +85,7 @@ def test_fresh_parts_are_decided_by_the_seed() -> None:
 
 
 def test_tokens_that_a_llava_needs_are_added(tmp_path: Path) -> None:
-    """A plain language model knows neither <image> nor padding: both get a row, old rows stay."""
+    """A plain language model knows neither <image> nor padding; as in LLaVA-Rad, <unk> pads, and <image> copies its row."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
@@ -95,12 +95,33 @@ def test_tokens_that_a_llava_needs_are_added(tmp_path: Path) -> None:
     )
     plain.save_pretrained(tmp_path)
     build_language_model(plain, TINY, 4).save_pretrained(tmp_path)
-    before = load_vision_encoder("fresh:tiny")
     language = load_language_model(f"hf:{tmp_path}")
-    assert before is not None and len(language.tokenizer) == 64
-    assert language.tokenizer.pad_token_id is not None
-    assert language.tokenizer.convert_tokens_to_ids(IMAGE) == 63
-    assert language.model.get_input_embeddings().weight.shape[0] >= 64
+    assert len(language.tokenizer) == 63
+    assert language.tokenizer.pad_token_id == language.tokenizer.unk_token_id == 0
+    assert language.tokenizer.convert_tokens_to_ids(IMAGE) == 62
+    rows = language.model.get_input_embeddings().weight
+    assert rows.shape[0] == 63 and torch.equal(rows[62], rows[0])
+
+
+def test_an_unknown_token_that_ends_texts_is_neither_padding_nor_image(tmp_path: Path) -> None:
+    """In GPT-2's vocabulary one token is all three; a copy of its row would be as probable as the end of a report."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<end>": 0, **{f"w{number}": number + 1 for number in range(60)}}
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, "<end>")), unk_token="<end>", eos_token="<end>"
+    )
+    plain.pad_token = plain.unk_token
+    build_language_model(plain, TINY, 4).save_pretrained(tmp_path)
+    plain.pad_token = None
+    plain.save_pretrained(tmp_path)
+    language = load_language_model(f"hf:{tmp_path}", seed=5)
+    rows, again = (
+        one.model.get_input_embeddings().weight for one in (language, load_language_model(f"hf:{tmp_path}", seed=5))
+    )
+    assert language.tokenizer.convert_ids_to_tokens([61, 62]) == ["<pad>", IMAGE] and rows.shape[0] == 63
+    assert not torch.equal(rows[62], rows[0]) and torch.equal(rows, again)
 
 
 def test_a_language_model_without_its_head_is_refused(tmp_path: Path) -> None:

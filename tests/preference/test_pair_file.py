@@ -116,7 +116,7 @@ def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> No
     samples = judged.source.samples
     assert judged.desirable is None and len(judged) == len(rows)
     assert [one.report for one in samples] == [row[name] for row in rows for name in ("chosen", "rejected")]
-    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.images == other.images for one, other in zip(samples[::2], samples[1::2], strict=True))
 
 
 def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
@@ -136,7 +136,7 @@ def test_a_report_of_another_study_is_of_another_study(config: PreferConfig, tmp
     strange = [one.report for one in samples[1::2]]
     for own, other in zip(samples[::2], strange, strict=True):
         assert other.split()[0] != own.id and other in {row["report"] for row in rows}
-    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.images == other.images for one, other in zip(samples[::2], samples[1::2], strict=True))
     assert len(set(strange)) >= 6
 
 

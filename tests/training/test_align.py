@@ -85,7 +85,7 @@ def test_the_loss_is_that_of_the_wrapper(config: AlignConfig, tmp_path: Path) ->
 
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
     samples = read_source(ExtraCorpus(config.data), 20, 5).samples
-    images = [load_image(sample.image.path) for sample in samples if sample.image]
+    images = [load_image(image.path) for sample in samples for image in sample.images]
     encoded = model.encode(images, [""] * 20, [sample.report for sample in samples])
     from cxrlab.models.hf.scoring import report_log_probs
 
@@ -161,7 +161,7 @@ def test_bfloat16_stores_half_the_bytes_and_learns(config: AlignConfig, tmp_path
     [
         ({}, {"batch_size": 4000}, ConfigError, "a step takes 4,000 samples"),
         ({}, {"max_length": 5}, ConfigError, "cuts into the 4 image tokens"),
-        ({"text": "gpt4"}, {}, DataError, "no findings by 'gpt4'"),
+        ({"text": "gpt4"}, {}, DataError, "no text 'gpt4'"),
         ({"encoder": "hf:nowhere"}, {}, DataError, "nowhere"),
         ({"data": Path("nowhere")}, {}, DataError, "nowhere does not exist"),
     ],

@@ -52,7 +52,7 @@ def samples(config: FinetuneConfig, n: int = 8) -> tuple[Sample, ...]:
 def loss(folder: Path, config: FinetuneConfig, *, indication: bool = True) -> float:
     """Mean loss of a few reports as the wrapper scores them."""
     model, chosen = HfModel.load(str(folder)), samples(config)
-    images = [load_image(sample.image.path) for sample in chosen if sample.image]
+    images = [load_image(image.path) for sample in chosen for image in sample.images]
     reasons = [sample.indication for sample in chosen] if indication else None
     with torch.no_grad():
         return float(model.losses(images, [sample.report for sample in chosen], reasons).mean())

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from composition_members import config, corpus, study
 from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding, ImageFile, Report
 from cxrlab.core.vocabulary import View
+from cxrlab.data.compose import compose_corpus, plan
 from cxrlab.findings.closed_questions import NO, YES, question_about
 from cxrlab.training.config import ExtraCorpus
-from cxrlab.training.samples import read_source
+from cxrlab.training.samples import Unused, pair_table, read_source
 
 # Studies 0, 3, 6 and 9 of the toy corpus are in its train split.
 TRAIN = (0, 3, 6, 9)
@@ -25,9 +29,8 @@ def test_the_train_split_is_read_with_image_indication_and_report(tmp_path: Path
     assert [sample.id for sample in source.samples] == [f"s{number}" for number in TRAIN]
     second = source.samples[1]
     assert (second.indication, second.report) == ("Dyspnea.", "Clear lungs.")
-    assert (
-        second.image is not None and second.image.path == tmp_path / "c" / "images" / "s3.png" and not second.image.rgb
-    )
+    (image,) = second.images
+    assert image.path == tmp_path / "c" / "images" / "s3.png" and not image.rgb
     assert source.weight == 1.0 and not source.left_out
 
 
@@ -64,7 +67,7 @@ def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {3: {"structured": {"rules": {"findings": "Structured."}}}})
     source = read_source(ExtraCorpus(tmp_path / "c", text="rules"))
     assert [sample.report for sample in source.samples] == ["Structured."]
-    assert source.left_out == {"no findings by 'rules'": 3}
+    assert source.left_out == {"no text 'rules'": 3}
     with pytest.raises(DataError, match="Did you mean 'rules'. Texts were made by: rules"):
         read_source(ExtraCorpus(tmp_path / "c", text="rule"))
 
@@ -73,13 +76,13 @@ def test_a_caption_is_the_text_of_a_picture_and_its_colours_are_kept(tmp_path: P
     picture = {"caption": "A red disc.", "sections": None, "images": (ImageFile("images/s3.png", View.OTHER),)}
     toy_corpus(tmp_path / "c", 12, {3: picture})
     second = read_source(ExtraCorpus(tmp_path / "c")).samples[1]
-    assert second.report == "A red disc." and second.image is not None and second.image.rgb
+    assert second.report == "A red disc." and second.images[0].rgb
 
 
 def test_words_alone_need_no_image_and_are_learnt_from_all_the_same(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {3: {"images": ()}})
     source = read_source(ExtraCorpus(tmp_path / "c", images=False, weight=0.5))
-    assert len(source.samples) == 4 and all(sample.image is None for sample in source.samples)
+    assert len(source.samples) == 4 and not any(sample.images for sample in source.samples)
     assert source.collections == read_source(ExtraCorpus(tmp_path / "c")).collections != () and source.weight == 0.5
 
 
@@ -118,7 +121,7 @@ def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
     told = [(sample.id, sample.question, sample.report) for sample in source.samples]
     assert told[0] == ("s0", question_about("edema"), YES) and (told[1][0], told[1][2]) == ("s0", NO)
     assert told[2:] == [("s3", question_about("Edema"), NO), ("s9", question_about("Pneumothorax"), YES)]
-    assert source.left_out == {"no answer known": 1} and all(sample.image for sample in source.samples)
+    assert source.left_out == {"no answer known": 1} and all(sample.images for sample in source.samples)
     assert read_source(ExtraCorpus(tmp_path / "c", questions=True), seed=0).samples == source.samples
     with pytest.raises(ConfigError, match="learns no text"):
         ExtraCorpus(tmp_path / "c", questions=True, images=False)
@@ -131,7 +134,7 @@ def test_what_is_present_may_be_told_in_place_of_the_image(tmp_path: Path) -> No
     toy_corpus(tmp_path / "c", 12, {0: {"findings": exact}, 3: {"sections": read, "findings": None, "images": ()}})
     source = read_source(ExtraCorpus(tmp_path / "c", images=False, findings_in_prompt=True))
     first, second = source.samples[:2]
-    assert first.listed_findings is not None and first.image is None
+    assert first.listed_findings is not None and not first.images
     names = first.listed_findings.split("; ")
     assert sorted(names) == sorted(one.observation for one in exact)
     assert second.listed_findings == "mild left pleural effusion"
@@ -157,3 +160,102 @@ def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
 def test_telling_stands_in_the_place_of_images(also: dict[str, bool]) -> None:
     with pytest.raises(ConfigError, match="findings_in_prompt=true"):
         ExtraCorpus(Path("c"), **also)  # type: ignore[arg-type]
+
+
+def many(path: Path) -> Path:
+    """Three train studies: PA and lateral with two texts, AP with the source's, lateral with the source's."""
+    both = {"structured": {"gpt-4": {"findings": "Structured."}}}
+    studies = [study(1, ("PA", "lateral"), **both), study(2, ("AP",)), study(3, ("lateral",))]
+    return corpus(path, studies).path
+
+
+@pytest.mark.parametrize(
+    ("settings", "pairs"),
+    [
+        ({}, {("sections", "AP"): 1, ("sections", "PA"): 1}),
+        ({"views": ("PA", "lateral")}, {("sections", "PA"): 1, ("sections", "lateral"): 2}),
+        ({"text": "gpt-4"}, {("structured:gpt-4", "PA"): 1}),
+        (
+            {"text": "sections, structured", "views": ("PA", "lateral")},
+            {
+                ("sections", "PA"): 1,
+                ("sections", "lateral"): 2,
+                ("structured:gpt-4", "PA"): 1,
+                ("structured:gpt-4", "lateral"): 1,
+            },
+        ),
+    ],
+)
+def test_settings_choose_views_and_texts(
+    tmp_path: Path, settings: dict[str, Any], pairs: dict[tuple[str, str], int]
+) -> None:
+    table = pair_table([read_source(ExtraCorpus(many(tmp_path / "c"), **settings))])
+    assert {(row.text, row.view): row.pairs for row in table.rows} == pairs and table.pairs == sum(pairs.values())
+
+
+def test_every_image_that_is_not_learnt_is_counted_with_its_reason(tmp_path: Path) -> None:
+    """By default the lateral image of study 1 and all of study 3; every image is learnt or listed."""
+    for settings, reasons in (
+        ({}, {("another image of its study is learnt", 0, 1), ("no frontal image", 1, 1)}),
+        ({"views": ("AP",)}, {("view not among AP", 2, 3)}),
+        ({"text": "gpt-4"}, {("another image of its study is learnt", 0, 1), ("no text 'gpt-4'", 2, 2)}),
+    ):
+        name = "-".join(settings) or "default"
+        table = pair_table([read_source(ExtraCorpus(many(tmp_path / name), **settings))])  # type: ignore[arg-type]
+        assert {(one.reason, one.studies, one.images) for one in table.unused} == reasons
+        assert table.images + sum(one.images for one in table.unused) == 4
+
+
+def composed(folder: Path, **settings: Any) -> Path:
+    """Two members: a, whose section is the impression, and b with both texts of the corpus above."""
+    short = [study(9, sections=Report(findings="Long.", impression="Short."))]
+    members = {
+        "a": {"corpus": str(corpus(folder / "a", short).path), "section": "impression"},
+        "b": {"corpus": str(many(folder / "b")), "texts": ["sections", "structured"], **settings},
+    }
+    return compose_corpus(plan(config(members)), folder / "both").path
+
+
+def test_a_composition_chooses_images_texts_and_section(tmp_path: Path) -> None:
+    source = read_source(ExtraCorpus(composed(tmp_path)))
+    learnt = [(sample.id, sample.kind.view, sample.report) for sample in source.samples]
+    assert learnt == [
+        ("a/s9", "PA", "Short."),
+        ("b/s1", "PA", "Text of number 1."),
+        ("b/s1", "PA", "Structured."),
+        ("b/s1", "lateral", "Text of number 1."),
+        ("b/s1", "lateral", "Structured."),
+        ("b/s2", "AP", "Text of number 2."),
+        ("b/s3", "lateral", "Text of number 3."),
+    ]
+    assert {sample.kind.corpus for sample in source.samples} == {"a", "b"} and source.unused == ()
+
+
+def test_settings_narrow_a_composition(tmp_path: Path) -> None:
+    """Fewer members, views or texts; what goes is listed by member."""
+    folder = composed(tmp_path)
+    one = read_source(ExtraCorpus(folder, members=("a",)))
+    assert [sample.id for sample in one.samples] == ["a/s9"]
+    assert one.unused == (Unused("b", "not among members", 3, 4),) and one.left_out == {"not among members": 3}
+    frontal = read_source(ExtraCorpus(folder, views=("PA", "AP"), text="sections"))
+    assert [sample.id for sample in frontal.samples] == ["a/s9", "b/s1", "b/s2"]
+    with pytest.raises(ConfigError, match="Did you mean 'b'"):
+        read_source(ExtraCorpus(folder, members=("bb",)))
+
+
+def test_a_drawn_study_keeps_all_its_pairs(tmp_path: Path) -> None:
+    """n counts studies: two of four, whichever are drawn, with every image and text."""
+    folder = composed(tmp_path)
+    pairs = {"a/s9": 1, "b/s1": 4, "b/s2": 1, "b/s3": 1}
+    source = read_source(ExtraCorpus(folder), n=2, seed=1)
+    drawn = Counter(sample.id for sample in source.samples)
+    assert len(drawn) == 2 and all(pairs[name] == count for name, count in drawn.items())
+    assert sum(one.studies for one in source.unused) == 2
+
+
+def test_another_split_can_be_read(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12)
+    source = read_source(ExtraCorpus(tmp_path / "c"), split="val")
+    assert [sample.id for sample in source.samples] == ["s1", "s4", "s7", "s10"]
+    with pytest.raises(DataError, match=r"none of the 4 val studies .* \(no text 'gpt': 4\)"):
+        read_source(ExtraCorpus(tmp_path / "c", text="gpt"), split="val")

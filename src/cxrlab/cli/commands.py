@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "study": Command(
             "run a whole experiment from one file, such as the ablations",
-            "cxrlab.studies.run_study:run_study",
+            "cxrlab.cli.training:study",
             "cxrlab study configs/studies/ablations_phantom.yaml --quick --out runs/ablations",
             ("study",),
         ),
@@ -89,7 +89,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "data compose": Command(
             "merge, subset and filter corpora into one, such as CXR-697K",
             "cxrlab.cli.data:compose",
-            "cxrlab data compose --config configs/data/cxr697k.yaml --out corpora/cxr697k",
+            "cxrlab data compose --config configs/llava_rad/02_compose_cxr697k.yaml --out corpora/cxr697k",
         ),
         "data structure": Command(
             "add structured sections beside the source's text, by rules or a model",

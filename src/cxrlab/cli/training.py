@@ -1,4 +1,4 @@
-"""`cxrlab train` (stages 1 to 3) and `cxrlab retrieve`."""
+"""`cxrlab train` (stages 1 to 3), `cxrlab retrieve` and `cxrlab study`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.output import Result, columns, number, unused_data
+from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
@@ -15,16 +16,22 @@ if TYPE_CHECKING:
     from cxrlab.training.run_folder import TrainingResult
 
 
-def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
+def train(config: EncoderConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
     """Train a vision encoder and a text encoder contrastively: each image close to its report (stage 1).
 
     Each step compares all its pairs with one another, over all accumulated batches (--optimisation.accumulate) and
     processes; images with identical reports are not negatives of each other. RUN/checkpoint is a dual encoder, named
     hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
+
+    Args:
+        dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
     """
+    if dry_run:
+        return counted_pairs(seeded(config, seed))
     from cxrlab.training.encoder import train_encoder
 
+    out = _folder(out)
     done = train_encoder(seeded(config, seed), out)
     compared, distinct = done.extra["compared"], done.extra["distinct_reports"]
     lines = [
@@ -35,33 +42,89 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
     return Result("\n".join(lines + unused_data(done)), done)
 
 
-def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
+def align(config: AlignConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
     """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
     The prompt is the image alone, the target the report. RUN/checkpoint is a whole LLaVA model; RUN/history.jsonl has
     the loss. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
     as it is.
+
+    Args:
+        dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
     """
+    if dry_run:
+        return counted_pairs(seeded(config, seed))
     from cxrlab.training.align_finetune import align as run
 
+    out = _folder(out)
     return _trained(run(seeded(config, seed), out), out)
 
 
-def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Result:
+def finetune(config: FinetuneConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
     """Train projector and language model to generate the report for an image and an indication (stage 3).
 
     RUN/checkpoint is an adapter that includes the projector, or a whole LLaVA model with --lora-rank 0; its model name
     is hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
     one is left as it is.
+
+    Args:
+        dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
     """
+    if dry_run:
+        return counted_pairs(seeded(config, seed))
     from cxrlab.training.align_finetune import finetune as run
 
+    out = _folder(out)
     return _trained(run(seeded(config, seed), out), out)
+
+
+def study(study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False) -> Result:
+    """Run a whole experiment and end with a page.
+
+    A stopped study is continued part by part; a finished one with the same settings is kept.
+
+    Args:
+        study: YAML file, or the name of one in configs/studies (ablations_phantom, llava-rad).
+        out: Run folder; runs/NAME when left out.
+        quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
+        dry_run: Run nothing: list every part with its state, and every missing input; the exit code is then 1 when an
+            input is missing or a count is not as expected.
+    """
+    from cxrlab.studies.run_study import run_study
+
+    found = run_study(study, out, quick, dry_run)
+    if not isinstance(found, list):
+        return Result(str(found), {"path": found.as_posix()})
+    ok = not any(row["state"] in ("missing", "differs") for row in found)
+    return Result(columns([(row["what"], row["state"], row["name"]) for row in found]), found, ok=ok)
 
 
 def seeded(config: Any, seed: int | None) -> Any:
     """The config with this optimisation seed; unchanged when it is None."""
     return config if seed is None else replace(config, optimisation=replace(config.optimisation, seed=seed))
+
+
+def counted_pairs(config: EncoderConfig | AlignConfig | FinetuneConfig) -> Result:
+    """The image-text pairs that a training would learn, and what it would leave out."""
+    from cxrlab.training.samples import pair_table, read_sources
+
+    table = pair_table(read_sources(config))
+    rows = [
+        ("corpus", "text", "view", "pairs"),
+        *((row.corpus, row.text, row.view, f"{row.pairs:,}") for row in table.rows),
+    ]
+    lines = [columns(rows), f"{table.pairs:,} pairs of {table.images:,} images of {table.studies:,} studies"]
+    lines += [
+        f"not learnt, {one.corpus}: {one.reason} ({one.studies:,} studies, {one.images:,} images)"
+        for one in table.unused
+    ]
+    return Result("\n".join(lines), table)
+
+
+def _folder(out: Path | None) -> Path:
+    if out is None:
+        raise ConfigError("--out is missing; name the run folder, or give --dry-run to write nothing.")
+    return out
 
 
 def _trained(done: TrainingResult, out: Path) -> Result:

@@ -93,8 +93,8 @@ class Table:
             raise ValueError(f"a row of {len(wrong)} cells does not fit {len(self.columns)} columns")
 
     @property
-    def shown(self) -> list[Column]:
-        """The columns that people are shown."""
+    def readable_columns(self) -> list[Column]:
+        """The columns that are printed for people; `csv` has all."""
         return [column for column in self.columns if column.only != "data"]
 
     def cells(self) -> list[list[str]]:
@@ -145,7 +145,7 @@ class Table:
 
         A table that cannot become as narrow has a paragraph for each row instead, with a line for each column.
         """
-        head, rows = [column.name for column in self.shown], self.cells()
+        head, rows = [column.name for column in self.readable_columns], self.cells()
         lines = lay_out([head, *rows], width, right=self.numeric(), measured=self.measured())
         if width is not None and any(len(line) > width for line in lines):
             lines = []
@@ -160,7 +160,10 @@ class Table:
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown."""
-        rows = [[_markdown(column.name) for column in self.shown], ["---:" if n else "---" for n in self.numeric()]]
+        rows = [
+            [_markdown(column.name) for column in self.readable_columns],
+            ["---:" if n else "---" for n in self.numeric()],
+        ]
         rows += [[_markdown(cell) for cell in row] for row in self.cells()]
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         return "\n".join([f"**{_markdown(self.title)}**", "", *lines] if self.title else lines)
@@ -171,14 +174,14 @@ class Table:
         # In braces: behind the line break of a row LaTeX would read a bracket or star as its argument.
         body = [" & ".join(map(latex, row)) + r" \\" for row in self.cells()]
         body = [f"{{}}{line}" if line.startswith(("[", "*")) else line for line in body]
-        head = " & ".join(latex(column.name) for column in self.shown) + r" \\"
+        head = " & ".join(latex(column.name) for column in self.readable_columns) + r" \\"
         lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
         return "\n".join([*([latex_comment(self.title)] if self.title else []), *lines, r"\end{tabular}"])
 
     def to_html(self) -> str:
         """A table for a notebook."""
         align = ['<{0} style="text-align:%s">{1}</{0}>' % ("right" if n else "left") for n in self.numeric()]
-        head = "".join(a.format("th", html.escape(c.name)) for a, c in zip(align, self.shown, strict=True))
+        head = "".join(a.format("th", html.escape(c.name)) for a, c in zip(align, self.readable_columns, strict=True))
         rows = [
             "".join(a.format("td", html.escape(x)) for a, x in zip(align, row, strict=True)) for row in self.cells()
         ]

@@ -25,14 +25,15 @@ from cxrlab.data.config import ComposeConfig, Member, Paper
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.importing import IMPORTERS
+from cxrlab.data.pairs import FINDINGS, MEMBER, SECTION_KEY, TEXTS_KEY, pair_texts, view_name
 
 ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"
 NOT_THERE = "its corpus is not there"
 # Increase it when the same members yield a different corpus than before, so that an older one is not continued.
-COMPOSE_VERSION = 1
+COMPOSE_VERSION = 2
 # Settings of a member that do not change the studies; the content of its corpus does.
-_WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
+_WITHOUT_EFFECT = ("corpus", "data_set", "made_by", "stages", "paper")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def plan(config: ComposeConfig) -> Composition:
             continue
         taken, counts = seen.taken[name], corpora[name].card.counts
         row = Row(name, counts.get("patients"), counts.get("images"), taken.studies, taken.patients, taken.images)
-        rows.append(dataclasses.replace(row, pairs=taken.pairs, texts=taken.texts, paper=member.paper))
+        row = dataclasses.replace(row, pairs=taken.pairs, texts=taken.texts, views=taken.views)
+        rows.append(dataclasses.replace(row, paper=member.paper))
     return Composition(config, corpora, tree, seen, tuple(rows), tuple(notes))
 
 
@@ -114,6 +116,8 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
 
 
 def _how_to_get(name: str, member: Member) -> str:
+    if member.made_by is not None:
+        return member.made_by
     data_set = member.data_set or name
     if data_set in IMPORTERS:
         return f"cxrlab data import {data_set} --root DIR --out {member.corpus}"
@@ -180,10 +184,6 @@ def _card(composition: Composition) -> Card:
         absent=None if all(card.absent is None for card in cards.values()) else {},
         extra={"table": table},
     )
-
-
-# On every study of a composition: the member that it comes from.
-MEMBER = "corpus"
 
 
 class Tally:
@@ -302,10 +302,6 @@ def _tree_rows(node: Node, tally: Tally, name: str, first: str, rest: str) -> It
         yield from _tree_rows(child, tally, child_name, rest + corner, rest + bar)
 
 
-# On every study of a composition: whose texts make its pairs.
-TEXTS_KEY = "texts"
-
-
 def member_branch(corpus: Corpus, member: Member) -> Node:
     """The corpus, then each setting of the member as a node."""
 
@@ -317,9 +313,12 @@ def member_branch(corpus: Corpus, member: Member) -> Node:
         return with_images(study, kept) if kept else None
 
     def with_texts(study: Study) -> Study | None:
-        kinds = [one.kind for one in pair_texts(study, member)]
-        keep = kinds or not member.needs_text
-        return dataclasses.replace(study, extra={**study.extra, TEXTS_KEY: kinds}) if keep else None
+        found = [one.source for one in pair_texts(study, member.texts, member.section)]
+        if not found and member.needs_text:
+            return None
+        extra = {**study.extra, TEXTS_KEY: found[:1] if member.pair == "first" else found}
+        section = {} if member.section == FINDINGS else {SECTION_KEY: member.section}
+        return dataclasses.replace(study, extra={**extra, **section})
 
     def into_split(study: Study) -> Study:
         # Text that is not the source's is an error in a test split.
@@ -355,42 +354,21 @@ def with_images(study: Study, kept: list[int]) -> Study:
     )
 
 
-@dataclass(frozen=True)
-class PairText:
-    """A text that is paired with the images of its study; `kind` is `sections`, `report` or `structured:NAME`."""
-
-    kind: str
-    text: str
-
-
-def pair_texts(study: Study, member: Member) -> list[PairText]:
-    """The texts of a study that a member pairs with its images, in the order of `member.texts`; blank ones are none."""
-    found: dict[str, str | None] = {}
-    for choice in member.texts:
-        if choice == "sections":
-            found[choice] = study.sections.section(member.section) if study.sections is not None else None
-        elif choice == "report":
-            found[choice] = study.report
-        else:
-            maker = choice.partition(":")[2]
-            for name, sections in study.structured.items():
-                if maker in ("", name):
-                    found.setdefault(f"structured:{name}", sections.get(member.section))
-    texts = [PairText(kind, text) for kind, text in found.items() if text and text.strip()]
-    return texts[:1] if member.pair == "first" else texts
-
-
 _BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerate((*SPLITS, None))}
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Counts of the part that is taken of one member; `texts` are its image-text pairs by kind of text."""
+    """Counts of the part that is taken of one member; `views` are its image-text pairs by source of the text and view."""
 
     studies: int
     patients: int
     images: int
-    texts: Mapping[str, int]
+    views: Mapping[str, Mapping[str, int]]
+
+    @property
+    def texts(self) -> dict[str, int]:
+        return {source: sum(views.values()) for source, views in self.views.items()}
 
     @property
     def pairs(self) -> int:
@@ -428,17 +406,19 @@ class _Branch:
     images: int = 0
     patients: dict[str, int] = field(default_factory=dict)
     splits_of: dict[str, int] = field(default_factory=dict)
-    texts: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source of the text, view) → pairs
 
     def take(self, study: Study, patient: str) -> None:
         self.studies += 1
         self.images += len(study.images)
         self.patients[patient] = self.patients.get(patient, 0) | _BITS[study.split]
-        for kind in study.extra[TEXTS_KEY]:
-            self.texts[kind] += len(study.images)
+        self.pairs.update((source, view_name(image)) for source in study.extra[TEXTS_KEY] for image in study.images)
 
     def taken(self) -> Taken:
-        return Taken(self.studies, len(self.patients), self.images, dict(sorted(self.texts.items())))
+        views: dict[str, dict[str, int]] = {}
+        for (source, view), count in sorted(self.pairs.items()):
+            views.setdefault(source, {})[view] = count
+        return Taken(self.studies, len(self.patients), self.images, views)
 
     def leaking(self) -> dict[str, int]:
         """Patients of a split that is taken who are also in a split of the same corpus that is not taken."""
@@ -528,7 +508,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One member, or the total; None is unknown."""
+    """One member, or the total; None is unknown. `texts` are pairs by source of the text, `views` also by view."""
 
     member: str
     patients: int | None = None
@@ -538,6 +518,7 @@ class Row:
     taken_images: int | None = None
     pairs: int | None = None
     texts: Mapping[str, int] = field(default_factory=dict)
+    views: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     paper: Paper = field(default_factory=Paper)
     note: str = ""
 

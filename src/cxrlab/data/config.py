@@ -350,6 +350,7 @@ class Member:
     Args:
         corpus: Its folder.
         data_set: Name under which it is imported, for the command that imports it; the member's own name when left out.
+        made_by: Command that makes the corpus, where that is not its import; shown when it is missing.
         splits: Splits taken; none for studies without one.
         views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
             out.
@@ -367,6 +368,7 @@ class Member:
 
     corpus: Path
     data_set: str | None = None
+    made_by: str | None = None
     splits: tuple[Literal["train", "val", "test", "none"], ...] = ("train", "none")
     views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
     texts: tuple[str, ...] = ("sections",)

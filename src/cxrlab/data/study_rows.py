@@ -36,7 +36,7 @@ EMPTY_STUDY = ("rows with an empty study id", "Fill in the ids, or leave the stu
 EMPTY_PATIENT = ("studies with an empty patient id", "Fill in the ids, or leave the patient out of --columns.")
 
 
-def shown(value: str) -> str:
+def quoted(value: str) -> str:
     """A cell for a message, in quotes; a longer one may be the text of a report and is not quoted."""
     words = value.split()
     return f"'{value}'" if len(value) <= _SHOWN_CHARS and len(words) <= _SHOWN_WORDS else f"text of {len(words)} words"
@@ -165,13 +165,13 @@ class StudyRows:
         where = "SELECT place FROM lines, images WHERE lines.n = images.n AND path = ? ORDER BY lines.n LIMIT 2"
         for (path,) in self._db.execute(twice):
             places = " and ".join(row[0] for row in self._db.execute(where, (path,)))
-            problems.add(IMAGE_TWICE, f"{shown(PurePath(path).name)} at {places}")
+            problems.add(IMAGE_TWICE, f"{quoted(PurePath(path).name)} at {places}")
         splits = (
             "SELECT patient, GROUP_CONCAT(DISTINCT split) FROM studies WHERE split IS NOT NULL AND split != 'none' "
             "GROUP BY patient HAVING COUNT(DISTINCT split) > 1"
         )
         for patient, several in self._db.execute(splits):
-            problems.add(TWO_SPLITS, f"{shown(patient)} in {several.replace(',', ' and ')}")
+            problems.add(TWO_SPLITS, f"{quoted(patient)} in {several.replace(',', ' and ')}")
         self._find_priors()
 
     def _one(self, query: str) -> int:
@@ -206,14 +206,14 @@ class StudyRows:
                     merged[role], said[role] = value, place
                 elif not _agree(role, merged[role], value):
                     kind = TWO_REPORTS if role in TEXTS else DISAGREE
-                    problems.add(kind, f"{shown(study)} in '{role}' at {said[role]} and {place}")
+                    problems.add(kind, f"{quoted(study)} in '{role}' at {said[role]} and {place}")
         first, place = rows[0][1], rows[0][2]
         patient, prior = merged.pop("patient", None), merged.pop("prior", None)
         if patient is None and patients:
-            problems.add(EMPTY_PATIENT, f"{shown(study)} at {place}")
+            problems.add(EMPTY_PATIENT, f"{quoted(study)} at {place}")
         pictured = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
         if pictured is None and not any(merged.get(role) for role in TEXTS):
-            problems.add(NOTHING, f"{shown(study)} at {place}")
+            problems.add(NOTHING, f"{quoted(study)} at {place}")
         self._db.execute(
             "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)",
             (first, study, patient or study, merged.get("date"), merged.get("split"), prior, json.dumps(merged)),

@@ -164,6 +164,7 @@ class LlavaLearner:
 
     def untouched(self, out: Path) -> str:
         """The name of the surrogate before training; parts are combined into a checkpoint in `out`."""
+        from cxrlab.models.hf.conversations import OWN, set_conversation
         from cxrlab.models.model_card import ModelCard
         from cxrlab.training.align_finetune import save_llava
         from cxrlab.training.report_model import load_start, start_model_name
@@ -174,6 +175,7 @@ class LlavaLearner:
         folder = out / CHECKPOINT
         if not folder.is_dir():
             start = load_start(None, parts.encoder, parts.language_model, self.seed)
+            set_conversation(start.processor, OWN)
             names = {"made_from": start.names}
             card = ModelCard("parts", self.fitting.prompts, start.collections, trained_on=start.trained_on, extra=names)
             write_folder(folder, lambda to: save_llava(to, start.model, start.processor, card, "float32"))

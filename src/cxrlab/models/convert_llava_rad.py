@@ -20,12 +20,14 @@ from cxrlab.models.convert import (
     without,
 )
 from cxrlab.models.convert_open_clip import image_processor, read_open_clip, vision_encoder_of
+from cxrlab.models.hf.conversations import vicuna_template
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_parts import add_image_token, add_rows
 from cxrlab.models.random_init import IMAGE
 
 PROMPTS = "llava-rad/1"
-# Training images of LLaVA-Rad: the seven data sets of CXR-697K (configs/data/cxr697k.yaml), as named in corpus cards.
+# Training images of LLaVA-Rad: the seven data sets of CXR-697K (configs/llava_rad), as named in corpus cards.
 _COLLECTIONS = (
     "beth-israel",
     "stanford",
@@ -87,7 +89,7 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
         vision_feature_select_strategy=model.config.vision_feature_select_strategy,
         num_additional_image_tokens=1,
         image_token=IMAGE,
-        chat_template=chat_template(tokenizer),
+        chat_template=vicuna_template(tokenizer),
     )
     whole = make_folder(out / _BASE) if config.keep_adapter else out
     with quiet_loading():
@@ -154,16 +156,10 @@ def _load_language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> 
     except (OSError, ValueError, RuntimeError) as error:
         raise DataError(f"{folder} holds no language model that can be loaded ({first_line(error)}).") from error
     check_loaded(loaded, f"the language model ({folder})")
-    # `<image>` copies the rows of `<unk>`. Image features replace its embedding, so any would do. In the output it is
-    # as improbable as `<unk>`, so that log-probabilities change by at most log(1 + p(<unk>)).
-    rows = model.get_input_embeddings().weight.shape[0]
-    number, unknown = add_image_token(tokenizer), tokenizer.unk_token_id
-    if number >= rows:
-        with quiet_loading():
-            model.resize_token_embeddings(number + 1, mean_resizing=False)
-        with torch.no_grad():
-            for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
-                layer.weight[rows:] = layer.weight[unknown]
+    if tokenizer.unk_token is None or tokenizer.eos_token is None:
+        raise DataError("the base's tokenizer has no unknown or no end token; it is not that of Vicuna.")
+    add_image_token(tokenizer)
+    add_rows(model, tokenizer)
     return model.eval(), tokenizer
 
 
@@ -203,66 +199,6 @@ def _assemble(
         max_new_tokens=_ANSWER,
     )
     return model.eval()
-
-
-# The model was trained with this text in front of every prompt.
-SYSTEM = (
-    "A chat between a curious user and an artificial intelligence assistant. "
-    "The assistant gives helpful, detailed, and polite answers to the user's questions."
-)
-_TEMPLATE = """\
-{{- "SYSTEM " -}}
-{%- for message in messages -%}
-{%- if message.content is string -%}{%- set words = message.content -%}
-{%- else -%}
-{%- set words = message.content | selectattr("type", "equalto", "text") | map(attribute="text") | join("") -%}
-{%- endif -%}
-{%- if message.role == "user" -%}
-{{- "USER: " -}}
-{%- if message.content is not string -%}
-{%- for part in message.content if part.type == "image" -%}{{- "IMAGE\n" -}}{%- endfor -%}
-{%- endif -%}
-{{- words + " " -}}
-{%- elif message.role == "assistant" -%}{{- "ASSISTANT: " + words + "END" -}}
-{%- else -%}{{- raise_exception("this conversation has the roles user and assistant alone") -}}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- "ASSISTANT:" -}}{%- endif -%}"""
-_PROBE = (f"{SYSTEM} USER: ", "\nProvide a description of the findings in the radiology image. ASSISTANT:")
-
-
-def add_image_token(tokenizer: Any) -> int:
-    """The id of `<image>`, appended if the tokenizer has none; the padding token becomes `<unk>` if unset."""
-    from tokenizers import AddedToken
-
-    if tokenizer.unk_token is None or tokenizer.eos_token is None:
-        raise DataError("the base's tokenizer has no unknown or no end token; it is not that of Vicuna.")
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.unk_token
-    tokenizer.add_tokens([AddedToken(IMAGE, special=True, normalized=False)], special_tokens=True)
-    return int(tokenizer.convert_tokens_to_ids(IMAGE))
-
-
-def chat_template(tokenizer: Any) -> str:
-    """Vicuna's conversation as a chat template that gives the tokens of LLaVA 1.x.
-
-    Some tokenizers put a space before every piece of text, others only before the first. LLaVA 1.x tokenized the pieces
-    around the image separately, each with a space, so for the latter kind the template writes it.
-    """
-    before, after = (tokenizer(piece)["input_ids"] for piece in _PROBE)
-    if after and after[0] == tokenizer.bos_token_id:
-        after = after[1:]
-    original = [*before, tokenizer.convert_tokens_to_ids(IMAGE), *after]
-    for image in (IMAGE, f"{IMAGE} "):
-        if tokenizer(image.join(_PROBE))["input_ids"] == original:
-            parts = {"SYSTEM": SYSTEM, "IMAGE": image, "END": tokenizer.eos_token}
-            template = _TEMPLATE
-            for mark, words in parts.items():
-                template = template.replace(mark, words)
-            return template
-    raise DataError(
-        "the base's tokenizer splits the text around an image differently from LLaVA 1.x; it is not Vicuna's."
-    )
 
 
 _CONFIG = "adapter_config.json"

@@ -15,7 +15,8 @@ class LoadSettings:
 
     Args:
         device: cpu, cuda, cuda:1 …; auto takes the first GPU, else the CPU.
-        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU and is float32 on a CPU.
+        dtype: float32, bfloat16 or float16 (for GPUs without bfloat16) for the weights; stored keeps the checkpoint's
+            own; auto is stored on a GPU and float32 on a CPU.
         trust_remote_code: Run Python files that come with the checkpoint; read them first.
         download: Download a checkpoint that is not on this machine; otherwise nothing is ever downloaded.
         prompts: A row of the prompt table, or a file of prompts; default: those that the checkpoint was trained with.
@@ -25,7 +26,7 @@ class LoadSettings:
     """
 
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "stored", "float32", "float16", "bfloat16"] = "auto"
     trust_remote_code: bool = False
     download: bool = False
     prompts: str | None = None
@@ -34,7 +35,10 @@ class LoadSettings:
     connection: Connection = Connection()
 
     def __post_init__(self) -> None:
-        for name, known in (("dtype", ("auto", "float32", "bfloat16")), ("attention", ("sdpa", "eager"))):
+        for name, known in (
+            ("dtype", ("auto", "stored", "float32", "float16", "bfloat16")),
+            ("attention", ("sdpa", "eager")),
+        ):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}.")
         if not self.device:

@@ -280,7 +280,7 @@ def first_line(error: Exception) -> str:
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
-_BYTES_OF = {"float32": 4, "bfloat16": 2}
+_BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2}
 _HEADER_LIMIT = 100_000_000  # of safetensors itself
 
 

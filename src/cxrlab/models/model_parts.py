@@ -52,6 +52,7 @@ from cxrlab.models.random_init import (
 SIZES = {"phantom": PHANTOM, "tiny": TINY}
 _NARRATED = 600  # simulated patients whose reports train a fresh tokenizer
 _KINDS = ("hf", "builtin", "fresh")
+STORED = "stored"  # a dtype: that of the files
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +125,51 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
     folder = folder_of(name)
     model = open_part(folder, language_of, "a language model")
     tokenizer = load_tokenizer(base_folder(folder))
-    if tokenizer.pad_token is None:
-        tokenizer.add_special_tokens({"pad_token": PAD})
     if tokenizer.eos_token is None:
         raise DataError("the tokenizer of the language model has no end token, so a report would never end.")
+    add_image_token(tokenizer)
+    torch.manual_seed(seed)
+    add_rows(model, tokenizer)
+    return Language(_cast(model, dtype), tokenizer, name, *_trained_on(folder))
+
+
+def add_image_token(tokenizer: Any) -> None:
+    """Add `<image>` to a tokenizer that has none, and a padding token: as in LLaVA `<unk>`, else a new token."""
+    from tokenizers import AddedToken
+
+    if tokenizer.pad_token is None:
+        if _unknown(tokenizer) is None:
+            tokenizer.add_special_tokens({"pad_token": PAD})
+        else:
+            tokenizer.pad_token = tokenizer.unk_token
     image = tokenizer.convert_tokens_to_ids(IMAGE)
     if image is None or image == tokenizer.unk_token_id:
-        tokenizer.add_tokens([IMAGE], special_tokens=True)
-    if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
-        torch.manual_seed(seed)
-        model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64, mean_resizing=False)
-    return Language(_cast(model, dtype), tokenizer, name, *_trained_on(folder))
+        tokenizer.add_tokens([AddedToken(IMAGE, special=True, normalized=False)], special_tokens=True)
+
+
+def add_rows(model: Any, tokenizer: Any) -> None:
+    """Add rows for new tokens to the embeddings and the output layer: copies of those of `<unk>`, else random.
+
+    Image features replace the embedding of `<image>`, so any would do. In the output it is as improbable as `<unk>`, so
+    that log-probabilities change by at most log(1 + p(<unk>)).
+    """
+    import torch
+
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) <= rows:
+        return
+    with quiet_loading():
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    if (unknown := _unknown(tokenizer)) is not None:
+        with torch.no_grad():
+            for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+                layer.weight[rows:] = layer.weight[unknown]
+
+
+def _unknown(tokenizer: Any) -> int | None:
+    """The id of `<unk>`; None if there is none, or if it also ends or begins a text, as in GPT-2."""
+    used = {tokenizer.eos_token_id, tokenizer.bos_token_id}
+    return None if tokenizer.unk_token_id in used else tokenizer.unk_token_id
 
 
 def fresh_tokenizer(size: Size) -> Any:
@@ -247,7 +282,7 @@ def _trained_on(folder: Path) -> tuple[tuple[str, ...], str | None]:
 def _cast(model: Any, dtype: str) -> Any:
     import torch
 
-    return model.to(getattr(torch, dtype)).eval()
+    return (model if dtype == STORED else model.to(getattr(torch, dtype))).eval()
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,7 +403,7 @@ def language_of(folder: Path, kind: str) -> Any:
 
 def loaded(kind: Any, folder: Path) -> Any:
     """A model whose tensors all come from the folder; only a pooling head, which no part uses, may be missing."""
-    settings = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    settings = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True, "dtype": "auto"}
     with pickled_code_refused(folder):
         model, report = kind.from_pretrained(folder, **settings)
     missing = sorted(name for name in report["missing_keys"] if _POOLING.isdisjoint(name.split(".")))

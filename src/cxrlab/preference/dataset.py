@@ -114,7 +114,7 @@ def read_preferences(
     for row, second in zip(rows, seconds, strict=True):
         sections = studies[row.id].sections
         indication = sections.indication if sections else None
-        samples += [Sample(row.id, images[row.id], indication, str(text)) for text in (row.first, second)]
+        samples += [Sample(row.id, (images[row.id],), indication, str(text)) for text in (row.first, second)]
     card = corpus.card
     source = Source(
         card.name, corpus.path, tuple(samples), collections=known_collections(card), synthetic=card.synthetic

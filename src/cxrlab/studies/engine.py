@@ -225,6 +225,14 @@ class StudyRecipe(ABC):
         if missing:
             raise missing[0]
 
+    def status(self) -> list[dict[str, str]]:
+        """What the study would do: every part with its state, then every input that is missing."""
+        parts = [
+            {"what": part.kind, "name": part.folder, "state": state(self.out / part.folder) or "not started"}
+            for part in self.parts
+        ]
+        return parts + [{"what": "input", "name": str(error), "state": "missing"} for error in missing_inputs(self)]
+
     def prepare(self, run: Run) -> None:
         """Make the corpora, and whatever the first part needs."""
         make_corpora(self.corpus_rows(), self.corpora)
@@ -376,15 +384,6 @@ def run_recipe(recipe: StudyRecipe) -> Path:
             for name, content in recipe.results([line for _, line in measured]).items():
                 run.write(name, content)
     return write_page([out, *recipe.page_runs()], out / PAGE, title=recipe.title)
-
-
-def run_status(recipe: StudyRecipe) -> list[dict[str, str]]:
-    """What a study would do: every part with its state, then every input that is missing."""
-    parts = [
-        {"what": part.kind, "name": part.folder, "state": state(recipe.out / part.folder) or "not started"}
-        for part in recipe.parts
-    ]
-    return parts + [{"what": "input", "name": str(error), "state": "missing"} for error in missing_inputs(recipe)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from cxrlab.core.config import parse_group, raise_problems, read_yaml
 from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.registry import Registry
-from cxrlab.studies.engine import StudyRecipe, merged, run_recipe, run_status
+from cxrlab.studies.engine import StudyRecipe, merged, run_recipe
 
 # Each row is a `StudyRecipe`.
 STUDIES = Registry(
@@ -25,6 +25,7 @@ STUDIES = Registry(
         "analysis1": "cxrlab.studies.processed_vs_rule_text:TextAnalysis",
         "extraction": "cxrlab.studies.extraction_study:ExtractionStudy",
         "preference": "cxrlab.studies.preference_study:PreferenceStudy",
+        "sequence": "cxrlab.studies.sequence:CommandSequence",
     },
 )
 # Here, and beside the package in a checkout; an installed package has no such folder, and a name then needs a file.
@@ -43,15 +44,9 @@ class StudyFile:
 def run_study(
     study: str, out: Path | None = None, quick: bool = False, dry_run: bool = False
 ) -> Path | list[dict[str, str]]:
-    """Run a whole experiment and end with a page.
+    """Run a whole experiment and end with a page; for the arguments see `cxrlab study --help`.
 
-    A stopped study is continued part by part; a finished one with the same settings is kept.
-
-    Args:
-        study: YAML file, or the name of one in configs/studies (ablations_phantom).
-        out: Run folder; runs/NAME when left out.
-        quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
-        dry_run: Run nothing: list every part with its state, and every missing input.
+    Returns the page, or with `dry_run` every part with its state and every missing input.
     """
     # With a launcher, several processes would write the same folders.
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
@@ -61,7 +56,7 @@ def run_study(
         )
     file = read_study(find_study(study), quick)
     recipe = file.recipe(file.config, out or Path("runs") / f"{file.name}{'_quick' if quick else ''}")
-    return run_status(recipe) if dry_run else run_recipe(recipe)
+    return recipe.status() if dry_run else run_recipe(recipe)
 
 
 def find_study(study: str) -> Path:
@@ -74,8 +69,9 @@ def find_study(study: str) -> Path:
     if path.suffix in (".yaml", ".yml") or os.sep in study:
         raise ConfigError(f"{study} is not a file; give the YAML file of a study.{known}")
     for folder in FOLDERS:
-        if (found := folder / f"{study}.yaml").is_file():
-            return found
+        for name in (study, study.replace("-", "_")):
+            if (found := folder / f"{name}.yaml").is_file():
+                return found
     raise ConfigError(f"there is no study '{study}' in {FOLDERS[0]}.{known}")
 
 

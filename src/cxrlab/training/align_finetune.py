@@ -20,10 +20,8 @@ from cxrlab.training.config import (
     OPERATIONAL,
     AdapterConfig,
     AlignConfig,
-    ExtraCorpus,
     FinetuneConfig,
     ReportConfig,
-    parse_extra_corpora,
 )
 from cxrlab.training.run_folder import (
     CACHE,
@@ -76,17 +74,19 @@ def _train(
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
+    from cxrlab.models.hf.conversations import check_conversation, set_conversation
     from cxrlab.training.distributed import training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
     from cxrlab.training.report_dataset import load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
-    from cxrlab.training.samples import read_source
+    from cxrlab.training.samples import read_sources
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
-    sources = [read_source(ExtraCorpus(config.data, text=config.text), config.n, settings.seed)]
-    sources += [read_source(extra, seed=settings.seed) for extra in parse_extra_corpora(config.extra_corpora).values()]
+    check_conversation(config.conversation)
+    sources = read_sources(config)
     start = load_start(config.start, config.encoder, config.language_model, settings.seed)
+    set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
     trained = count_trainable(start.model, config)
     check_memory(estimate(start.model, settings, dataset.longest, trained), training_device())
@@ -94,7 +94,7 @@ def _train(
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
         if isinstance(config, AdapterConfig) and config.lora_rank and start.folder is None:
-            start = _save_base(start, run, config.prompts)
+            start = _save_base(start, run, config.prompts, settings.precision)
         peft = select_trainable(start.model, config)
         augmentation = config.augmentation if isinstance(config, FinetuneConfig) else NONE
         module = ReportLoss(start.model, start.processor.image_processor, augmentation)
@@ -107,7 +107,8 @@ def _train(
         evaluate = None if on_evaluate is None else lambda _, step: on_evaluate(start.model, step)
         fitted = fit(Job(module, dataset, order, stage, on_evaluate=evaluate), settings, run)
         summary = summarise(stage, fitted, dataset, module)
-        card = describe(stage, config.prompts, start, dataset, seed=settings.seed, steps=fitted.steps)
+        facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
+        card = describe(stage, config.prompts, start, dataset, **facts)
         # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
         # the training as done; only then are the checkpoints to resume from removed.
         run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
@@ -121,8 +122,7 @@ def freeze(model: Any, precision: str) -> None:
     import torch
 
     model.requires_grad_(False)
-    if precision == "bfloat16":
-        model.to(torch.bfloat16)
+    model.to(getattr(torch, precision))
 
 
 def select_trainable(model: Any, config: ReportConfig) -> Any:
@@ -233,15 +233,18 @@ def describe(stage: str, prompts: str | None, start: StartModel, dataset: Report
     return ModelCard(stage, prompts, seen, trained_on=learnt, extra={"made_from": start.names, **extra})
 
 
-def _save_base(start: StartModel, run: RunFolder, prompts: str) -> StartModel:
-    """Write a start that was assembled from parts to RUN/base: an adapter needs a base model in a folder."""
+def _save_base(start: StartModel, run: RunFolder, prompts: str, precision: str) -> StartModel:
+    """Write a start that was assembled from parts to RUN/base: an adapter needs a base model in a folder.
+
+    Its weights have the precision in which they stay frozen, so the adapter is trained on exactly these.
+    """
     folder = run.folder / BASE
     if run.begun and folder.is_dir():
         verify_checksums(folder)
     else:  # a run that never took a step may have left a base of other parts
         names = {"made_from": start.names}
         card = ModelCard("parts", prompts, start.collections, trained_on=start.trained_on, extra=names)
-        run.write_folder(BASE, lambda to: save_llava(to, start.model, start.processor, card, "float32"))
+        run.write_folder(BASE, lambda to: save_llava(to, start.model, start.processor, card, precision))
     return replace(start, folder=folder)
 
 
@@ -265,7 +268,7 @@ def save_llava(folder: Path, model: Any, processor: Any, card: ModelCard, precis
     """Write a whole LLaVA in the layout of Hugging Face, all weights in float32 or bfloat16."""
     import torch
 
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    dtype = getattr(torch, precision)
     model.to("cpu", dtype).eval()
     model.config.dtype = dtype
     with quiet_loading():

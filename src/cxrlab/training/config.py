@@ -119,15 +119,31 @@ class Optimisation:
             raise ConfigError(f"warmup={self.warmup} is not usable; give a share of the steps from 0 to below 1.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairSelection:
+    """Which image-text pairs of a corpus are learnt.
+
+    Args:
+        text: Text to learn: sections (the source's), report (the whole), structured (by anyone) or the name of its
+            author; several, separated by commas, make one pair each. When left out: the texts that the composition
+            chose or, in other corpora, the source's findings. Pictures without a chest use their caption.
+        views: Views to learn, every image of a study with each text. When left out: all images that the composition
+            kept or, in other corpora, one frontal image per study.
+        members: Members of a composition to learn from; all when left out.
+    """
+
+    text: str | None = None
+    views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
+    members: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
-class ExtraCorpus:
+class ExtraCorpus(PairSelection):
     """A further training corpus beside the main one.
 
     Args:
         data: Corpus folder.
         weight: Passes through it per pass through the main corpus; 0.5 draws a random half each time.
-        text: Author of the structured text to learn; the source's own text when left out. Pictures without a chest use
-            their caption.
         images: false trains on the text alone, without an image.
         findings_in_prompt: With images=false, put a list of the findings into the prompt in place of the image: the
             exact findings, or those read from the report. Without it the text has no prompt.
@@ -138,7 +154,6 @@ class ExtraCorpus:
 
     data: Path
     weight: float = 1.0
-    text: str | None = None
     images: bool = True
     findings_in_prompt: bool = False
     questions: bool = False
@@ -151,8 +166,11 @@ class ExtraCorpus:
             raise ConfigError(
                 "findings_in_prompt=true replaces the image and cannot be combined with questions; add images=false."
             )
-        if self.questions and (not self.images or self.text is not None):
-            raise ConfigError("questions=true asks about images and learns no text; leave out images and text.")
+        if self.questions and (not self.images or self.text is not None or self.views):
+            raise ConfigError(
+                "questions=true asks about one frontal image per study and learns no text; leave out images, text and "
+                "views."
+            )
 
 
 def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
@@ -174,7 +192,7 @@ class TrainingConfig:
 
     Args:
         data: Corpus folder; its train split is used.
-        n: Number of studies, drawn with the seed; all when left out.
+        n: Number of studies, drawn with the seed, with all their pairs; all studies when left out.
         cache: Folder for decoded images and whatever else is computed once; runs may share it. RUN/cache when left out.
         cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
         cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
@@ -195,7 +213,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class EncoderConfig(TrainingConfig):
+class EncoderConfig(TrainingConfig, PairSelection):
     """Stage 1: train a vision encoder and a text encoder contrastively on images and their reports.
 
     Args:
@@ -203,10 +221,9 @@ class EncoderConfig(TrainingConfig):
             fresh:phantom.
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
         start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of vision_encoder and text_encoder.
-        text: Author of the structured text to learn; the source's findings when left out.
         statements: all sentences of a report, or only present and possible findings (present). Which findings a report
             denies cannot be seen on the image.
-        extra_corpora: Further corpora, name → {data, weight, text}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members}.
         projection_dim: Width of the joint embedding space.
         text_head: Text pooling: bert (its own pooler and one matrix), or biomedclip (first token and two matrices).
         image_size: Side of the image in pixels, for an encoder whose image processor gives another size; the image is
@@ -220,7 +237,6 @@ class EncoderConfig(TrainingConfig):
     vision_encoder: str | None = None
     text_encoder: str | None = None
     start: str | None = None
-    text: str | None = None
     statements: Literal["all", "present"] = "all"
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     projection_dim: int = 512
@@ -278,25 +294,25 @@ class ReportConfig(TrainingConfig):
 
 
 @dataclass(frozen=True)
-class AlignConfig(ReportConfig):
+class AlignConfig(ReportConfig, PairSelection):
     """Stage 2: train a new projector between a frozen vision encoder and a frozen language model.
 
     Args:
         encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained further: hf:FOLDER or builtin:NAME.
-        text: Author of the structured text to learn; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
+        conversation: Text around image and prompt: plain, as in LLaVA; own, vicuna-v1 or a file as in `train finetune`.
     """
 
     _: KW_ONLY
     encoder: str | None = None
     language_model: str | None = None
     start: str | None = None
-    text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
+    conversation: str = "plain"
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
 
     def __post_init__(self) -> None:
@@ -337,7 +353,7 @@ class AdapterConfig(ReportConfig):
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(AdapterConfig):
+class FinetuneConfig(AdapterConfig, PairSelection):
     """Stage 3: train projector and language model to write the report for image and indication.
 
     Args:
@@ -345,26 +361,29 @@ class FinetuneConfig(AdapterConfig):
             adapter, or builtin:NAME; else `encoder` and `language_model`.
         encoder: Vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
-        text: Author of the structured text to learn; the source's findings when left out.
-        extra_corpora: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
+        extra_corpora: Further corpora, name → {data, weight, text, views, members, images,
+            findings_in_prompt, questions, prompts}.
         indication: Put the indication into the prompt.
         train_vision_encoder: Train the vision encoder too; its features are then not cached.
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
         train_language: false freezes the language model; lora_rank must then be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
+        conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
+            if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad; or a file with a
+            chat template. It is saved with the checkpoint.
     """
 
     _: KW_ONLY
     start: str | None = None
     encoder: str | None = None
     language_model: str | None = None
-    text: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     indication: bool = True
     train_vision_encoder: bool = False
     augmentation: Augmentation = NONE
     train_language: bool = True
     prompts: str = "llava-rad/1"
+    conversation: str = "own"
     optimisation: Optimisation = Optimisation(epochs=3.0)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.models.model_parts import folder_of, load_text_encoder, load_vision_encoder
 from cxrlab.models.random_init import build_dual_encoder, build_image_processor
-from cxrlab.training.config import OPERATIONAL, EncoderConfig, ExtraCorpus, Optimisation, parse_extra_corpora
+from cxrlab.training.config import OPERATIONAL, EncoderConfig, Optimisation
 from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
     CACHE,
@@ -32,7 +32,7 @@ from cxrlab.training.run_folder import (
     training_finished,
     training_run,
 )
-from cxrlab.training.samples import Source, read_source
+from cxrlab.training.samples import Source, read_sources
 
 _BLOCK = 128  # reports per task of a worker
 
@@ -89,7 +89,7 @@ def train_encoder(
             part.gradient_checkpointing_enable({"use_reentrant": False})
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
-        files, image_of = distinct([sample.image for sample in samples if sample.image is not None])
+        files, image_of = distinct([image for sample in samples for image in sample.images])
         folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
         with main_process_first():  # the other processes find the images decoded
             images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
@@ -155,18 +155,19 @@ def save_encoder(
 
 def _read_sources(config: EncoderConfig) -> list[Source]:
     """The corpora, with all sentences or the present findings alone; they must hold two different reports."""
-    main = read_source(ExtraCorpus(config.data, text=config.text), config.n, config.optimisation.seed)
-    sources = [main, *(read_source(one) for one in parse_extra_corpora(config.extra_corpora).values())]
+    sources = read_sources(config)
     if config.statements == "present":
         for number, source in enumerate(sources):
             # Captions of pictures without a chest are taken whole.
-            chests = [sample for sample in source.samples if sample.image is not None and not sample.image.rgb]
-            blocks = [chests[first : first + _BLOCK] for first in range(0, len(chests), _BLOCK)]
-            read = ordered_map(_present, [[sample.report for sample in block] for block in blocks])
-            found: dict[str, str] = {}
-            for block, texts in zip(blocks, track(read, "reading reports", len(chests), size=len), strict=True):
-                found.update(zip((sample.id for sample in block), texts, strict=True))
-            samples = tuple(replace(sample, report=found.get(sample.id, sample.report)) for sample in source.samples)
+            chests = [not sample.images[0].rgb for sample in source.samples]
+            texts = list(dict.fromkeys(one.report for one, chest in zip(source.samples, chests, strict=True) if chest))
+            blocks = [texts[first : first + _BLOCK] for first in range(0, len(texts), _BLOCK)]
+            present = track(ordered_map(_present, blocks), "reading reports", len(texts), size=len)
+            found = dict(zip(texts, (text for block in present for text in block), strict=True))
+            samples = tuple(
+                replace(sample, report=found[sample.report]) if chest else sample
+                for sample, chest in zip(source.samples, chests, strict=True)
+            )
             sources[number] = replace(source, samples=samples)
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(

@@ -52,12 +52,12 @@ def load_dataset(
     for source in sources:
         wording = load_prompts(source.prompts or prompts)
         requests += [
-            None if sample.image is None and sample.listed_findings is None else ask(wording, sample)
+            None if not sample.images and sample.listed_findings is None else ask(wording, sample)
             for sample in source.samples
         ]
-    files, numbers = distinct([sample.image for sample in samples if sample.image is not None])
+    files, numbers = distinct([image for sample in samples for image in sample.images])
     image_of = np.full(len(samples), -1, np.int64)
-    image_of[np.array([sample.image is not None for sample in samples])] = numbers
+    image_of[np.array([bool(sample.images) for sample in samples])] = numbers
     image_token, tokenizer = int(model.config.image_token_id), processor.tokenizer
     reports, listed = [one.report for one in samples], [one.listed_findings for one in samples]
     dataset = ReportDataset(

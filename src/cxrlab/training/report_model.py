@@ -16,7 +16,7 @@ from cxrlab.core.runs import state
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import trained_on
-from cxrlab.models.model_parts import folder_of, load_language_model, load_vision_encoder
+from cxrlab.models.model_parts import STORED, folder_of, load_language_model, load_vision_encoder
 from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.augment import varied
 from cxrlab.training.config import NONE, Augmentation
@@ -58,7 +58,7 @@ class StartModel:
 
 
 def load_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> StartModel:
-    """The model that a config starts from, in float32; an adapter is merged into its base.
+    """The model that a config starts from, in the precision in which it is stored; an adapter is merged into its base.
 
     Args:
         start: hf:FOLDER, builtin:NAME or the run folder of a training.
@@ -69,8 +69,8 @@ def load_start(start: str | None, encoder: str | None, language_model: str | Non
     if start is None:
         if encoder is None or language_model is None:
             raise ConfigError("there is no start; give start, or both encoder and language_model.")
-        vision = load_vision_encoder(encoder, seed=seed)
-        language = load_language_model(language_model, seed=seed + 1)
+        vision = load_vision_encoder(encoder, seed=seed, dtype=STORED)
+        language = load_language_model(language_model, seed=seed + 1, dtype=STORED)
         model, processor = assemble_llava(
             vision.model, language.model, language.tokenizer, vision.image_processor, seed + 2
         )
@@ -80,7 +80,7 @@ def load_start(start: str | None, encoder: str | None, language_model: str | Non
         return StartModel(model, processor, names, collections=seen, trained_on=data)
     check_has_weights(start)
     folder = _result_of(Path(start)) if _is_path(start) else folder_of(start)
-    opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype="float32"), merge=True)
+    opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype="stored"), merge=True)
     check_kind(opened.model, start)
     card = opened.card
     seen, prompts, learned = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cxrlab.core.records import Report
 from cxrlab.data.compose import Composition, as_text, compose_corpus, plan
 from cxrlab.data.config import ComposeConfig
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "data"
+CONFIGS = Path(__file__).parents[3] / "configs"
 LABELS = {"labels": {"findings": "From labels."}}
 MODEL = {"gpt": {"findings": "By a model."}}
 
@@ -39,23 +40,33 @@ def seven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         corpus(tmp_path / "corpora" / name, [*kept, *rest], f"hospital of {name}", name)
     spanish = [study(1, split=None, sections=None, report="Sin hallazgos.", structured=MODEL)]
     spanish.append(study(2, split=None, sections=None, report="Normal."))
-    corpus(tmp_path / "corpora" / "padchest", spanish, "san juan", "padchest")
+    corpus(tmp_path / "corpora" / "padchest-structured", spanish, "san juan", "padchest")
     visits = [
         study(1, ("PA", "lateral"), structured=MODEL),
         study(2, ("AP",)),
         study(3, ("lateral",), sections=Report(impression="No findings section."), structured=MODEL),
         study(4, split="test"),
     ]
-    corpus(tmp_path / "corpora" / "mimic-cxr", visits, "boston", "mimic-cxr")
+    for name in ("mimic-cxr", "mimic-cxr-structured"):
+        corpus(tmp_path / "corpora" / name, visits, "boston", "mimic-cxr")
 
 
 def shipped(name: str, *overrides: str) -> Composition:
     return plan(config_from(ComposeConfig, CONFIGS / f"{name}.yaml", overrides))
 
 
+def test_a_missing_corpus_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "corpora" / "padchest-structured")
+    shutil.rmtree(tmp_path / "corpora" / "brax")
+    with pytest.raises(DataError) as caught:
+        shipped("llava_rad/02_compose_cxr697k")
+    assert "brax: cxrlab data import brax --root DIR --out corpora/brax" in str(caught.value)
+    assert "padchest: cxrlab data structure corpora/padchest --config" in str(caught.value)
+
+
 def test_stage_one_takes_all_seven() -> None:
     """Frontal images of the train split with one text each; MIMIC-CXR with its lateral images: 2 + 1 + 1."""
-    rows = {row.member: row for row in shipped("cxr697k").rows}
+    rows = {row.member: row for row in shipped("llava_rad/02_compose_cxr697k").rows}
     assert {name: row.pairs for name, row in rows.items()} == {
         "chexpert": 2, "brax": 2, "candid-ptx": 2, "vindr-cxr": 2, "object-cxr": 2, "mimic-cxr": 4, "padchest": 1,
     }  # fmt: skip
@@ -66,28 +77,28 @@ def test_stage_one_takes_all_seven() -> None:
 @pytest.mark.parametrize("stage", [2, 3])
 def test_later_stages_take_mimic_alone_with_both_texts(stage: int) -> None:
     """AP and PA images: one with both texts and one with the rule's, three pairs."""
-    (row,) = shipped("cxr697k", f"stage={stage}").rows
+    (row,) = shipped("llava_rad/02_compose_cxr697k", f"stage={stage}").rows
     assert (row.taken_images, row.pairs, row.texts) == (2, 3, {"sections": 2, "structured:gpt": 1})
     assert row.paper.pairs == 400_042
 
 
 def test_the_composition_is_all_training(tmp_path: Path) -> None:
-    made = compose_corpus(shipped("cxr697k"), tmp_path / "out")
+    made = compose_corpus(shipped("llava_rad/02_compose_cxr697k"), tmp_path / "out")
     assert {one.split for one in made} == {"train"} and made.card.counts["studies"] == 5 * 2 + 3 + 1
     assert len(made.card.collections) == 7
 
 
 def test_the_external_sets_hold_the_source_s_text_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="members have no complete corpus"):
-        shipped("external_openi")
+        shipped("data/external_openi")
     openi = [study(1), study(2, split=None), study(3, ("lateral",)), study(4, sections=Report(impression="Normal."))]
     corpus(tmp_path / "corpora" / "openi", openi, "indiana", "openi")
     with pytest.raises(DataError, match="cxr697k does not exist"):
-        shipped("external_openi")
-    compose_corpus(shipped("cxr697k"), tmp_path / "corpora" / "cxr697k")
-    made = compose_corpus(shipped("external_openi"), tmp_path / "openi")
+        shipped("data/external_openi")
+    compose_corpus(shipped("llava_rad/02_compose_cxr697k"), tmp_path / "corpora" / "cxr697k")
+    made = compose_corpus(shipped("data/external_openi"), tmp_path / "openi")
     assert made.ids() == ("openi/s1", "openi/s2") and {one.split for one in made} == {"test"}
-    made = compose_corpus(shipped("external_chexpert"), tmp_path / "chexpert")
+    made = compose_corpus(shipped("data/external_chexpert"), tmp_path / "chexpert")
     assert made.ids() == ("chexpert/s4",) and not any(one.structured for one in made)
     with pytest.raises(DataError, match="'chexpert' is not external"):
-        shipped("external_chexpert", "external_to=corpora/cxr697k")
+        shipped("data/external_chexpert", "external_to=corpora/cxr697k")

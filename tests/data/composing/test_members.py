@@ -9,8 +9,9 @@ from composition_members import corpus, study
 from tables import every_row
 
 from cxrlab.core.records import Box, Finding, Report, Study
-from cxrlab.data.compose import member_branch, pair_texts, with_images
+from cxrlab.data.compose import member_branch, with_images
 from cxrlab.data.config import ComposeConfig, Member
+from cxrlab.data.pairs import pair_texts
 
 
 def member(**settings: Any) -> Member:
@@ -66,21 +67,31 @@ TEXTS = study(
         ({"texts": ["sections", "structured"]}, ["sections", "structured:gpt", "structured:labels"]),
         ({"texts": ["structured:labels"]}, ["structured:labels"]),
         ({"texts": ["structured:gpt", "structured"]}, ["structured:gpt", "structured:labels"]),
-        ({"texts": ["structured", "sections"], "pair": "first"}, ["structured:gpt"]),
-        ({"texts": ["structured:other", "report"], "pair": "first"}, ["report"]),
+        ({"texts": ["structured:other", "report"]}, ["report"]),
         ({"texts": ["structured:other"]}, []),
         ({"texts": ["sections"], "section": "indication"}, []),
         ({"texts": ["sections", "structured"], "section": "impression"}, ["sections"]),
     ],
 )
 def test_the_texts_that_make_pairs(settings: dict[str, Any], kinds: list[str]) -> None:
-    """Each text once, in the order asked for; blank ones are none; `first` stops at the first."""
-    assert [one.kind for one in pair_texts(TEXTS, member(**settings))] == kinds
+    """Each text once, in the order asked for; blank ones are none."""
+    chosen = member(**settings)
+    assert [one.source for one in pair_texts(TEXTS, chosen.texts, chosen.section)] == kinds
 
 
 def test_the_words_of_a_pair_are_those_of_the_study() -> None:
-    assert [one.text for one in pair_texts(TEXTS, member(texts=["sections", "report"]))] == ["By rule.", "All of it."]
-    assert pair_texts(study(0, sections=None), member(texts=["sections", "report"])) == []
+    assert [one.text for one in pair_texts(TEXTS, ["sections", "report"])] == ["By rule.", "All of it."]
+    assert pair_texts(study(0, sections=None), ["sections", "report"]) == []
+    picture = study(0, sections=None, caption="A red disc.")
+    assert [(one.source, one.text) for one in pair_texts(picture, ["sections"])] == [("caption", "A red disc.")]
+
+
+def test_what_a_composition_chose_is_on_the_study(tmp_path: Path) -> None:
+    """`first` stops at the first text; the section is there where it is not the findings."""
+    (one,) = taken(tmp_path / "a", [TEXTS], texts=["structured", "sections"], pair="first")
+    assert one.extra["texts"] == ["structured:gpt"] and "section" not in one.extra
+    (one,) = taken(tmp_path / "b", [TEXTS], section="impression")
+    assert (one.extra["texts"], one.extra["section"]) == (["sections"], "impression")
 
 
 def test_a_study_without_text_stays_only_where_none_is_needed(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Plain:
 def test_without_a_template_the_image_stands_on_a_line_of_its_own() -> None:
     _, processor = tiny_llava()
     assert prompt_text(processor, "Findings?") == "<image>\nFindings?"
-    assert prompt_text(processor, "") == "<image>\n"
+    assert prompt_text(processor, "") == "<image>"
     assert prompt_text(processor, "Findings?", "mild edema") == "mild edema\nFindings?"
     assert report_text(processor, "  Clear. ") == " Clear."
 

@@ -24,6 +24,7 @@ from cxrlab.models.hf.scoring import (
     yes_no_log_probs,
     yes_no_tokens,
 )
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import load_prompts
 from cxrlab.models.random_init import train_tokenizer
 
@@ -55,6 +56,43 @@ def test_log_probabilities_by_hand() -> None:
     assert found.values[1].tolist() == pytest.approx([math.log(3 / 5), 0.0])
     assert found.sums.exp().tolist() == pytest.approx([3 / 8, 3 / 5])
     assert found.means[0].item() == pytest.approx(math.log(3 / 8) / 2)
+
+
+def half(folder: Path, scale: float) -> HfModel:
+    """A tiny LLaVA in float16 whose logits are `scale` times as large."""
+    model, processor = tiny_llava()
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach() * scale)
+    model.config.tie_word_embeddings = model.config.text_config.tie_word_embeddings = False
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return HfModel.load(str(folder), loading=LoadSettings(dtype="float16"))
+
+
+def test_float16_gives_finite_log_probabilities(tmp_path: Path) -> None:
+    """Also where logits differ by more than float16 can hold (65,504), and in a batch of prompts of several lengths."""
+    images, reports = (
+        [torch.zeros(32, 32), torch.ones(40, 32)],
+        ["The lungs are clear.", "Small left pleural effusion."],
+    )
+    for scale in (1.0, 8.3e4):
+        model = half(tmp_path / str(scale), scale)
+        exact = HfModel.load(str(tmp_path / str(scale)), loading=LoadSettings(dtype="float32"))
+        assert {value.dtype for value in model.model.parameters()} == {torch.float16}
+        found, expected = (one.log_probabilities(images, reports, ["dyspnea", None]) for one in (model, exact))
+        torch.testing.assert_close(found.values, expected.values, rtol=1e-2, atol=1e-2 * scale)
+        assert found.values.dtype == torch.float32 and (scale == 1.0 or float(found.values.min()) < -65_504)
+        answers = model.generate(images, ["dyspnea", None])
+        assert all(answer.mean_logprob is not None and math.isfinite(answer.mean_logprob) for answer in answers)
+        assert model.yes_margins(images, "Is there an effusion?").isfinite().all()
+
+
+def test_weights_too_large_for_float16_are_an_error(tmp_path: Path) -> None:
+    """They become infinite; the error names the precision that holds them."""
+    model = half(tmp_path, 1e9)
+    with pytest.raises(DataError, match="--loading.dtype float32"):
+        model.log_probabilities([torch.rand(32, 32)], ["clear"])
+    with pytest.raises(DataError, match="--loading.dtype float32"):
+        model.generate([torch.rand(32, 32)])
 
 
 def test_a_row_without_a_report_is_refused() -> None:

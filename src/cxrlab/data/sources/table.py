@@ -28,7 +28,7 @@ from cxrlab.data.importing import IMAGES, NOT_IN_FOLDER
 from cxrlab.data.sections import parse
 from cxrlab.data.source_tables import parse_age, parse_sex, read_dicom_header
 from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
-from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows, shown
+from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows, quoted
 from cxrlab.data.table_columns import (
     AUTO,
     IMAGE_ENDINGS,
@@ -196,7 +196,7 @@ class RowReader:
         if column is None or not (text := self._text(row, column, problems)):
             return None
         if re.fullmatch(r"\d+(\.\d+)?[eE]\+\d+", text):
-            problems.add(DIGITS_LOST, f"{shown(text)} at {row.place}")
+            problems.add(DIGITS_LOST, f"{quoted(text)} at {row.place}")
         return re.sub(r"^(\d+)\.0+$", r"\1", text)
 
     def values(self, row: TableRow, problems: Problems) -> dict[str, Any]:
@@ -211,11 +211,11 @@ class RowReader:
             if role == "split":
                 found[role] = self.split_names.get(text.lower())
                 if found[role] is None:
-                    problems.add(BAD_SPLIT, f"{shown(text)} at {row.place}")
+                    problems.add(BAD_SPLIT, f"{quoted(text)} at {row.place}")
             elif role == "date":
                 found[role] = parse_moment(text, self.config.date_order)
                 if not found[role]:
-                    problems.add(BAD_DATE, f"{shown(text)} at {row.place}")
+                    problems.add(BAD_DATE, f"{quoted(text)} at {row.place}")
             elif role == "age":
                 found[role], remark = parse_age(text)
                 remarks += [remark] if remark else []
@@ -229,7 +229,7 @@ class RowReader:
             if text := self._text(row, column, problems):
                 labels[name] = _LABELS.get(text.lower().removesuffix(".0"), text)
                 if isinstance(labels[name], str):
-                    problems.add(BAD_LABEL, f"'{name}' is {shown(text)} at {row.place}")
+                    problems.add(BAD_LABEL, f"'{name}' is {quoted(text)} at {row.place}")
         kept = {role: value for role, value in found.items() if value not in (None, "")}
         return kept | ({"labels": labels} if labels else {}) | ({"remarks": remarks} if remarks else {})
 
@@ -255,11 +255,11 @@ class RowReader:
     def _file(self, written: str, view: str | None, place: str, problems: Problems) -> RowImage:
         paths = self.files.find(written)
         if len(paths) > 1:
-            problems.add(AMBIGUOUS, f"{shown(written)} at {place}: {paths[0]}, {paths[1]}")
+            problems.add(AMBIGUOUS, f"{quoted(written)} at {place}: {paths[0]}, {paths[1]}")
         if len(paths) == 1 and is_nonempty_file(Path(paths[0])):
             return RowImage(paths[0], view)
         if not self.config.allow_missing_images and len(paths) < 2:
-            problems.add(MISSING, f"{shown(written)} at {place}")
+            problems.add(MISSING, f"{quoted(written)} at {place}")
         path = written.replace("\\", "/")
         if path[0] == "/" or ":" in path or "/" not in path or ".." in path:  # its place below the images is unknown
             return RowImage(path.rpartition("/")[2] or "unnamed", view, present=False)

@@ -157,8 +157,21 @@ def attach(model: Any, folder: Path) -> Any:
 
 
 def merged(model: Any, folder: Path) -> Any:
-    """The model with the adapter's weights merged into its own."""
-    return _wrapped(model, folder).merge_and_unload(safe_merge=True)
+    """The model with the adapter's weights merged into its own; each sum is computed in float32, one layer at a time."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    wrapped = _wrapped(model, folder)
+    for layer in wrapped.modules():
+        if isinstance(layer, BaseTunerLayer):
+            inner: Any = layer.get_base_layer()
+            dtype = inner.weight.dtype
+            inner.to(torch.float32)
+            layer.merge(safe_merge=True)
+            inner.to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that everything is merged already
+        return wrapped.merge_and_unload()
 
 
 def _wrapped(model: Any, folder: Path) -> Any:

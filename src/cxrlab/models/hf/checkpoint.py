@@ -265,7 +265,9 @@ def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
 
 
 def dtype_name(loading: LoadSettings, device: torch.device) -> str:
-    """float32, bfloat16 or auto; on a CPU, where half precision is slow, auto means float32."""
+    """float32, bfloat16, float16 or auto (as stored); on a CPU, where half precision is slow, auto means float32."""
+    if loading.dtype == "stored":
+        return "auto"
     return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
 
 
@@ -279,11 +281,19 @@ def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> N
     if needed > free:
         as_what = "as stored" if dtype == "auto" else f"in {dtype}"
         half = stored.in_memory("bfloat16")
-        remedy = "use --loading.dtype bfloat16" if half < min(needed, free) else "use a machine with more memory"
+        narrow = "bfloat16" if device.type == "cpu" or _has_bfloat16() else "float16"
+        remedy = f"use --loading.dtype {narrow}" if half < min(needed, free) else "use a machine with more memory"
         raise RunError(
             f"{folder} has {stored.parameters / 1e6:,.1f} million parameters, which take {needed / _GIB:.2f} GiB "
             f"{as_what}, and {free / _GIB:.2f} GiB are free on {device}; {remedy}."
         )
+
+
+def _has_bfloat16() -> bool:
+    """Whether the GPU computes in bfloat16; one before Ampere, such as a V100, only emulates it."""
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def free_bytes(device: torch.device) -> int | None:

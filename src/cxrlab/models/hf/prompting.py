@@ -1,7 +1,7 @@
 """The text of image, prompt and report, shared by training and inference.
 
 With a chat template, image and prompt are the user's turn and the report is the assistant's. Without one, the text is
-`<image>`, a line break, the prompt, a space and the report. User text never becomes special tokens.
+`<image>`, a line break and the prompt, if there is one, a space and the report. User text never becomes special tokens.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ class PromptFormat:
     """Text format of one processor.
 
     Args:
-        image: Placeholder before the prompt; empty for a chat template, which places the image.
+        template: Its chat template; None if it has none.
+        image: Placeholder of the image; empty for a chat template, which places the image.
+        gap: Between image and prompt.
         space: Between prompt and report: a space, or nothing if the prompt ends in white space or a special token.
         end: Id of the token that ends a report.
         anchor: Text before a report when it is tokenized; see `report_ids`.
         anchor_ids: Its tokens.
     """
 
+    template: Any
     image: str
+    gap: str
     space: str
     end: int
     anchor: str
@@ -46,13 +50,18 @@ _forms: weakref.WeakKeyDictionary[Any, PromptFormat] = weakref.WeakKeyDictionary
 
 
 def prompt_format(processor: Any) -> PromptFormat:
-    """The text format of a processor, found once."""
-    if processor not in _forms:
-        image, space, end = _chat_format(processor) if _has_template(processor) else _plain_format(processor)
+    """The text format of a processor, found once for each chat template that it is given."""
+    template = chat_template(processor)
+    known = _forms.get(processor)
+    if known is None or known.template != template:
+        if template is None:
+            image, gap, space, end = _plain_format(processor)
+        else:
+            image, gap, (space, end) = "", "", _chat_format(processor)
         anchor = _ANCHOR if space else "\n"
         ids = _tokenize(processor.tokenizer, [anchor])[0]
-        _forms[processor] = PromptFormat(image, space, end, anchor, tuple(ids))
-    return _forms[processor]
+        known = _forms[processor] = PromptFormat(template, image, gap, space, end, anchor, tuple(ids))
+    return known
 
 
 def prompt_text(processor: Any, prompt: str, image_replacement: str | None = None) -> str:
@@ -64,9 +73,12 @@ def prompt_text(processor: Any, prompt: str, image_replacement: str | None = Non
     """
     words = escape(processor.tokenizer, prompt)
     lead = None if image_replacement is None else f"{escape(processor.tokenizer, image_replacement)}\n"
-    if not _has_template(processor):
-        return f"{prompt_format(processor).image if lead is None else lead}{words}"
-    return _render(processor, [_user(words, lead)], add_generation_prompt=True)
+    if chat_template(processor) is not None:
+        return render_chat(processor, [_user(words, lead)], add_generation_prompt=True)
+    if lead is None:
+        form = prompt_format(processor)
+        lead = form.image + (form.gap if words else "")
+    return lead + words
 
 
 def report_text(processor: Any, report: str) -> str:
@@ -110,11 +122,14 @@ def end_tokens(processor: Any, model: Any = None) -> list[int]:
     return found
 
 
-def _has_template(processor: Any) -> bool:
-    return bool(getattr(processor, "chat_template", None))
+def chat_template(processor: Any) -> str | None:
+    """The chat template that a processor uses by default; None if it has none."""
+    found = getattr(processor, "chat_template", None)
+    return (found.get("default") if isinstance(found, dict) else found) or None
 
 
-def _plain_format(processor: Any) -> tuple[str, str, int]:
+def _plain_format(processor: Any) -> tuple[str, str, str, int]:
+    """Image, gap, space and end token."""
     token = getattr(processor, "image_token", None)
     if not token:
         raise ConfigError(
@@ -122,7 +137,7 @@ def _plain_format(processor: Any) -> tuple[str, str, int]:
             "text; give the checkpoint a chat_template.jinja."
         )
     family = find_family_of_processor(processor)
-    return f"{token}{family.image_suffix}", family.prompt_separator, _plain_end(processor)
+    return token, family.image_suffix, family.prompt_separator, _plain_end(processor)
 
 
 def _plain_end(processor: Any) -> int:
@@ -132,13 +147,13 @@ def _plain_end(processor: Any) -> int:
     return int(end)
 
 
-def _chat_format(processor: Any) -> tuple[str, str, int]:
+def _chat_format(processor: Any) -> tuple[str, int]:
     """Space and end token as the template writes them around an assistant's turn."""
     tokenizer, turns = processor.tokenizer, [_user("Findings?")]
     answered = [*turns, {"role": "assistant", "content": [{"type": "text", "text": _PROBE}]}]
-    before = _render(processor, turns, add_generation_prompt=True)
+    before = render_chat(processor, turns, add_generation_prompt=True)
     try:
-        lead, _, after = _render(processor, answered, add_generation_prompt=False).partition(_PROBE)
+        lead, _, after = render_chat(processor, answered, add_generation_prompt=False).partition(_PROBE)
     except ConfigError:  # a template for user turns only
         lead, after = "", ""
     ids = _tokenize(tokenizer, [after.strip()])[0] if after.strip() else []
@@ -146,9 +161,9 @@ def _chat_format(processor: Any) -> tuple[str, str, int]:
     end = int(ids[0]) if ids and ids[0] in special else _plain_end(processor)
     gap = lead.removeprefix(before)
     if lead.startswith(before) and not gap.strip():
-        return "", gap, end
+        return gap, end
     closed = before[-1:].isspace() or len(before) in {stop for _, stop in find_marks(tokenizer, before)}
-    return "", "" if closed else " ", end
+    return "" if closed else " ", end
 
 
 def _user(words: str, image_replacement: str | None = None) -> dict[str, Any]:
@@ -167,11 +182,15 @@ def dated(template: Any) -> dict[str, str]:
     return {"chat_template": f"{{%- macro strftime_now(form) -%}}{{{{ form{known} }}}}{{%- endmacro -%}}{named}"}
 
 
-def _render(processor: Any, turns: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
-    template = dated(processor.chat_template)
+def render_chat(
+    processor: Any, turns: list[dict[str, Any]], *, add_generation_prompt: bool, template: str | None = None
+) -> str:
+    """The text of some turns by the processor's chat template, or by another one."""
+    template = template or processor.chat_template
+    given = {"chat_template": template} | dated(template)
     try:
         text: str = processor.apply_chat_template(
-            turns, add_generation_prompt=add_generation_prompt, tokenize=False, **template
+            turns, add_generation_prompt=add_generation_prompt, tokenize=False, **given
         )
     except Exception as error:  # a template is a program: it may raise anything
         raise ConfigError(

@@ -1,0 +1,199 @@
+"""The sequence of LLaVA-Rad on the seven data sets in their true layouts, from the imports to the scores."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from seven_layouts import import_seven
+
+from cxrlab.cli.main import main
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.studies.run_study import read_study, run_study
+from cxrlab.studies.sequence import SequenceConfig
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ["data", "compose", "--config", "configs/llava_rad/02_compose_cxr697k.yaml"]
+CORPUS = {1: "corpora/cxr697k", 2: "corpora/mimic-cxr-frontal", 3: "corpora/mimic-cxr-frontal"}
+TRAIN = {1: "encoder --config configs/llava_rad/03_encoder.yaml", 2: "align --config configs/llava_rad/04_align.yaml",
+         3: "finetune --config configs/llava_rad/05_finetune.yaml"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with the shipped configs, and both composed corpora under the names of the configs."""
+    folder = tmp_path_factory.mktemp("llava_rad")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXRLAB_QUIET", "1")
+        patch.chdir(folder)
+        import_seven(folder)
+        for stage in (1, 2):
+            assert main([*COMPOSE, "--stage", str(stage), "--out", CORPUS[stage]]) == 0
+    return folder
+
+
+@pytest.fixture
+def asked(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in that folder and returns its JSON, with the exit code that is expected."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("CXRLAB_QUIET", "1")
+    capsys.readouterr()
+
+    def run(*words: str, code: int = 0) -> Any:
+        assert main([*words, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def learnt(asked: Callable[..., Any], stage: int, *more: str) -> Counter[tuple[str, str, str]]:
+    """The pairs that a stage would train on."""
+    table = asked("train", *TRAIN[stage].split(), "--data", CORPUS[stage], "--dry-run", *more)
+    rows = Counter({(row["corpus"], row["text"], row["view"]): row["pairs"] for row in table["rows"]})
+    assert table["pairs"] == rows.total()
+    return rows
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_stage_learns_the_pairs_of_the_composition(asked: Callable[..., Any], stage: int) -> None:
+    """By corpus, source of the text and view; the sum is that of the composition's table."""
+    table = asked(*COMPOSE, "--stage", str(stage), "--dry-run")["table"]
+    composed = Counter(
+        {
+            (row["member"], text, view): count
+            for row in table
+            for text, views in row["views"].items()
+            for view, count in views.items()
+        }
+    )
+    assert learnt(asked, stage) == composed and composed.total() == sum(row["pairs"] for row in table) > 0
+
+
+def test_the_composition_is_the_paper_s(asked: Callable[..., Any]) -> None:
+    """Stage 1: one text per image, lateral images of MIMIC-CXR alone; later both texts of its AP and PA images."""
+    first = learnt(asked, 1)
+    assert {corpus for corpus, _, _ in first} == {
+        "chexpert", "brax", "candid-ptx", "vindr-cxr", "object-cxr", "mimic-cxr", "padchest",
+    }  # fmt: skip
+    assert {corpus for corpus, _, view in first if view in ("lateral", "other")} == {"mimic-cxr"}
+    table = asked("train", *TRAIN[1].split(), "--data", CORPUS[1], "--dry-run")
+    assert table["pairs"] == table["images"] > table["studies"] and table["unused"] == []
+    later = learnt(asked, 3)
+    assert {view for _, _, view in later} == {"PA", "AP"}
+    assert {text for _, text, _ in later} == {"sections", "structured:gpt"} and later == learnt(asked, 2)
+
+
+def test_stage_1_of_mimic_alone_is_another_training(asked: Callable[..., Any]) -> None:
+    """Variant 1 of the paper: the same pairs of MIMIC-CXR and no other, the rest listed as left out."""
+    whole, alone = learnt(asked, 1), learnt(asked, 1, "--members", "mimic-cxr")
+    assert alone == Counter({kind: count for kind, count in whole.items() if kind[0] == "mimic-cxr"}) != whole
+    table = asked("train", *TRAIN[1].split(), "--data", CORPUS[1], "--members", "mimic-cxr", "--dry-run")
+    unused = {row["corpus"]: row["images"] for row in table["unused"]}
+    assert len(unused) == 6 and alone.total() + sum(unused.values()) == whole.total()
+
+
+def states(asked: Callable[..., Any], code: int) -> dict[str, str]:
+    return {row["what"]: row["state"] for row in asked("study", "llava-rad", "--dry-run", code=code)}
+
+
+def test_the_dry_run_reports_what_is_missing_and_what_differs(asked: Callable[..., Any], home: Path) -> None:
+    """The fixture is smaller than the data sets, and its weights are not there."""
+    found = states(asked, 1)
+    assert found["import brax"] == "differs" and found["compose stage 1"] == "done"
+    assert found["train encoder"] == found["train align"] == "missing" and found["score"] == "waiting"
+    with pytest.raises(ConfigError, match="started one by one"):
+        run_study("llava-rad", home / "runs" / "none")
+    assert not (home / "runs" / "none").exists()
+
+
+def sequence(path: Path, **changes: Any) -> str:
+    """The file of a sequence: an import and a training."""
+    first = {"command": "cxrlab data import brax --root downloads/brax --out corpora/brax", "expected": {"images": 12}}
+    last = {"command": f"cxrlab train {TRAIN[1]} --data {CORPUS[1]} --out runs/encoder", "needs": [CORPUS[1]]}
+    path.write_text(yaml.safe_dump({"study": "sequence", "steps": {"first": first, "last": last, **changes}}))
+    return str(path)
+
+
+def test_nothing_missing_is_exit_0_and_another_count_exit_1(
+    asked: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    file = sequence(tmp_path / "s.yaml")
+    assert [row["state"] for row in asked("study", file, "--dry-run")] == ["done", "ready"]
+    lines = (home / CORPUS[1] / "studies.jsonl").read_text().splitlines(keepends=True)
+    (home / CORPUS[1] / "studies.jsonl").write_text("".join(lines[1:]))  # a study of CheXpert is lost
+    try:
+        rows = asked("study", file, "--dry-run", code=1)
+    finally:
+        (home / CORPUS[1] / "studies.jsonl").write_text("".join(lines))
+    assert rows[1]["state"] == "differs" and "chexpert structured:labels" in rows[1]["name"]
+
+
+def test_bad_steps_are_refused() -> None:
+    for steps, said in (
+        ({"a": {"command": "cxrlab data ls"}}, "no --out"),
+        ({"a": {}}, "'command' has no default"),
+        ({"a": {"command": "x --out y", "need": []}}, "Did you mean 'needs'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            SequenceConfig(steps=steps)
+
+
+def test_every_command_of_the_sequence_is_in_the_document() -> None:
+    """docs/reproduce_llava_rad.md shows exactly the commands that the dry run looks for."""
+    shown = re.findall(r"```\n(.*?)```", (ROOT / "docs" / "reproduce_llava_rad.md").read_text(), re.S)
+    lines = {line for block in shown for line in block.splitlines()}
+    steps = read_study(ROOT / "configs" / "studies" / "llava_rad.yaml").config.chosen()
+    assert {step.command for step in steps.values()} <= lines
+
+
+def save_stand_ins(home: Path) -> None:
+    """Random weights of the published architectures at 518 pixels, a few thousand numbers, in the configs' folders."""
+    from tiny_models import tiny_tokenizer
+
+    from cxrlab.models.random_init import (
+        Size,
+        build_image_processor,
+        build_language_model,
+        build_text_encoder,
+        build_vision_encoder,
+    )
+
+    size = Size(image=518, patch=14, vision_encoder=2, language=1, text=1, width=32, head=16, shared=32,
+                vocabulary=512, context=2048)  # fmt: skip
+    tokenizer, models = tiny_tokenizer(), home / "models"
+    for name, parts in {
+        "dinov2-base": (build_vision_encoder(size, 0), build_image_processor(518)),
+        "pubmedbert": (build_text_encoder(tokenizer, size, 1), tokenizer),
+        "vicuna-7b-v1.5": (build_language_model(tokenizer, size, 2), tokenizer),
+    }.items():
+        for part in parts:
+            part.save_pretrained(models / name)
+
+
+@pytest.mark.slow
+def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..., Any], home: Path) -> None:
+    """The shipped configs at 518 pixels; only batches, epochs and lengths are smaller."""
+    save_stand_ins(home)
+    small = ["--optimisation.workers", "0", "--optimisation.batch-size"]
+    runs = "runs/llava_rad"
+    more = {1: ["16", "--optimisation.epochs", "1"], 2: ["2"], 3: ["2", "--optimisation.epochs", "1"]}
+    for stage, name in enumerate(("encoder", "align", "finetune"), 1):
+        folder = f"{runs}/{name}"
+        done = asked("train", *TRAIN[stage].split(), "--data", CORPUS[stage], "--out", folder, *small, *more[stage])
+        assert done["rows"] == learnt(asked, stage).total() and done["left_out"] == {}
+        assert states(asked, 1)[f"train {name}"] == "done"
+    card = read_json(home / runs / "finetune" / "checkpoint" / "cxrlab.json")
+    assert len(card["collections"]) == 7, "the encoder has seen all seven"
+    generate = ["generate", "--config", "configs/llava_rad/06_generate.yaml", "--out", f"{runs}/reports"]
+    asked(*generate, "--decoding.max-new-tokens", "4", "--control-studies", "0")
+    asked("score", "--config", "configs/llava_rad/07_score.yaml", "--out", f"{runs}/scores", "--trials", "20")
+    found = states(asked, 1)
+    assert {found[name] for name in ("generate", "score", "compose stage 1")} == {"done"}
