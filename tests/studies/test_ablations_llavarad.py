@@ -88,7 +88,10 @@ class EveryWord:
     def __call__(self, texts: list[str]) -> dict[str, Any]:
         def graph(text: str) -> dict[str, Any]:
             entity = {"label": "OBS-DP", "start_ix": 0, "end_ix": 0, "relations": []}
-            return {"text": text, "entities": {str(n): {**entity, "tokens": word} for n, word in enumerate(text.split())}}
+            return {
+                "text": text,
+                "entities": {str(n): {**entity, "tokens": word} for n, word in enumerate(text.split())},
+            }
 
         return {str(place): graph(text) for place, text in enumerate(texts)}
 
@@ -96,7 +99,9 @@ class EveryWord:
 def study(out: Path, **changes: Any) -> Ablations:
     """The shipped study with one step per stage, and further changes."""
     values = merged(merged(yaml.safe_load(FILE.read_text()), TINY), changes)
-    config, problems = parse_group(AblationsConfig, {key: value for key, value in values.items() if key != "study"}, "x")
+    config, problems = parse_group(
+        AblationsConfig, {key: value for key, value in values.items() if key != "study"}, "x"
+    )
     assert not problems, problems
     return Ablations(config, out)
 
@@ -115,9 +120,7 @@ def test_the_shipped_file_has_the_twelve_columns_of_the_paper() -> None:
 
 
 @pytest.mark.slow
-def test_every_row_of_the_paper_ends_in_the_table(
-    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All nine rows with CheXbert and RadGraph stand-ins: twelve columns with a value, beside the paper's figure."""
     monkeypatch.chdir(home)
     monkeypatch.setenv("CXRLAB_QUIET", "1")
@@ -152,10 +155,15 @@ def test_what_cannot_be_scored_ends_the_study_before_training(
     monkeypatch.chdir(home)
     monkeypatch.setenv("CXRLAB_QUIET", "1")
     (tmp_path / "chexbert.pth").write_bytes(b"x")
-    for number, (changes, said) in enumerate((
-        ({"corpora": {"mimic-test": {"composed": {"mimic": {"splits": ["test"], "views": ["lateral"]}}}}}, "frontal image"),
-        ({"extras": {"chexbert": str(tmp_path / "chexbert.pth")}}, "chexbert.pth"),
-    )):
+    for number, (changes, said) in enumerate(
+        (
+            (
+                {"corpora": {"mimic-test": {"composed": {"mimic": {"splits": ["test"], "views": ["lateral"]}}}}},
+                "frontal image",
+            ),
+            ({"extras": {"chexbert": str(tmp_path / "chexbert.pth")}}, "chexbert.pth"),
+        )
+    ):
         with pytest.raises(DataError, match=said):
             run_recipe(study(tmp_path / str(number), **changes))
         assert not list((tmp_path / str(number)).glob("seed*"))
@@ -163,7 +171,9 @@ def test_what_cannot_be_scored_ends_the_study_before_training(
 
 def test_a_published_figure_stands_beside_its_own_convention_or_an_empty_cell(tmp_path: Path) -> None:
     """Without weights no metric stands under CheXbert's columns, and the reason names the flags."""
-    columns = {column.label: column for column in study(tmp_path, extras={"chexbert": None, "bert": None}).config.columns()}
+    columns = {
+        column.label: column for column in study(tmp_path, extras={"chexbert": None, "bert": None}).config.columns()
+    }
     empty = {label for label, column in columns.items() if not column.metrics}
     assert empty == {label for label in columns if "-F1-" in label} | {"F1-RadGraph"}
     assert "chexbert" in columns["Micro-F1-14"].missing and columns["ROUGE-L"].metrics == ("rougeL:google-unstemmed",)

@@ -27,7 +27,7 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
+from cxrlab.core.model_interfaces import CAUTIONS, HasParameterCount, HasTrainingCollections
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
@@ -79,6 +79,7 @@ class Generation:
         controls: Kind of control image → studies that have a report for it too.
         allow_missing: Whether the run was allowed to finish without the missing studies; `score` then accepts them as missing.
         cautions: What a reader of the reports must know.
+        parameters: Weights of the model; None where it does not report them.
     """
 
     model: str
@@ -92,6 +93,7 @@ class Generation:
     controls: Mapping[str, int] = field(default_factory=dict)
     allow_missing: bool = False
     cautions: tuple[str, ...] = ()
+    parameters: int | None = None
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -157,6 +159,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
                 *(one for one in (domain, small) if one),
                 *collect_server_cautions(record.get(CAUTIONS) for record in records),
             ),
+            parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
         )
         run.write(SUMMARY, generation)
         if missing and not config.allow_missing:

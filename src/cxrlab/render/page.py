@@ -34,6 +34,8 @@ SECTIONS = Registry(
         "models": "cxrlab.render.overview:models",
         "others": "cxrlab.render.overview:others",
         "scores": "cxrlab.render.scores:scores",
+        "observations": "cxrlab.render.factuality:observations",
+        "model_sizes": "cxrlab.render.factuality:model_sizes",
         "image_dependence": "cxrlab.render.scores:image_dependence",
         "alignment": "cxrlab.render.alignment:alignment",
         "robustness": "cxrlab.render.robustness:robustness",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 RULE, PROCESSED, TEXTS, INPUTS = "rule", "processed", "texts", "inputs"
 ANALYSIS, COUNTS = "analysis.json", "counts.json"
 BATCH = 16
+SCORED_WITH = ("metrics", "preset", "trials", "seed", "chexbert", "bert", "graphs")  # settings of 'score' too
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class TextAnalysis(StudyRecipe):
         texts = {"references": references, "predictions": predictions}
         own = {
             **{key: str(self.out / INPUTS / f"{name}.jsonl") for key, name in texts.items()},
-            **{key: plain(getattr(self.config, key)) for key in ("metrics", "preset", "trials", "seed", "chexbert", "bert", "graphs")},
+            **{key: plain(getattr(self.config, key)) for key in SCORED_WITH},
             "slices": False,
         }
         given = {key: value for key, value in own.items() if value is not None}

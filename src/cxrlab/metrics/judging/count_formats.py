@@ -403,9 +403,7 @@ def _walk(value: Any, weight: str | None, kind: ErrorKind | None, found: _Object
                 _walk_object(item, weight, None, found)
 
 
-def _walk_object(
-    value: Mapping[str, Any], weight: str | None, kind: ErrorKind | None, found: _ObjectCounts
-) -> None:
+def _walk_object(value: Mapping[str, Any], weight: str | None, kind: ErrorKind | None, found: _ObjectCounts) -> None:
     if isinstance(value, _Pairs) and value.twice:
         found.clash = f"the key '{value.twice[0][:40]}' with two different values"
     labels = [labelled_kind(label) for key in _KIND_KEYS if isinstance(label := value.get(key), str)]

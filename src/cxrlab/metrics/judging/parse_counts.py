@@ -471,9 +471,7 @@ _STYLES: Sequence[tuple[re.Pattern[str], bool]] = (
 )
 
 
-def _read_labelled(
-    body: str, label: re.Match[str], stop: int, must_be_named: bool, ends_answer: bool
-) -> Entry:
+def _read_labelled(body: str, label: re.Match[str], stop: int, must_be_named: bool, ends_answer: bool) -> Entry:
     sign, start, after = label[1], label.start(), label.end()
     kind = lettered(sign)
     chunk = body[after : min(stop, after + 4 * _DESCRIPTION)]
