@@ -414,7 +414,7 @@ def experiment(plan: Plan, work: Path, out: Path) -> list[str]:
     step("stage 3: train finetune", stage3)
     step(
         "open again, generate",
-        lambda meter: generate(meter, opened(tuned / "checkpoint", "auto"), studies, plan),
+        lambda meter: generate(meter, opened(tuned / "checkpoint", "stored"), studies, plan),
     )
     return rows
 

@@ -66,6 +66,7 @@ SMALL = {
     "benchmarks/scoring.py": ("--n", "6"),
     "benchmarks/sections.py": ("--n", "5"),
     "benchmarks/serving.py": ("--rehearse",),
+    "benchmarks/structuring.py": ("--n", "40", "--median-s", "0.02"),
     "benchmarks/significance.py": (
         "--n",
         "30",
@@ -112,6 +113,7 @@ EXPECTED = {
     "benchmarks/scoring.py": "the metrics per second of rouge-score",
     "benchmarks/sections.py": "times the text",
     "benchmarks/serving.py": "times the responses per second of one client; target 3 times",
+    "benchmarks/structuring.py": "the corpora are equal",
     "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
 # Importing torch takes seconds, so these run in this process, which has imported it already.

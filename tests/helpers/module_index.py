@@ -19,7 +19,7 @@ def module_index() -> str:
         for file in sorted(package.rglob("*.py")):
             if file.stem != "__init__":
                 text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n")[0].split())
-                sentence = re.split(r"(?<=[.:])\s+(?=[A-Z`])", text)[0].rstrip(":.")
+                sentence = re.split(r"(?<=[.])\s+(?=[A-Z`])", text)[0].rstrip(".")
                 end = "" if sentence.endswith("?") else "."
                 lines.append(f"- `{file.relative_to(PACKAGE)}`: {sentence}{end}\n")
     return "".join(lines)

@@ -213,6 +213,22 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
             assert (asked.paid, asked.budget.spent, asked.budget.tokens_per_estimate) == (paid, 100.0 * paid, 10.0)
 
 
+def test_concurrent_requests_stay_within_the_limit_and_those_under_way_are_kept(tmp_path: Path) -> None:
+    """An answer costs 3 tokens and may cost 10, of 60: 17 are paid (51), and another one might end at 61."""
+
+    def answer(body: dict[str, Any]) -> str:
+        threading.Event().wait(0.02)
+        return "kept"
+
+    with ChatServer(answer) as server:
+        llm = LLMConfig(max_cost=0.06, price_answer=1.0)
+        with CachedTextModel(over(server, concurrency=4), llm, tmp_path) as asked:
+            with pytest.raises(BudgetSpent):
+                asked.complete(PROMPTS, max_tokens=10)
+            assert asked.paid == len(server.requests) == 17 and asked.budget.spent == pytest.approx(0.051)
+        assert 1 < server.most_in_flight <= 4
+
+
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:
     """Four characters a token: 8 asked are 2, 12 answered are 3."""
     with CachedTextModel(

@@ -276,7 +276,7 @@ def test_every_encoder_of_texts_reads_special_tokens_as_text(tmp_path: Path) -> 
 
 
 # Calls with texts that are no user's: what `vicuna` compares with the published program, and two words of a probe.
-FIXED_TEXTS = {"models/convert_llava_rad.py": 2, "training/encoder.py": 1}
+FIXED_TEXTS = {"models/hf/conversations.py": 2, "training/encoder.py": 1}
 
 
 def test_no_other_module_gives_text_to_a_tokenizer() -> None:

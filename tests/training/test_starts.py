@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import gc
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,33 +50,33 @@ def test_the_name_of_a_start_elsewhere(tmp_path: Path) -> None:
 
 
 STATUS = Path("/proc/self/status")
+# Prints, for each way to open a start, the precisions of its stored weights and the most bytes that memory grew by.
+MEASURE = """
+import ctypes, gc, json, sys, threading
+from cxrlab.training.report_model import load_start
 
+def taken():
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if "RssAnon" in line)
 
-@contextmanager
-def peak_memory() -> Iterator[list[int]]:
-    """Most bytes by which the memory of this process grew, without mapped files; known when the block ends."""
-
-    def taken() -> int:
-        return next(int(line.split()[1]) * 1024 for line in STATUS.read_text().splitlines() if "RssAnon" in line)
-
+for start, parts, precision in json.loads(sys.argv[1]):
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # memory that was freed but kept would hide what is taken
-    before, found, stop = taken(), [0], threading.Event()
-
-    def watch() -> None:
+    before, peak, stop = taken(), [0], threading.Event()
+    def watch():
         while not stop.wait(0.002):
-            found[0] = max(found[0], taken() - before)
-
+            peak[0] = max(peak[0], taken() - before)
     watcher = threading.Thread(target=watch)
     watcher.start()
-    try:
-        yield found
-        found[0] = max(found[0], taken() - before)
-    finally:
-        stop.set()
-        watcher.join()
+    model = load_start(start, *parts, 0, precision).model
+    stop.set()
+    watcher.join()
+    names = {str(value.dtype) for name, value in model.named_parameters() if start or "projector" not in name}
+    print(json.dumps([sorted(names), max(peak[0], taken() - before)]), flush=True)
+    del model
+"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not STATUS.is_file() or "RssAnon" not in STATUS.read_text() or not hasattr(ctypes.CDLL(None), "malloc_trim"),
     reason="needs Linux with glibc",
@@ -89,17 +88,17 @@ def test_a_start_has_the_precision_of_its_files_and_no_copy_in_float32(tmp_path:
     model.config.dtype = torch.bfloat16
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    stored = (tmp_path / "model.safetensors").stat().st_size
+    stored, name = (tmp_path / "model.safetensors").stat().st_size, f"hf:{tmp_path}"
     assert stored > 60e6
-    name = f"hf:{tmp_path}"
-    for start, parts in ((name, (None, None)), (None, (name, name))):
-        with peak_memory() as taken:
-            opened = load_start(start, *parts, 0)
-        projector = {*opened.model.model.multi_modal_projector.parameters()} if start is None else set()
-        assert {value.dtype for value in opened.model.parameters() if value not in projector} == {torch.bfloat16}
-        # Opened from parts, the folder is read once for each of the two.
-        assert taken[0] < (1.5 if start else 2.5) * stored, (start, taken[0] / stored)
-        del opened
-    with peak_memory() as taken:  # what the test would see
-        whole = load_start(name, None, None, 0).model.float()
-    assert taken[0] > 1.9 * stored and whole.dtype == torch.float32
+    ways = [
+        (name, (None, None), "bfloat16"),
+        (None, (name, name), "bfloat16"),
+        (name, (None, None), "float32"),
+    ]
+    words = [sys.executable, "-c", MEASURE, json.dumps(ways)]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    whole, parts, control = (json.loads(line) for line in run.stdout.splitlines())
+    assert whole[0] == parts[0] == ["torch.bfloat16"] and control[0] == ["torch.float32"]
+    # Opened from parts, the folder is read once for each of the two.
+    assert whole[1] < 1.5 * stored and parts[1] < 2.5 * stored
+    assert control[1] > 1.9 * stored  # the copy would be seen

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cxrlab.cli.output import Result, columns, counted
-from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.files import unreadable
 from cxrlab.core.tables import output_width
 from cxrlab.data.config import (
@@ -307,28 +307,54 @@ def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = Fals
     return Result(text, data)
 
 
-def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
+def structure(
+    corpus: Path,
+    config: StructureConfig,
+    out: Path,
+    write_requests: Path | None = None,
+    read_answers: tuple[Path, ...] = (),
+) -> Result:
     """Write a corpus with structured text beside the source's: four sections about one image, nothing invented.
 
     Demographics, history and comparisons are removed, changes are restated as current findings, and findings move out
-    of a merged impression. The findings reader checks every text: one that states more or less than its source is
-    requested again and finally made by rules. Studies of the test split pass unchanged. Run the command again to
-    complete an interrupted run.
+    of a merged impression. The findings reader checks every text: with --mode strict one that states more or less than
+    its source is requested again and finally made by rules, with --mode flag it is kept and its doubts are recorded.
+    Studies of the test split pass unchanged. Run the command again to complete an interrupted run.
 
     Args:
         corpus: Folder of the source corpus; it is not changed.
         out: Folder of the new corpus; images are linked.
+        write_requests: Send nothing; write the requests that have no answer yet to this file, for a batch endpoint
+            (OpenAI's batch JSONL).
+        read_answers: Send nothing; take answers from these output files of a batch endpoint.
     """
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
-    from cxrlab.data.structuring.run import structure_corpus
+    from cxrlab.data.structuring.run import structure_corpus, write_open_requests
 
     source = load_corpus(corpus)
     if config.model == RULES:
+        if write_requests or read_answers:
+            raise ConfigError(
+                "--model rules sends no requests; name a language model, as in --model http://HOST/v1#MODEL."
+            )
         return _structured(structure_corpus(source, config, out))
     from cxrlab.evaluation.load_model import open_text_model
 
     with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
+        if write_requests or read_answers:
+            if read_answers:
+                model.read_batch(read_answers)
+            unanswered = write_open_requests(source, config, out, model, write_requests)
+            about = model.batch_problems()
+            if unanswered and write_requests:
+                text = f"{unanswered:,} requests in {write_requests}; then repeat the command with --read-answers FILE"
+                return Result(f"{about}{text}", {"path": None, "requests": unanswered, "file": write_requests})
+            if unanswered:
+                raise RunError(
+                    f"{about}{unanswered:,} requests have no answer yet; the answers so far are kept. Give --write-requests "
+                    "FILE for another batch, or repeat the command without --read-answers to send them."
+                )
         return _structured(structure_corpus(source, config, out, model), model)
 
 

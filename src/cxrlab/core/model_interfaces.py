@@ -6,7 +6,7 @@ model's wrapper, so that a perturbation of ε means the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -91,6 +91,31 @@ class TextModel(Protocol):
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
         """One answer per prompt, in order; the same seed gives the same answer where the model allows it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextRequest:
+    """One prompt for a language model; two requests are never equal, so that each has its own answer."""
+
+    prompt: str
+    max_tokens: int = 512
+    seed: int = 0
+
+
+@runtime_checkable
+class StreamsAnswers(Protocol):
+    """A text model that takes requests one by one, while others are under way."""
+
+    @property
+    def name(self) -> str:
+        """The name that a user gives to load it."""
+
+    def answers(self, take: Callable[[], TextRequest | None]) -> Iterator[tuple[TextRequest, Generated]]:
+        """Requests and their answers, as they arrive; ends when nothing is under way and `take` returns None.
+
+        Args:
+            take: Returns the next request, None while there is none; called again after each answer.
+        """
 
 
 @runtime_checkable

@@ -226,7 +226,12 @@ class StructureConfig:
         split: Process only studies of this split (train or val); both, and studies without one, when left out.
         limit: Process only the first N studies; all when left out.
         prompt: YAML file with another prompt than the built-in one.
-        batch: Reports per batch of requests.
+        mode: What happens to an answer that the checks doubt: strict repeats the request with the reasons and falls back
+            on the rules, flag keeps the answer and records the doubts on the study and on the card.
+        trial: The refusal rate of the first N reports is reported before another one is sent.
+        max_refusals: Stop after these when a larger share of their first answers was refused; 1 never stops or waits.
+        batch: Reports per task of a worker, and per batch of a model on this machine; a server gets each request as
+            soon as another one is answered.
         retries: Number of repeated requests after a refused answer.
         max_tokens: Maximum number of tokens per answer.
         seed: Seed passed to the model; each further attempt at a report adds one.
@@ -238,6 +243,9 @@ class StructureConfig:
     split: str | None = None
     limit: int | None = None
     prompt: Path | None = None
+    mode: Literal["strict", "flag"] = "strict"
+    trial: int = 200
+    max_refusals: float = 0.2
     batch: int = 16
     retries: int = 2
     max_tokens: int = 1024
@@ -250,7 +258,8 @@ class StructureConfig:
             _one_of("split", self.split, ("train", "val"))
         if self.limit is not None:
             _whole(self, limit=1)
-        _whole(self, batch=1, retries=0, seed=0, max_tokens=1, workers=0)
+        _share("max_refusals", self.max_refusals)
+        _whole(self, trial=1, batch=1, retries=0, seed=0, max_tokens=1, workers=0)
 
 
 @dataclass(frozen=True)

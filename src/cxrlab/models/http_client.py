@@ -64,18 +64,33 @@ class Chat:
             key: Index of the API key to use.
             stop: Once set, nothing is retried.
         """
-        messages = [{"role": "user", "content": content}]
-        values = {"temperature": 0, "seed": seed, "max_tokens": max_tokens}
         while True:
             known = dict(self._known)
-            settings = {name: values[own] for own, name in known.items() if name is not None}
             try:
-                completion = self.client.ask({"messages": messages, **settings}, key=key, stop=stop)
+                completion = self.client.ask(_body(content, max_tokens, seed, known), key=key, stop=stop)
             except EndpointError as error:
                 if not self._adapt(error, known):
                     raise
                 continue
             return answer_of(completion, [name for name in ("temperature", "seed") if known[name] is None])
+
+    def request(self, text: str, *, max_tokens: int, seed: int) -> dict[str, Any]:
+        """The body of the request that `ask` sends for a text."""
+        return {"model": self.client.address.model, **_body(text, max_tokens, seed, self._known)}
+
+    def answer_in(self, data: bytes, status: int, text: str) -> Generated:
+        """The answer to a text in the body of a response, as `ask` returns it.
+
+        Raises:
+            EndpointError: If it holds none; settings to which the server objects are renamed or dropped from then on.
+        """
+        known = dict(self._known)
+        found = self.client.completion_in(data, status, _body(text, 0, 0, {})["messages"])
+        if isinstance(found, Failure):
+            error = error_of(self.client.name, [found], self.client.connection.key_variable, with_key=True)
+            self._adapt(error, known)
+            raise error
+        return answer_of(found, [name for name in ("temperature", "seed") if known[name] is None])
 
     def _adapt(self, error: EndpointError, known: Mapping[str, str | None]) -> bool:
         """Rename or drop the setting to which the server objected; False if there is none. Each is tried once."""
@@ -93,6 +108,14 @@ class Chat:
                 self._known[own] = longer
                 return True
         return False
+
+
+def _body(
+    content: str | Sequence[Mapping[str, Any]], max_tokens: int, seed: int, known: Mapping[str, str | None]
+) -> dict[str, Any]:
+    values = {"temperature": 0, "seed": seed, "max_tokens": max_tokens}
+    settings = {name: values[own] for own, name in known.items() if name is not None}
+    return {"messages": [{"role": "user", "content": content}], **settings}
 
 
 def answer_of(completion: Mapping[str, Any], unused_settings: Sequence[str] = ()) -> Generated:
@@ -238,11 +261,17 @@ class ChatClient:
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             why = cleaned(str(error), self._keys, sent["messages"]).rstrip(".")
             return Failure(why or type(error).__name__, refused=_is_refused(error))
+        return self.completion_in(bytes(data), status, sent["messages"], wait_s)
+
+    def completion_in(
+        self, data: bytes, status: int, asked: Any, wait_s: float | None = None
+    ) -> dict[str, Any] | Failure:
+        """The completion in the body of an answer, without keys; `asked` are the messages of the request."""
         if status != 200:
-            return failure_of(status, bytes(data), wait_s, self._keys, sent["messages"])
+            return failure_of(status, data, wait_s, self._keys, asked)
         try:
             completion: dict[str, Any] = _masked(
-                json.loads(whole(bytes(data))), [key for key in self._keys if len(key) >= _LONG_KEY]
+                json.loads(whole(data)), [key for key in self._keys if len(key) >= _LONG_KEY]
             )
             choice = completion["choices"][0]
             if not isinstance(choice["message"], dict):
@@ -251,7 +280,7 @@ class ChatClient:
             return Failure("its answer is not a completion", status=status)
         for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
             if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
-                holder[name] = cleaned(holder[name], self._keys, sent["messages"])
+                holder[name] = cleaned(holder[name], self._keys, asked)
         return completion
 
 
@@ -349,44 +378,50 @@ def whole(data: bytes) -> bytes:
         return data
 
 
-T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 GRACE_S = 10.0  # wait for running requests after Ctrl-C; a second Ctrl-C ends at once
 
 
-def run_concurrently(work: Callable[[int, threading.Event], T], count: int, workers: int) -> Iterator[tuple[int, T]]:
-    """Index and result of `count` calls in `workers` threads, as they finish.
+def run_concurrently(
+    work: Callable[[Item, threading.Event], Result], take: Callable[[], Item | None], workers: int
+) -> Iterator[tuple[Item, Result]]:
+    """Items and their results as they finish, `workers` of them in threads at a time; ends when nothing is left.
 
     After the first failure or Ctrl-C no call begins; results of running calls are yielded, then the error is raised.
 
     Args:
-        work: Called with an index and an event that is set once nothing new should begin.
+        work: Called with an item and an event that is set once nothing new should begin.
+        take: Returns the next item, None while there is none: it is called again after each result. Runs in the
+            caller's thread.
     """
-    stop, lock, places = threading.Event(), threading.Lock(), iter(range(count))
-    done: queue.SimpleQueue[tuple[int, T] | BaseException | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    given: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Item, Result] | BaseException] = queue.SimpleQueue()
 
     def run() -> None:
-        while not stop.is_set():
-            with lock:
-                place = next(places, None)
-            if place is None:
-                break
+        while (item := given.get()) is not None:
             try:
-                done.put((place, work(place, stop)))
+                done.put((item, work(item, stop)))
             except BaseException as error:
-                done.put(error)
                 stop.set()
-        done.put(None)
+                done.put(error)
 
-    # Daemons: after Ctrl-C the program may end although a server has not answered.
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, count))]
-    for thread in threads:
-        thread.start()
     failure: BaseException | None = None
     until: float | None = None
-    left = len(threads)
+    threads = running = 0
     try:
-        while left:
+        while True:
             try:
+                while running < workers and not stop.is_set() and (item := take()) is not None:
+                    running += 1
+                    if running > threads:
+                        threads += 1
+                        # A daemon: after Ctrl-C the program may end although a server has not answered.
+                        threading.Thread(target=run, daemon=True).start()
+                    given.put(item)
+                if not running:
+                    break
                 found = done.get(timeout=None if until is None else max(until - time.monotonic(), 0.0))
             except queue.Empty:
                 break
@@ -396,14 +431,19 @@ def run_concurrently(work: Callable[[int, threading.Event], T], count: int, work
                 stop.set()
                 failure, until = error, time.monotonic() + GRACE_S
                 continue
-            if found is None:
-                left -= 1
-            elif isinstance(found, BaseException):
+            except Exception as error:  # raised by `take`
+                stop.set()
+                failure = failure or error
+                continue
+            running -= 1
+            if isinstance(found, BaseException):
                 failure = failure or found
             else:
                 yield found
     finally:
         stop.set()
+        for _ in range(threads):
+            given.put(None)
     if failure is not None:
         raise failure
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cxrlab.core.egress import Connection
 from cxrlab.core.errors import DataError
 from cxrlab.core.llm_requests import replace_lone_surrogates
-from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated
+from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated, TextRequest
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http_client import (
     FILTERED,
@@ -124,7 +126,8 @@ class HttpReportModel:
             return answer
 
         try:
-            found = dict(run_concurrently(one, len(pictures), self._chat.client.connection.concurrency))
+            places = iter(range(len(pictures)))
+            found = dict(run_concurrently(one, lambda: next(places, None), self._chat.client.connection.concurrency))
         except EndpointUnreachable as error:
             if not reached.is_set():
                 raise
@@ -222,25 +225,55 @@ class HttpTextModel:
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
         """One answer per prompt, in order."""
-        found = dict(self.completions(prompts, max_tokens=max_tokens, seed=seed))
-        return [found[place] for place in range(len(prompts))]
+        requests = [TextRequest(prompt, max_tokens, seed) for prompt in prompts]
+        left = iter(requests)
+        found = dict(self.answers(lambda: next(left, None)))
+        return [found[request] for request in requests]
 
-    def completions(
-        self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0
-    ) -> Iterator[tuple[int, Generated]]:
-        """Index of a prompt and its answer, as they arrive; after a failure running requests still finish."""
+    def answers(self, take: Callable[[], TextRequest | None]) -> Iterator[tuple[TextRequest, Generated]]:
+        """Requests and their answers, as they arrive; after a failure running requests still finish.
 
-        def one(place: int, stop: threading.Event) -> Generated:
+        Args:
+            take: Returns the next request, None while there is none; called again after each answer.
+        """
+
+        def one(request: TextRequest, stop: threading.Event) -> Generated:
+            text = replace_lone_surrogates(request.prompt)
             try:
-                return self._chat.ask(
-                    replace_lone_surrogates(prompts[place]), max_tokens=max_tokens, seed=seed, stop=stop
-                )
+                return self._chat.ask(text, max_tokens=request.max_tokens, seed=request.seed, stop=stop)
             except EndpointError as error:
-                # A refusal of this prompt, for its content or its length, does not end the run.
-                if error.code in OBJECTIONS:
-                    return Generated("", extra={FINISH_REASON: FILTERED})
-                if error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.server_message}"):
-                    return Generated("", extra={FINISH_REASON: TOO_LONG})
-                raise
+                return _refused_prompt(error)
 
-        return run_concurrently(one, len(prompts), self._chat.client.connection.concurrency)
+        return run_concurrently(one, take, self._chat.client.connection.concurrency)
+
+    def batch_line(self, key: str, request: TextRequest) -> dict[str, Any]:
+        """A request as a line of a file for a batch endpoint."""
+        text = replace_lone_surrogates(request.prompt)
+        url = urlsplit(self._chat.client.address.url("chat/completions")).path
+        body = self._chat.request(text, max_tokens=request.max_tokens, seed=request.seed)
+        return {"custom_id": key, "method": "POST", "url": url, "body": body}
+
+    def answer_in_batch(self, line: Mapping[str, Any], request: TextRequest) -> Generated:
+        """The answer in a line that a batch endpoint wrote, as a live request would give it.
+
+        Raises:
+            EndpointError: If the line holds none.
+        """
+        response = line.get("response")
+        response = response if isinstance(response, dict) else {}
+        status, body = response.get("status_code"), response.get("body")
+        if type(status) is not int or body is None:  # never sent: expired or cancelled
+            status, body = 0, {"error": line.get("error")}
+        try:
+            return self._chat.answer_in(json.dumps(body).encode(), status, replace_lone_surrogates(request.prompt))
+        except EndpointError as error:
+            return _refused_prompt(error)
+
+
+def _refused_prompt(error: EndpointError) -> Generated:
+    """The empty answer to a prompt that was refused for its content or length, which ends no run; else raises."""
+    if error.code in OBJECTIONS:
+        return Generated("", extra={FINISH_REASON: FILTERED})
+    if error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.server_message}"):
+        return Generated("", extra={FINISH_REASON: TOO_LONG})
+    raise error

@@ -9,12 +9,14 @@ An interrupted run continues with the first prompt without an answer.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from cxrlab.core.errors import RunError
+from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.llm_requests import (
     ANSWERS,
@@ -28,10 +30,12 @@ from cxrlab.core.llm_requests import (
     estimate_tokens,
     replace_lone_surrogates,
 )
-from cxrlab.core.model_interfaces import Generated, TextModel
+from cxrlab.core.model_interfaces import Generated, StreamsAnswers, TextModel, TextRequest
+from cxrlab.models.batch_files import BatchAnswers, write_batch
+from cxrlab.models.http_models import HttpTextModel
 
 CACHE_VARIABLE = "CXRLAB_ANSWERS"  # a file; CXRLAB_CACHE is a folder of assembled models
-_BATCH = 64  # prompts between two checks of the budget
+_BATCH = 64  # prompts per batch
 
 
 @runtime_checkable
@@ -75,6 +79,7 @@ class CachedTextModel:
         self._model, self._llm, self._folder = model, llm or LLMConfig(), folder
         self.budget = new_budget(self._llm) if budget is None else budget
         self.paid = self.found = 0
+        self._batch: BatchAnswers | None = None
         self._store: AnswerStore | None = None
         self._requests: JsonlAppender | None = None
         self._recorded: set[str] = set()
@@ -90,22 +95,107 @@ class CachedTextModel:
         Raises:
             BudgetSpent: Before the limit is exceeded; earlier answers are kept.
         """
-        if not prompts:
-            return []
-        store = self._open_store()
-        weights = self._model.fingerprint if isinstance(self._model, HasFingerprint) else ""
-        keys = [answer_key(self.name, weights, max_tokens, seed, prompt) for prompt in prompts]
-        answers = {key: found for key in dict.fromkeys(keys) if (found := store.get(key)) is not None}
-        known = dict(zip(keys, prompts, strict=True))
-        for key, answer in answers.items():
+        requests = [TextRequest(prompt, max_tokens, seed) for prompt in prompts]
+        left = iter(requests)
+        answers = dict(self.answers(lambda: next(left, None), batch=len(prompts)))
+        return [answers[request] for request in requests]
+
+    def answers(
+        self, take: Callable[[], TextRequest | None], batch: int = _BATCH
+    ) -> Iterator[tuple[TextRequest, Generated]]:
+        """Requests and their answers, as they arrive; each answer is stored before it is yielded.
+
+        A new request is sent as soon as another one is answered, by a model that can take it; others get batches.
+
+        Args:
+            take: Returns the next request, None while there is none; called again after each answer.
+            batch: Requests per batch.
+
+        Raises:
+            BudgetSpent: Before the limit is exceeded, after running requests are answered.
+        """
+        found: deque[tuple[TextRequest, Generated]] = deque()
+        running: dict[str, list[TextRequest]] = {}  # by key; equal requests wait for the first
+        held: list[TextRequest] = []  # what the budget does not cover while others run
+
+        def take_missing() -> TextRequest | None:
+            """The next request without a stored answer."""
+            while request := held.pop() if held else take():
+                key = self._key(request)
+                if key in running:
+                    running[key].append(request)
+                elif answer := self.find(request):
+                    found.append((request, answer))
+                elif not self._affordable(request, [requests[0] for requests in running.values()]):
+                    held.append(request)
+                    return None
+                else:
+                    running[key] = [request]
+                    return request
+            return None
+
+        model = self._model
+        more = True
+        while more:
+            more = False
+            if isinstance(model, StreamsAnswers):
+                sent = model.answers(take_missing)
+            else:
+                sent = _batches(model, take_missing, batch)
+            for request, given in sent:
+                more, key = True, self._key(request)
+                answer = self._keep(key, request, given)
+                for each in running.pop(key):
+                    yield each, answer
+                while found:
+                    yield found.popleft()
+            if running:
+                raise RunError(f"{self.name} gave no answer to {len(running)} prompts; use another model.")
+            while found:
+                more = True
+                yield found.popleft()
+
+    def find(self, request: TextRequest) -> Generated | None:
+        """The stored answer to a request; None if there is none."""
+        key = self._key(request)
+        answer = self._open_store().get(key)
+        if answer is None and self._batch is not None:
+            given = self._batch.get(key, request)
+            return None if given is None else self._keep(key, request, given)
+        if answer is not None:
             # In a cache of this run only it was paid for by this run: a kill came before its request was recorded.
             own = self._folder is not None and self._cache_file() == self._folder / ANSWERS
-            self._record(key, known[key], answer, max_tokens, seed, paid=own)
-        missing = {key: prompt for key, prompt in known.items() if key not in answers}
-        while missing:
-            part = list(missing)[: self._affordable(list(missing.values()), max_tokens)]
-            self._ask({key: missing.pop(key) for key in part}, max_tokens, seed, answers)
-        return [answers[key] for key in keys]
+            self._record(key, request, answer, paid=own)
+        return answer
+
+    def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int:
+        """Number of different requests, which are written to `file` for a batch endpoint; None counts them only."""
+        model, keys = self._endpoint(), set[str]()
+
+        def lines() -> Iterator[dict[str, Any]]:
+            for request in requests:
+                if (key := self._key(request)) not in keys:
+                    keys.add(key)
+                    yield model.batch_line(key, request)
+
+        if file is None:
+            deque(lines(), maxlen=0)
+        else:
+            write_batch(lines(), file)
+        return len(keys)
+
+    def read_batch(self, files: Sequence[Path]) -> None:
+        """Take answers from output files of a batch endpoint before anything is sent."""
+        self._batch = BatchAnswers(files, self._endpoint())
+
+    def batch_problems(self) -> str:
+        """What is wrong with the answers that were read, as lines of text; see `BatchAnswers.problems`."""
+        return "" if self._batch is None else self._batch.problems(self._recorded)
+
+    def _endpoint(self) -> HttpTextModel:
+        if isinstance(self._model, HttpTextModel):
+            return self._model
+        raise ConfigError(f"{self.name} has no batch files; name the model by its address, http(s)://HOST/v1#MODEL.")
 
     def recall(self) -> None:
         """Count the requests of earlier starts of this run, even if none is left to send."""
@@ -128,50 +218,46 @@ class CachedTextModel:
     ) -> None:
         self.close()
 
-    def _affordable(self, texts: Sequence[str], max_tokens: int) -> int:
-        """How many prompts may be sent at once: all without a limit, else what the budget covers, at least one.
+    def _key(self, request: TextRequest) -> str:
+        weights = self._model.fingerprint if isinstance(self._model, HasFingerprint) else ""
+        return answer_key(self.name, weights, request.max_tokens, request.seed, request.prompt)
+
+    def _affordable(self, request: TextRequest, running: Sequence[TextRequest]) -> bool:
+        """Whether the budget covers a request beside the running ones; raises if it does not and nothing runs.
 
         The first is sent alone, to calibrate our estimate of token counts.
         """
         if self.budget.limit is None:
-            return len(texts)
-        if not self.paid:
-            return 1
-        most = sizes = 0
-        for text in texts[:_BATCH]:
-            sizes += estimate_tokens(text)
-            if not self.budget.covers(sizes, max_tokens * (most + 1)):
-                break
-            most += 1
-        return max(most, 1)
+            return True
+        if running and not self.paid:
+            return False
+        estimated = sum(estimate_tokens(one.prompt) for one in (*running, request))
+        longest = sum(one.max_tokens for one in (*running, request))
+        if not running:
+            self.budget.require(estimated, longest)
+        return self.budget.covers(estimated, longest)
 
-    def _ask(self, prompts: Mapping[str, str], max_tokens: int, seed: int, answers: dict[str, Generated]) -> None:
-        """Send these prompts if the budget covers them; each answer is stored as it arrives."""
-        keys, texts = list(prompts), list(prompts.values())
-        self.budget.require(sum(map(estimate_tokens, texts)), max_tokens * len(texts))
+    def _keep(self, key: str, request: TextRequest, answer: Generated) -> Generated:
+        """Store and record an answer that was paid for; another run may have been faster with the same request."""
         store = self._open_store()
-        for place, answer in _stream(self._model, texts, max_tokens, seed):
-            key = keys[place]
-            store.add(key, self.name, texts[place], answer)
-            # As stored: another run may have been faster with the same prompt.
-            answers[key] = store.get(key) or answer
-            self._record(key, texts[place], answers[key], max_tokens, seed, paid=True)
-        if lost := [key for key in keys if key not in answers]:
-            raise RunError(f"{self.name} gave no answer to {len(lost)} of {len(keys)} prompts; use another model.")
+        store.add(key, self.name, request.prompt, answer)
+        kept = store.get(key) or answer
+        self._record(key, request, kept, paid=True)
+        return kept
 
-    def _record(self, key: str, prompt: str, answer: Generated, max_tokens: int, seed: int, *, paid: bool) -> None:
+    def _record(self, key: str, request: TextRequest, answer: Generated, *, paid: bool) -> None:
         """Record a request of this run once, with its cost."""
         if key in self._recorded:
             return
         self._recorded.add(key)
-        prompt_tokens, tokens = count_tokens(prompt, answer)
+        prompt_tokens, tokens = count_tokens(request.prompt, answer)
         self.paid, self.found = self.paid + paid, self.found + (not paid)
         if paid:
-            self.budget.add(prompt_tokens, tokens, estimate_tokens(prompt))
+            self.budget.add(prompt_tokens, tokens, estimate_tokens(request.prompt))
         if self._requests is not None:
-            record = {"id": key, "model": self.name, "max_tokens": max_tokens, "seed": seed, "paid": paid}
-            record |= {PROMPT_TOKENS: prompt_tokens, "tokens": tokens}
-            self._requests.append({**record, "prompt": replace_lone_surrogates(prompt), "answer": answer.text})
+            record = {"id": key, "model": self.name, "max_tokens": request.max_tokens, "seed": request.seed}
+            record |= {"paid": paid, PROMPT_TOKENS: prompt_tokens, "tokens": tokens}
+            self._requests.append({**record, "prompt": replace_lone_surrogates(request.prompt), "answer": answer.text})
 
     def _open_store(self) -> AnswerStore:
         if self._store is None:
@@ -207,13 +293,22 @@ def new_budget(llm: LLMConfig) -> Budget:
     return Budget(llm.max_cost, llm.price_prompt, llm.price_answer)
 
 
-def _stream(model: TextModel, texts: Sequence[str], max_tokens: int, seed: int) -> Iterator[tuple[int, Generated]]:
-    if isinstance(model, StreamsCompletions):
-        yield from model.completions(texts, max_tokens=max_tokens, seed=seed)
-        return
-    for start in range(0, len(texts), _BATCH):
-        batch = texts[start : start + _BATCH]
-        answers = model.complete(batch, max_tokens=max_tokens, seed=seed)
-        if len(answers) != len(batch):
-            raise RunError(f"{model.name} gave {len(answers)} answers to {len(batch)} prompts; use another model.")
-        yield from enumerate(answers, start)
+def _batches(
+    model: TextModel, take: Callable[[], TextRequest | None], size: int
+) -> Iterator[tuple[TextRequest, Generated]]:
+    """Requests and their answers, batch by batch."""
+    while batch := list(islice(iter(take, None), size)):
+        for settings in dict.fromkeys((one.max_tokens, one.seed) for one in batch):
+            requests = [one for one in batch if (one.max_tokens, one.seed) == settings]
+            prompts = [request.prompt for request in requests]
+            max_tokens, seed = settings
+            if isinstance(model, StreamsCompletions):
+                for place, answer in model.completions(prompts, max_tokens=max_tokens, seed=seed):
+                    yield requests[place], answer
+                continue
+            answers = model.complete(prompts, max_tokens=max_tokens, seed=seed)
+            if len(answers) != len(prompts):
+                raise RunError(
+                    f"{model.name} gave {len(answers)} answers to {len(prompts)} prompts; use another model."
+                )
+            yield from zip(requests, answers, strict=True)

@@ -122,7 +122,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         n=config.n,
         seed=seed,
     )
-    start = load_start(config.start, None, None, seed)
+    start = load_start(config.start, None, None, seed, settings.precision)
     prompts, device = config.prompts or start.prompts, training_device()
     reports = load_dataset((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)

@@ -7,7 +7,10 @@ To return more of an answer, such as per-token log-probabilities, edit:
                              `Choice`
     chat.py                  `_reply` takes the value from `Generated`, `Reply.whole` and `Reply.events` send it; none where
                              the guard changes the wording
-    models/hf/generation.py  `Answer`, both decoding strategies and `to_text`, if the model does not report the value yet
+    model_interfaces.py      in core: a field of `Generated`, if the model does not report the value yet (not `extra`, which
+                             is copied into every file of predictions)
+    models/hf/generation.py  then `Answer`, both decoding strategies and `to_text`, which fill it
+    defence/base.py          in extraction: it drops values that belong to words that a defence replaced
     batching.py              `ImageQuestion` and its `key`, only if the field changes what the model computes
 Everything that a client receives passes through `Reply`.
 """

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 RULE, PROCESSED, TEXTS, INPUTS = "rule", "processed", "texts", "inputs"
 ANALYSIS, COUNTS = "analysis.json", "counts.json"
-BATCH = 16
 SCORED_WITH = ("metrics", "preset", "trials", "seed", "chexbert", "bert", "graphs")  # settings of 'score' too
 
 
@@ -211,12 +209,19 @@ class TextAnalysis(StudyRecipe):
             return
         settings = config.structure
         structurer = ModelStructurer(
-            model, load_prompt(settings.prompt), corpus.card.name, settings.retries, settings.max_tokens, config.seed
+            model,
+            load_prompt(settings.prompt),
+            corpus.card.name,
+            settings.retries,
+            settings.max_tokens,
+            config.seed,
+            settings.mode,
+            settings.batch,
         )
-        while batch := list(islice(studies, BATCH)):  # answers are kept, so that a resumed run repeats no request
-            for study, done in zip(batch, structurer.structure(batch), strict=True):
-                # Text that fell back on the rules is not the model's: it counts as none.
-                yield study, _stripped(done.texts.get(model.name, {}).get("findings"))
+        # Answers are kept, so that a resumed run repeats no request.
+        for study, done in structurer.structured((study, None) for study in studies):
+            # Text that fell back on the rules is not the model's: it counts as none.
+            yield study, _stripped(done.texts.get(model.name, {}).get("findings"))
 
     def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
         """Scores of the processed text, and each run's paired differences between the texts."""

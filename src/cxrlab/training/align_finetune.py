@@ -85,7 +85,7 @@ def _train(
     # Whatever does not fit is refused before the run folder is made.
     check_conversation(config.conversation)
     sources = read_sources(config)
-    start = load_start(config.start, config.encoder, config.language_model, settings.seed)
+    start = load_start(config.start, config.encoder, config.language_model, settings.seed, settings.precision)
     set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
     trained = count_trainable(start.model, config)

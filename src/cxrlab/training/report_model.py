@@ -57,20 +57,25 @@ class StartModel:
         return f"hf:{Path(os.path.relpath(self.folder.resolve(), result.resolve())).as_posix()}"
 
 
-def load_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> StartModel:
-    """The model that a config starts from, in the precision in which it is stored; an adapter is merged into its base.
+def load_start(
+    start: str | None, encoder: str | None, language_model: str | None, seed: int, precision: str = "float32"
+) -> StartModel:
+    """The model that a config starts from; an adapter is merged into its base.
 
     Args:
         start: hf:FOLDER, builtin:NAME or the run folder of a training.
         encoder: In place of start, with a language model: its parts, with a new projector between them.
         language_model: See `encoder`.
         seed: Of new weights.
+        precision: Of the training. With bfloat16 weights keep the precision of their files, so that there is no copy in
+            float32; new ones are float32.
     """
+    dtype: Any = "float32" if precision == "float32" else STORED
     if start is None:
         if encoder is None or language_model is None:
             raise ConfigError("there is no start; give start, or both encoder and language_model.")
-        vision = load_vision_encoder(encoder, seed=seed, dtype=STORED)
-        language = load_language_model(language_model, seed=seed + 1, dtype=STORED)
+        vision = load_vision_encoder(encoder, seed=seed, dtype=dtype)
+        language = load_language_model(language_model, seed=seed + 1, dtype=dtype)
         model, processor = assemble_llava(
             vision.model, language.model, language.tokenizer, vision.image_processor, seed + 2
         )
@@ -80,7 +85,7 @@ def load_start(start: str | None, encoder: str | None, language_model: str | Non
         return StartModel(model, processor, names, collections=seen, trained_on=data)
     check_has_weights(start)
     folder = _result_of(Path(start)) if _is_path(start) else folder_of(start)
-    opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype="stored"), merge=True)
+    opened = open_checkpoint(folder, LoadSettings(device="cpu", dtype=dtype), merge=True)
     check_kind(opened.model, start)
     card = opened.card
     seen, prompts, learned = (

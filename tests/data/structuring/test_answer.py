@@ -30,11 +30,12 @@ GOOD = '{"examination": null, "indication": "Cough.", "findings": "Clear lungs."
         f"Here is the report:\n{GOOD}\nI hope it helps.",
         f"<think>Perhaps {{this}} or {{that}}.</think>\n{GOOD}",
         '{"indication": "Cough.", "findings": "Clear\nlungs."}',
+        '{"EXAMINATION": null, "INDICATION": "Cough.", "FINDINGS": "Clear lungs."}',
         '{"examination": "N/A", "indication": " Cough. ", "findings": "Clear lungs.", "impression": "none."}',
     ],
 )
 def test_the_object_is_found(text: str) -> None:
-    """In a fence, in prose, with keys left out, with words for nothing, with a line broken inside a text."""
+    """In a fence, in prose, with keys left out, with words for nothing, in capitals, with a line broken."""
     assert parse(text) == Report(indication="Cough.", findings="Clear lungs.")
 
 
@@ -46,6 +47,7 @@ def test_the_object_is_found(text: str) -> None:
         ('{"findings": "Clear', BROKEN),
         (GOOD + GOOD, BROKEN),
         ('{"findings": "a", "findings": "b"}', BROKEN),
+        ('{"findings": "Clear.", "Findings": "Clear."}', OTHER_KEYS),
         ('{"findings": "Clear.", "comparison": "None."}', OTHER_KEYS),
         ('{"findings": ["Clear."]}', NOT_TEXT),
         ('{"findings": null}', EMPTY),

@@ -75,6 +75,42 @@ def test_age_and_sex_are_faults() -> None:
     assert faults(Report(findings="Old rib fracture of the left 5th rib.")) == ()
 
 
+@every_row(
+    ("findings", "expected"),
+    [
+        ("The left opacity is grossly stable.", (checks.STABLE,)),
+        ("Stable left opacity.", (checks.STABLE,)),
+        (
+            "The left opacity is stable compared with the prior study.",
+            ("it mentions an earlier image", checks.STABLE),
+        ),
+        ("The left opacity has been stable since yesterday.", ("it mentions an earlier image: lung opacity",)),
+        ("The left opacity is unchanged and stable.", ("it mentions an earlier image: lung opacity", checks.STABLE)),
+        ("The left opacity is unchanged.", ("it mentions an earlier image: lung opacity",)),
+    ],
+)
+def test_stable_alone_is_flagged_and_a_comparison_is_not(findings: str, expected: tuple[str, ...]) -> None:
+    """The example in LLaVA-Rad's supplement keeps "stable" and rewrites what is compared."""
+    assert faults(Report(findings=findings)) == expected
+    assert checks.STABLE in checks.FLAGGED and checks.COMPARES not in checks.FLAGGED
+
+
+@every_row(
+    ("indication", "expected"),
+    [
+        ("___ year old woman with ileus.", (checks.MASKED_AGE,)),
+        ("___F with cough.", ()),
+        ("XXXX-year-old male with fever.", (checks.MASKED_AGE,)),
+        ("___ year old woman, her husband is a man.", (checks.PATIENT,)),
+        ("61 year old woman.", (checks.PATIENT,)),
+    ],
+)
+def test_a_masked_age_in_the_indication_is_flagged(indication: str, expected: tuple[str, ...]) -> None:
+    assert faults(Report(indication=indication)) == expected
+    in_findings = faults(Report(findings=indication))
+    assert checks.MASKED_AGE not in in_findings and (checks.PATIENT in in_findings) == bool(expected)
+
+
 def test_speaking_where_the_source_is_silent() -> None:
     """Nothing about the film in the source, a normal film in the answer: that is invented."""
     assert checks.SPEAKS in judged("The lungs are clear.", "See separate dictation.")

@@ -121,9 +121,7 @@ def test_a_path_gives_what_its_processor_gives(name: str) -> None:
     images = [image(*size) for size in SIZES.values()]
     batches = [[each] for each in images] if name in SHAPELESS else [*([each] for each in images), images]
     for batch in batches:
-        assert (
-            difference(path.inputs(batch), processed(PROCESSORS[name](), batch, path.call_settings)) <= path.tolerance
-        )
+        assert difference(path.inputs(batch), processed(PROCESSORS[name](), batch, path)) <= path.tolerance
 
 
 @every_row("name", PROCESSORS)

@@ -4,12 +4,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from cxrlab.models.http_client import run_concurrently
 
 pytestmark = pytest.mark.slow
+
+
+def upto(count: int) -> Callable[[], int | None]:
+    return partial(next, iter(range(count)), None)
 
 
 def test_every_place_is_worked_on_once_and_no_more_at_once_than_allowed() -> None:
@@ -25,9 +31,9 @@ def test_every_place_is_worked_on_once_and_no_more_at_once_than_allowed() -> Non
             together -= 1
         return place * place
 
-    assert dict(run_concurrently(work, 20, 4)) == {place: place * place for place in range(20)}
+    assert dict(run_concurrently(work, upto(20), 4)) == {place: place * place for place in range(20)}
     assert most == 4
-    assert list(run_concurrently(work, 0, 4)) == []
+    assert list(run_concurrently(work, upto(0), 4)) == []
 
 
 def test_results_come_when_they_are_there() -> None:
@@ -38,7 +44,7 @@ def test_results_come_when_they_are_there() -> None:
             gate.wait(10)
         return place
 
-    coming = run_concurrently(work, 3, 2)
+    coming = run_concurrently(work, upto(3), 2)
     assert {next(coming)[0], next(coming)[0]} == {1, 2}
     gate.set()
     assert next(coming) == (0, 0)
@@ -61,7 +67,7 @@ def test_after_a_failure_what_is_under_way_is_kept_and_nothing_new_begins() -> N
 
     found = []
     with pytest.raises(ValueError, match="one"):
-        for place, _ in run_concurrently(work, 100, 3):
+        for place, _ in run_concurrently(work, upto(100), 3):
             found.append(place)
     assert sorted(found) == [0, 2] and sorted(begun) == [0, 1, 2] and failed.is_set()
 
@@ -74,7 +80,7 @@ def test_whoever_stops_listening_stops_the_work() -> None:
         time.sleep(0.01)
         return place
 
-    coming = run_concurrently(work, 1000, 2)
+    coming = run_concurrently(work, upto(1000), 2)
     next(coming)
     coming.close()
     time.sleep(0.05)
@@ -86,6 +92,7 @@ def test_whoever_stops_listening_stops_the_work() -> None:
 def test_ctrl_c_keeps_what_is_under_way_and_a_second_one_ends_at_once() -> None:
     program = """
 import os, signal, threading, time
+from functools import partial
 from cxrlab.models.http_client import run_concurrently
 
 both = threading.Barrier(3)
@@ -105,7 +112,7 @@ def press():
 
 threading.Thread(target=press, daemon=True).start()
 try:
-    for place, _ in run_concurrently(work, 50, 2):
+    for place, _ in run_concurrently(work, partial(next, iter(range(50)), None), 2):
         print(place, flush=True)
 except KeyboardInterrupt:
     print("stopped", flush=True)

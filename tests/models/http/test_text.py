@@ -9,10 +9,10 @@ import pytest
 from chat_server import Answer, ChatServer, completion, last_message_text, refusal
 
 from cxrlab.core.egress import Connection
-from cxrlab.core.model_interfaces import TextModel
+from cxrlab.core.model_interfaces import StreamsAnswers, TextModel, TextRequest
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpTextModel
-from cxrlab.models.llm_cache import HasFingerprint, StreamsCompletions
+from cxrlab.models.llm_cache import HasFingerprint
 from cxrlab.models.model_registry import load_text_model
 
 
@@ -29,7 +29,7 @@ def model_of(server: ChatServer, **settings: Any) -> HttpTextModel:
 
 def test_it_is_a_text_model_by_its_name(server: ChatServer) -> None:
     model = load_text_model(server.address("a/b:c#d"), Connection(tries=2))
-    assert isinstance(model, HttpTextModel) and isinstance(model, TextModel) and isinstance(model, StreamsCompletions)
+    assert isinstance(model, HttpTextModel) and isinstance(model, TextModel) and isinstance(model, StreamsAnswers)
     assert not isinstance(model, HasFingerprint)
     assert model.name == server.address("a/b:c#d")
     assert model.complete(["hello"])[0].text == "hello"
@@ -68,9 +68,10 @@ def test_after_a_failure_no_new_prompt_is_sent_and_what_came_is_handed_out(serve
     server.answer = answer
     came = []
     with pytest.raises(EndpointError, match="it answered 400"):
-        for place, _ in model_of(server, concurrency=1).completions([f"p{number}" for number in range(50)]):
-            came.append(place)
-    assert came == [0, 1, 2, 3, 4] and len(server.requests) == 6
+        prompts = iter([TextRequest(f"p{number}") for number in range(50)])
+        for request, _ in model_of(server, concurrency=1).answers(lambda: next(prompts, None)):
+            came.append(request.prompt)
+    assert came == ["p0", "p1", "p2", "p3", "p4"] and len(server.requests) == 6
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from cxrlab.data.table_columns import (
     AUTO,
     IMAGE_ENDINGS,
     NONE,
+    ROLES,
     TEXTS,
     UNKNOWN_VIEW,
     Columns,
@@ -50,7 +51,7 @@ from cxrlab.data.write_card import NOT_STATED
 
 NO_PATIENT = "study without a patient id, taken as a patient of its own"
 VIEW_UNKNOWN = "view in other words, kept as other"
-# Raised whenever the same table gives another corpus than before.
+# Increase it when the same table yields a different corpus.
 FORM = 1
 BATCH = 16
 _SAMPLED = 500  # rows from which the meaning of the columns is guessed
@@ -203,7 +204,7 @@ class RowReader:
         """The values of a row by role, all but study and image; empty ones left out."""
         found: dict[str, Any] = {"patient": self.id(row, "patient", problems), "prior": self.id(row, "prior", problems)}
         remarks: list[str] = []
-        for role in ("split", "date", "age", "sex", *TEXTS):
+        for role in [role for role in ROLES if role not in ("image", "study", "patient", "prior", "view")]:
             column = self.meaning.one(role)
             text = self._text(row, column, problems) if column else ""
             if not text:
@@ -222,8 +223,10 @@ class RowReader:
             elif role == "sex":
                 found[role], remark = parse_sex(text)
                 remarks += [remark] if remark else []
-            else:
+            elif role in TEXTS:
                 found[role] = text
+            else:
+                raise ValueError(f"the role {role} is not read")
         labels = {}
         for name, column in self.meaning.labels.items():
             if text := self._text(row, column, problems):

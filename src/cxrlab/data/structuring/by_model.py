@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, Protocol
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.json_values import InvalidJson, loads
 from cxrlab.core.llm_requests import count_tokens
-from cxrlab.core.model_interfaces import Generated, TextModel
+from cxrlab.core.model_interfaces import Generated, TextRequest
 from cxrlab.core.records import SECTIONS, Report, Study
-from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations
+from cxrlab.core.terminal import NoticeStream
+from cxrlab.data.structuring.checks import (
+    FLAGGED,
+    faults,
+    has_labels,
+    label_violations,
+    translation_violations,
+    violations,
+)
 from cxrlab.data.structuring.rules import RULES, Ruled, correct_typos, structure
 from cxrlab.data.structuring.sentences import joined, split
 
@@ -104,6 +115,7 @@ KEPT_RULES = "kept rule-based: every answer of the model was refused"
 NOT_TRANSLATED = "not translated: every answer of the model was refused"
 DECLINED = "the model refused to answer"
 UNCHECKED = "translated without labels to check it against"
+DOUBTED = "the model's text is kept with a doubt"
 ADDRESSED = "a sentence addressed to a machine is ignored"
 COMPARES = "rules: a sentence still mentions an earlier image, because a finding depends on it"
 RESTORED = "rules: a change was undone, because the text would have been read differently"
@@ -115,6 +127,7 @@ class Outcome:
 
     Args:
         refused: Why each refused answer was refused, in order; kinds and observations, never words of a report.
+        doubts: What the validator doubts about the text that was kept; likewise.
     """
 
     id: str
@@ -125,12 +138,21 @@ class Outcome:
     prompt_tokens: int = 0
     tokens: int = 0
     remarks: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """What the card counts: the result, further remarks, and the kinds of refusal, each once."""
-        kinds = (f"an answer was refused: {reason.partition(':')[0]}" for reasons in self.refused for reason in reasons)
-        return tuple(dict.fromkeys((self.result, *self.remarks, *kinds)))
+        """What the card counts: the result, further remarks, and the kinds of refusal and doubt, each once."""
+        refused = (f"an answer was refused: {_kind(reason)}" for reasons in self.refused for reason in reasons)
+        doubts = (f"doubted: {_kind(doubt)}" for doubt in self.doubts)
+        return tuple(
+            dict.fromkeys((self.result, *self.remarks, *refused, *((DOUBTED,) if self.doubts else ()), *doubts))
+        )
+
+
+def _kind(problem: str) -> str:
+    """The kind of a problem, without its observation."""
+    return problem.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -152,72 +174,207 @@ def rule_limitations(ruled: Ruled) -> tuple[str, ...]:
     return tuple(sentence for sentence, count in notes if count)
 
 
+class StoresAnswers(Protocol):
+    """A text model with a store of its answers (`models.llm_cache.CachedTextModel`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answers(
+        self, take: Callable[[], TextRequest | None], batch: int
+    ) -> Iterator[tuple[TextRequest, Generated]]: ...
+
+    def find(self, request: TextRequest) -> Generated | None: ...
+
+    def write_batch(self, requests: Iterable[TextRequest], file: Path | None) -> int: ...
+
+
+@dataclass
+class Trial:
+    """The first reports of a corpus, of which more than `most` refused ones stop the run before another one is sent.
+
+    A report counts as refused if its first answer was.
+    """
+
+    size: int = 200
+    most: float = 1.0
+    begun: int = 0
+    refused: int = 0
+    answered: int = 0
+    doubted: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def waits(self) -> bool:
+        """Whether another report may be begun only after more answers."""
+        return self.begun == self.size and self.answered < self.size and self.most < 1
+
+    def begin(self) -> None:
+        """Count a report about to be sent."""
+        if self.begun == self.size and self.refused > self.most * self.size:
+            raise RunError(
+                f"{self.sentence()} That is more than --max-refusals {self.most:g} allows, so no other report was "
+                f"sent. Repeat the command with --max-refusals {min(self.refused / self.size + 0.05, 1):.2f} to go on, "
+                "or choose another --prompt, another --model or --mode flag with a new folder."
+            )
+        self.begun = min(self.begun + 1, self.size + 1)
+
+    def count(self, refused: Sequence[str], doubts: Sequence[str] = ()) -> bool:
+        """Count a first answer, with why it was refused; returns whether it is the last of the trial."""
+        if self.answered == self.size:
+            return False
+        self.answered += 1
+        self.refused, self.doubted = self.refused + bool(refused), self.doubted + (bool(doubts) and not refused)
+        self.reasons.update(set(map(_kind, refused)))
+        return self.answered == self.size
+
+    def sentence(self) -> str:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.reasons.most_common(3))
+        return (
+            f"Of the first {self.size:,} reports, the first answers to {self.refused:,} "
+            f"({self.refused / self.size:.1%}) were refused{f' ({kinds})' if kinds else ''}, "
+            f"and {self.doubted:,} were kept with doubts."
+        )
+
+
 @dataclass
 class _Task:
-    """One study under way."""
+    """One study under way; without a source it needs no request."""
 
     study: Study
-    source: Source
+    source: Source | None
+    result: str = NO_TEXT
     refused: list[tuple[str, ...]] = field(default_factory=list)
+    doubts: tuple[str, ...] = ()
     accepted: Report | None = None
     prompt_tokens: int = 0
     tokens: int = 0
 
 
+_MOST_HELD = 4096  # studies that wait for the answer of an earlier one
+
+
 @dataclass(frozen=True)
 class ModelStructurer:
-    """Structures studies with a language model."""
+    """Structures studies with a language model.
 
-    model: TextModel
+    Args:
+        mode: strict refuses an answer that the checks doubt, flag keeps it with its doubts.
+        batch: Requests per batch of a model on this machine.
+    """
+
+    model: StoresAnswers
     prompt: Prompt
     corpus: str
     retries: int = 2
     max_tokens: int = 1024
     seed: int = 7
+    mode: Literal["strict", "flag"] = "strict"
+    batch: int = 16
+    trial: Trial = field(default_factory=Trial)
 
-    def structure(self, studies: Sequence[Study]) -> list[Structured]:
-        tasks = [_Task(study, source) for study in studies if (source := structuring_source(study)) is not None]
-        for attempt in range(self.retries + 1):
-            open_tasks = [task for task in tasks if task.accepted is None]
-            if open_tasks:
-                self._round(open_tasks, attempt)
-        done = {task.study.id: self._ended(task) for task in tasks}
-        return [done.get(study.id) or Structured({}, Outcome(study.id, NO_TEXT)) for study in studies]
+    def structured(self, items: Iterable[tuple[Study, str | None]]) -> Iterator[tuple[Study, Structured]]:
+        """Every study with its text and outcome, in order, while requests of later studies are under way.
 
-    def _round(self, tasks: Sequence[_Task], attempt: int) -> None:
-        asked = [self.prompt.ask(t.source.text, t.source.language, t.refused[-1] if t.refused else ()) for t in tasks]
-        given = self.model.complete(asked, max_tokens=self.max_tokens, seed=self.seed + attempt)
-        if len(given) != len(asked):
-            raise RunError(f"{self.model.name} gave {len(given)} answers to {len(asked)} prompts; use another model.")
-        for task, text, answer in zip(tasks, asked, given, strict=True):
-            prompt_tokens, tokens = count_tokens(text, answer)
-            task.prompt_tokens += prompt_tokens
-            task.tokens += tokens
-            self._judge(task, answer)
+        Args:
+            items: Studies, each with the result of one that is passed on unchanged, else None.
+        """
+        left = iter(items)
+        exhausted = False
+        held: deque[_Task] = deque()  # in the order of the studies
+        again: deque[_Task] = deque()  # with a refused answer
+        asked: dict[TextRequest, _Task] = {}
 
-    def _judge(self, task: _Task, given: Generated) -> None:
-        if given.refused:
-            task.refused.append((DECLINED,))
-            return
+        def take() -> TextRequest | None:
+            nonlocal exhausted
+            while not again:
+                if len(held) == _MOST_HELD or self.trial.waits:
+                    return None
+                if (item := next(left, None)) is None:
+                    exhausted = True
+                    return None
+                held.append(task := _task(*item))
+                if not self._is_done(task):
+                    self.trial.begin()
+                    again.append(task)
+            task = again.popleft()
+            request = self._request(task)
+            asked[request] = task
+            return request
+
+        while not exhausted or held:
+            for request, answer in self.model.answers(take, self.batch):
+                task = asked.pop(request)
+                self._judge(task, request, answer)
+                if not self._is_done(task):
+                    again.append(task)
+                while held and self._is_done(held[0]):
+                    yield held[0].study, self._ended(held.popleft())
+            while held and self._is_done(held[0]):
+                yield held[0].study, self._ended(held.popleft())
+
+    def open_requests(self, items: Iterable[tuple[Study, str | None]]) -> Iterator[TextRequest]:
+        """The next request of each study whose stored answers do not suffice, as far as the trial allows."""
+        for item in items:
+            task = _task(*item)
+            if self._is_done(task):
+                continue
+            if self.trial.waits:
+                return
+            self.trial.begin()
+            while not self._is_done(task):
+                request = self._request(task)
+                answer = self.model.find(request)
+                if answer is None:
+                    yield request
+                    break
+                self._judge(task, request, answer)
+
+    def _is_done(self, task: _Task) -> bool:
+        return task.source is None or task.accepted is not None or len(task.refused) > self.retries
+
+    def _request(self, task: _Task) -> TextRequest:
+        assert task.source is not None
+        problems = task.refused[-1] if task.refused else ()
+        text = self.prompt.ask(task.source.text, task.source.language, problems)
+        return TextRequest(text, self.max_tokens, self.seed + len(task.refused))
+
+    def _judge(self, task: _Task, request: TextRequest, given: Generated) -> None:
+        """Accept or refuse an answer."""
+        prompt_tokens, tokens = count_tokens(request.prompt, given)
+        task.prompt_tokens += prompt_tokens
+        task.tokens += tokens
+        first = not task.refused
         try:
+            if given.refused:
+                raise BadAnswer(DECLINED)
             answer = parse(given.text)
         except BadAnswer as error:
-            task.refused.append((str(error),))
-            return
-        source = task.source
-        if source.english:
-            problems = violations(correct_typos(source.report), answer)
+            problems: Sequence[str] = (str(error),)
         else:
-            problems = (*translation_violations(source.text, source.language, answer), *faults(answer))
-            if has_labels(task.study):
-                problems = (*label_violations(task.study, self.corpus, answer), *problems)
+            problems = self._problems(task, answer)
+            # A model may have obeyed a sentence that is addressed to it: no doubt is then kept.
+            lenient = self.mode == "flag" and task.source is not None and not task.source.addressed
+            task.doubts = tuple(one for one in problems if lenient or _kind(one) in FLAGGED)
+            problems = [one for one in problems if one not in task.doubts]
+            task.accepted = None if problems else answer
         if problems:
-            task.refused.append(problems)
-        else:
-            task.accepted = answer
+            task.refused.append(tuple(problems))
+        if first and self.trial.count(problems, task.doubts):
+            NoticeStream(sys.stderr).write(f"{self.trial.sentence()}\n")
+
+    def _problems(self, task: _Task, answer: Report) -> tuple[str, ...]:
+        source = task.source
+        assert source is not None
+        if source.english:
+            return violations(correct_typos(source.report), answer)
+        problems = (*translation_violations(source.text, source.language, answer), *faults(answer))
+        return (*label_violations(task.study, self.corpus, answer), *problems) if has_labels(task.study) else problems
 
     def _ended(self, task: _Task) -> Structured:
         """The text that the study gets: the model's, else one by rule, else none."""
+        if task.source is None:
+            return Structured({}, Outcome(task.study.id, task.result))
         name, report, result = "", Report(), NOT_TRANSLATED
         remarks: tuple[str, ...] = (ADDRESSED,) if task.source.addressed else ()
         if task.accepted is not None:
@@ -238,8 +395,13 @@ class ModelStructurer:
             prompt_tokens=task.prompt_tokens,
             tokens=task.tokens,
             remarks=remarks,
+            doubts=task.doubts if task.accepted is not None else (),
         )
         return Structured({name: texts} if texts else {}, outcome)
+
+
+def _task(study: Study, result: str | None) -> _Task:
+    return _Task(study, None if result else structuring_source(study), result or NO_TEXT)
 
 
 BUILT_IN = Path(__file__).parent / "prompts" / "structure.yaml"
@@ -327,11 +489,12 @@ def parse(text: str) -> Report:
             values = loads(" ".join(text[start : end + 1].split()))
         except InvalidJson:
             raise BadAnswer(BROKEN) from None
-    if set(values) - set(KEYS):
+    named = {name.lower(): value for name, value in values.items()}
+    if set(named) - set(KEYS) or len(named) < len(values):
         raise BadAnswer(OTHER_KEYS)
     sections: dict[str, str | None] = {}
     for name in KEYS:
-        value = values.get(name)
+        value = named.get(name)
         if not (value is None or isinstance(value, str)):
             raise BadAnswer(NOT_TEXT)
         if value is not None and value.strip().rstrip(".").lower() not in _NOTHING:

@@ -16,7 +16,14 @@ from types import MappingProxyType
 from cxrlab.core.label_maps import LABEL_MAPS, LabelMapping
 from cxrlab.core.records import Finding, Report, Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_CHILDREN, Certainty, observation
-from cxrlab.data.structuring.sentences import ADVISES, SPEAKS_OF_EARLIER, mentions_demographics, mentions_history, split
+from cxrlab.data.structuring.sentences import (
+    ADVISES,
+    SPEAKS_OF_EARLIER,
+    mentions_demographics,
+    mentions_history,
+    mentions_masked_age,
+    split,
+)
 from cxrlab.findings.merge_statements import merged, same_place, same_side, side_by_side
 from cxrlab.findings.reader import Reading, read
 
@@ -31,7 +38,11 @@ DEGREE = "the degree differs"
 SIZE = "the size differs"
 TIP = "the tip of a device differs"
 COMPARES = "it mentions an earlier image"
+STABLE = "it calls something stable"
 PATIENT = "it mentions age or sex"
+MASKED_AGE = "the indication mentions a masked age"
+# What the examples of LLaVA-Rad's supplement keep: doubted, never refused.
+FLAGGED = (STABLE, MASKED_AGE)
 HISTORY = "it mentions history beside the indication"
 NUMBER = "a number appears"
 SPEAKS = "it mentions an image that the source does not mention"
@@ -43,6 +54,7 @@ SECTION = "a section appears that the source does not have"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_STABLE = re.compile(r"\bstable\b(?!,? since\b)", re.I)
 # Sizes written in another unit or rounded on the way are the same below this, in millimetres.
 _SAME_SIZE = 0.51
 
@@ -64,7 +76,7 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
     # "No change" calls nothing normal.
     normal, still = (
         _any(report, lambda sentence: bool(_read(sentence).normal) and not compares(sentence))
-        for report in (source, answer)
+        for report in (source, _without_stable(answer))
     )
     checks = (
         (SPEAKS, after.has_statements and not before.has_statements),
@@ -79,13 +91,22 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
 
 def faults(answer: Report) -> tuple[str, ...]:
     """Faults of a structured report, whatever its source: a comparison, demographics or a history."""
-    found = [f"{COMPARES}: {finding.observation}" for finding in reading_of(answer) if finding.change is not None]
+    timeless, masked = _without_stable(answer), mentions_masked_age(answer)
+    found = [f"{COMPARES}: {finding.observation}" for finding in reading_of(timeless) if finding.change is not None]
     checks = (
-        (COMPARES, not found and bool(comparing(answer))),
-        (PATIENT, mentions_demographics(answer)),
+        (COMPARES, not found and bool(comparing(timeless))),
+        (STABLE, timeless != answer),
+        (MASKED_AGE, masked),
+        (PATIENT, mentions_demographics(replace(answer, indication=None) if masked else answer)),
         (HISTORY, mentions_history(answer)),
     )
     return tuple(dict.fromkeys((*found, *(kind for kind, holds in checks if holds))))
+
+
+def _without_stable(report: Report) -> Report:
+    """The report with `present` in place of `stable`, which may be a state of this image alone."""
+    texts = {name: report.section(name) for name in ("findings", "impression")}
+    return replace(report, **{name: text and _STABLE.sub("present", text) for name, text in texts.items()})
 
 
 def comparing(report: Report) -> list[str]:

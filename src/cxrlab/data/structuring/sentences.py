@@ -200,6 +200,9 @@ _TOLD_OF_PATIENT = re.compile(
     re.IGNORECASE,
 )
 # Stricter than what is taken out: an age needs a number or its unit; words for a sex count anywhere.
+_MASKED_AGE = re.compile(
+    rf"(?:_{{2,}}|x{{4}}|\[\*\*[^\]]*\*\*\])(?:[ -]*{_UNIT}(?:[ -]*old)?\b(?:[ -]*{_SEX})?| ?[mf]\b)", re.IGNORECASE
+)
 _NAMED = re.compile(
     rf"\b(?:years?|yrs?|months?|weeks?|days?)[ -]?old\b|\b\d+[ -]?(?:yo|y/o|[mf])\b|\baged? \d+\b|\b{_SEXES}\b",
     re.IGNORECASE,
@@ -209,6 +212,12 @@ _NAMED = re.compile(
 def mentions_demographics(report: Report) -> bool:
     """Whether any section mentions age or sex."""
     return any(_NAMED.search(text) for text in report.to_json().values() if text)
+
+
+def mentions_masked_age(report: Report) -> bool:
+    """Whether an age that de-identification masked, with the sex beside it, is all that the indication mentions."""
+    text = report.indication or ""
+    return bool(_NAMED.search(text)) and not _NAMED.search(_MASKED_AGE.sub("", text))
 
 
 def mentions_history(report: Report) -> bool:

@@ -96,9 +96,9 @@ def load_traffic(
 
     Files are named after encoder and images. An image that was sent several times is measured once.
     """
-    names = "\n".join([_identity(encoder), *(f"{image.source} {image.key}" for image in images)])
+    names = "\n".join([_identity(encoder), *NAMES, *(f"{image.source} {image.key}" for image in images)])
     stem = hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
-    files = store / f"{stem}_features.npy", store / f"{stem}_looks.npy"
+    files = store / f"{stem}_features.npy", store / f"{stem}_statistics.npy"
     if not all(file.is_file() for file in files):
         first = {image.key: image for image in images}
         measured: dict[str, QueryFeatures] = {}

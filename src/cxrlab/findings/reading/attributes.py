@@ -300,9 +300,9 @@ def _compares(phrases: Sequence[Phrase], index: int) -> bool:
 
 
 def _earlier_size(phrases: Sequence[Phrase], index: int) -> bool:
-    """Whether a size is that of an earlier image: "1.8 cm, previously 3 cm", "down from 3 cm"."""
+    """Whether a size is that of an earlier image: "1.8 cm, previously 3 cm", "compared to 3 cm", "down from 3 cm"."""
     before = phrases[index - 1].rule.label if index else Label.NONE
-    if before in (Label.FROM, Label.PREVIOUSLY, Label.FROM_EARLIER_SIZE):
+    if before in (Label.FROM, Label.PREVIOUSLY, Label.FROM_EARLIER_SIZE, Label.COMPARISON):
         return True
     following = phrases[index + 1 : index + 3]
     if not following or following[0].rule.label is not Label.PREVIOUSLY:

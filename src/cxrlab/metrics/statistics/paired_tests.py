@@ -291,7 +291,7 @@ def _sentence(found: NonInferiority, differing: int) -> str:
     )
     if differing or found.established or not found.margin:
         return sentence
-    # The bound is −u · reach with (1 − u)^patients = 1 − level, see `Estimate.interval`.
+    # The bound is −u · reach with (1 − u)^patients = 1 − level, see `bootstrap_ends`.
     reach = -found.bound / (1 - (1 - found.level) ** (1 / found.patients))
     needed = math.ceil(math.log(1 - found.level) / math.log1p(-found.margin / reach))
     return f"{sentence} No patient differs; {needed} patients without a difference would show it."

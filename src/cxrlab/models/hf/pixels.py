@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _SMALL = 1 << 20  # largest number of pixels for resizing a batch at once; larger ones would be copied in memory
 _ENDINGS = ("Pil", "Fast")
-# Outputs of an image processor that are for its processor, not for the model.
-_NOT_FOR_THE_MODEL = ("rows", "cols", "num_crops", "num_patches", "num_tiles", "num_image_tokens")
 # Height and width of test images: portrait and landscape, smaller and larger than usual tiles, and for small and large
 # models one that loses rows while it gains columns.
 _PROBES = ((61, 23), (1100, 97), (300, 530))
@@ -69,6 +67,7 @@ class PixelPath(ABC):
         reason: Why not, in one sentence; else empty.
         resizes: Most times that a pixel is resampled.
         call_settings: Arguments of the family's processor for its image processor, overriding the latter's file.
+        unused_outputs: Outputs of the image processor that are for its processor, not for the model.
         tolerance: Largest accepted difference from the image processor on an 8-bit image; allows for rounding only.
         difference: Largest difference on the test images; 0 until compared.
     """
@@ -77,6 +76,7 @@ class PixelPath(ABC):
     reason = ""
     resizes = 1
     call_settings: Mapping[str, Any] = MappingProxyType({})
+    unused_outputs: tuple[str, ...] = ("rows", "cols", "num_crops", "num_patches", "num_tiles", "num_image_tokens")
 
     def __init__(self, image_processor: Any) -> None:
         self.image_processor = image_processor
@@ -215,11 +215,9 @@ class EightBitPath(PixelPath):
 
     differentiable = False
 
-    def __init__(
-        self, image_processor: Any, reason: str, call_settings: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        self.image_processor = image_processor
-        self.reason, self.call_settings = reason, call_settings
+    def __init__(self, image_processor: Any, reason: str, family: type[PixelPath] = PixelPath) -> None:
+        self.image_processor, self.reason = image_processor, reason
+        self.call_settings, self.unused_outputs = family.call_settings, family.unused_outputs
         self.difference = 0.0
 
     @property
@@ -230,7 +228,7 @@ class EightBitPath(PixelPath):
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """The image processor's outputs, on the device of the images."""
         device = images[0].device
-        outputs = processed(self.image_processor, images, self.call_settings)
+        outputs = processed(self.image_processor, images, self)
         return {name: tensor.to(device) for name, tensor in outputs.items()}
 
 
@@ -253,20 +251,18 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
         path.difference = max_difference_to_processor(path, image_processor)
         exact = path.difference <= path.tolerance
     except ConfigError as error:
-        return EightBitPath(image_processor, f"{kept}{error}", steps.call_settings)
+        return EightBitPath(image_processor, f"{kept}{error}", steps)
     # An unknown family may lack any attribute and fail in any way.
     except Exception as error:
         if exhausted_memory(error):
             raise  # not a property of the model
-        return EightBitPath(
-            image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.call_settings
-        )
+        return EightBitPath(image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps)
     if exact:
         return path
     off = f"its steps, repeated, were off by {path.difference:.3g} on a test image, beyond {path.tolerance:.3g}."
     if math.isinf(path.difference):
         off = "its steps, repeated, gave other shapes on a test image."
-    return EightBitPath(image_processor, kept + off, steps.call_settings)
+    return EightBitPath(image_processor, kept + off, steps)
 
 
 def max_difference_to_processor(path: PixelPath, processor: Any) -> float:
@@ -283,9 +279,7 @@ def max_difference_to_processor(path: PixelPath, processor: Any) -> float:
         # Noise has every frequency at full contrast, so that errors of filter and crop show.
         probe = torch.randint(0, 256, (3, height, width), generator=source).float() / 255.0
         with torch.no_grad():
-            worst = max(
-                worst, difference(path.inputs([probe]), processed(image_processor, [probe], path.call_settings))
-            )
+            worst = max(worst, difference(path.inputs([probe]), processed(image_processor, [probe], path)))
     return worst
 
 
@@ -306,7 +300,7 @@ def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 
 
 def processed(
-    image_processor: Any, images: Sequence[Tensor], call_settings: Mapping[str, Any] = MappingProxyType({})
+    image_processor: Any, images: Sequence[Tensor], family: PixelPath | type[PixelPath] = PixelPath
 ) -> dict[str, Tensor]:
     """The image processor's outputs for images [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image per sample."""
     import numpy as np
@@ -316,8 +310,8 @@ def processed(
     for image in images:
         levels = (image.detach().float().cpu() * 255.0).round().clamp(0, 255).expand(3, -1, -1)
         pictures.append([Image.fromarray(levels.permute(1, 2, 0).numpy().astype(np.uint8))])
-    outputs = image_processor(images=pictures, return_tensors="pt", **call_settings)
-    return {name: outputs[name] for name in outputs if name not in _NOT_FOR_THE_MODEL}
+    outputs = image_processor(images=pictures, return_tensors="pt", **family.call_settings)
+    return {name: outputs[name] for name in outputs if name not in family.unused_outputs}
 
 
 def measure(size: Any, name: str) -> int:

@@ -41,7 +41,8 @@ class Family:
     1. `model_types`: the family's names in config.json. Required.
     2. `pixel_paths`: how an image becomes the model's input, differentiably: class of the image processor (without its
        ending Pil or Fast) → `PixelPath`. Write a path only if the image processor does something else than resize,
-       centre crop and normalise. Every path is compared with the image processor when a model is loaded.
+       centre crop and normalise. Every path is compared with the image processor when a model is loaded. A path also
+       names `unused_outputs` of the image processor that the model does not take.
     3. `has_grid` and `grid_shape`: where the image tokens lie on the image, for attention maps. A family that cuts
        images into tiles leaves `has_grid` off and gives the reason in `no_grid_reason`.
     4. `language_model`, `vision_encoder`, `projector`: names of the parts inside the model, for adapters and freezing.
