@@ -37,6 +37,7 @@ from cxrlab.evaluation.select_metrics import (
     select_metrics,
     separate_judges,
 )
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.judging.judges import ChexPrompt
 from cxrlab.models.load_settings import LoadSettings
 
@@ -154,6 +155,19 @@ def test_answers_that_all_failed_are_told_loudly(files: Path) -> None:
     assert found["metrics"][name]["value"] is None and found["metrics"][name]["undefined"] == 4
     (line,) = format_unreadable_answers(found["judges"])
     assert line.startswith(f"{name}: NONE of its 4 answers could be read")
+
+
+def test_another_wording_by_file_with_the_published_answers_gives_the_shares_without_errors(files: Path) -> None:
+    """A wording without a mark of its own, as published; of three answers that can be read one has no significant error."""
+    (files / "w.yaml").write_text(
+        "version: other-1\ntext: |\n  Reference: {reference}\n  Candidate: {candidate}\n  Errors:\n"
+    )
+    judge = f"chexprompt:scripted:{files / 'judge.jsonl'}"
+    found = run_score(config(files, judge, judging=JudgeSettings((f"chexprompt={files / 'w.yaml'}",))), files / "run")
+    free = found["metrics"][judge.replace(":", ".error-free.significant:", 1)]
+    assert free["value"] == pytest.approx(1 / 3) and (free["n"], free["undefined"]) == (3, 1)
+    assert 0 <= free["low"] < free["value"] < free["high"] <= 1 and "prompt:other-1@" in free["signature"]
+    assert found["metrics"][judge.replace(":", ".error-free:", 1)]["value"] == 0, "each has one that is insignificant"
 
 
 def test_runs_are_compared_by_their_judges(files: Path) -> None:

@@ -74,4 +74,7 @@ def test_size_is_drawn_against_the_first_factual_score_that_all_models_have(tmp_
     page = page_of(*runs, out=tmp_path / "page.html")
     section = page[page.index("<h2>Model size and factuality") :].split("</section>")[0]
     assert "hf:small, 7 billion weights: 0.300" in section and "hf:large, 84 billion weights: 0.400" in section
+    assert len(re.findall(r"<path d=.M[\d.]+ [\d.]+V[\d.]+. stroke=.#[0-9a-f]+. stroke-opacity", section)) == 2, (
+        "intervals"
+    )
     assert "hf:unknown" not in section and "Model size" not in page_of(*runs[:2], out=tmp_path / "one.html")

@@ -136,6 +136,8 @@ def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytes
         for label, metric in columns.items():
             assert isinstance(row["metrics"][metric]["mean"], float), (name, label)
     assert "57.3" in page.read_text() and "Macro-F1-14+" in page.read_text()
+    reports = json.loads((tmp_path / "study" / "seed1" / "llava-rad" / "reports" / "summary.json").read_text())
+    assert reports["parameters"] > 0
     samples = {
         name: read_rows(tmp_path / "study" / "seed1" / name / "encoder") for name in ("llava-rad", "mimic-encoder")
     }

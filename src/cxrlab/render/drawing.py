@@ -184,6 +184,10 @@ class _Plot:
         known = [(at, v if low is None else low, v if high is None else high) for at, v, low, high in curve.points]
         if all(low == high for _, low, high in known):
             return []
+        if len(known) == 1:  # a point alone has no shade
+            at, low, high = known[0]
+            way = f"M{self.x(at):.1f} {self.y(low):.1f}V{self.y(high):.1f}"
+            return [shape("path", d=way, stroke=curve.colour, stroke_opacity="0.6")]
         upper = [f"{self.x(at):.1f},{self.y(high):.1f}" for at, _, high in known]
         lower = [f"{self.x(at):.1f},{self.y(low):.1f}" for at, low, _ in reversed(known)]
         return [shape("polygon", points=" ".join(upper + lower), fill=curve.colour, fill_opacity="0.13")]
