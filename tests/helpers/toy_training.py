@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cxrlab.training.config import Optimisation
 from cxrlab.training.distributed import process_count
 from cxrlab.training.run_folder import RunFolder, training_run
-from cxrlab.training.trainer import Fitted, Job, Part, fit, plan
+from cxrlab.training.trainer import Evaluation, Fitted, Job, Part, fit, plan
 
 
 class ToyRows:
@@ -48,7 +48,13 @@ class Toy(nn.Module):
         return (weight * error).sum()
 
 
-def train_toy(out: Path, module: Toy | None = None, rows: ToyRows | None = None, **changes: Any) -> tuple[Toy, Fitted]:
+def train_toy(
+    out: Path,
+    module: Toy | None = None,
+    rows: ToyRows | None = None,
+    evaluation: Evaluation | None = None,
+    **changes: Any,
+) -> tuple[Toy, Fitted]:
     """Train in the folder `out`, or go on there."""
     settings = Optimisation(
         **{"batch_size": 4, "steps": 12, "learning_rate": 0.05, "save_every": 4, "log_every": 3, **changes}
@@ -62,7 +68,7 @@ def train_toy(out: Path, module: Toy | None = None, rows: ToyRows | None = None,
         settings.seed,
     )
     with training_run(settings, out, settings.seed) as run:
-        return module, fit(Job(module, rows, order), settings, run)
+        return module, fit(Job(module, rows, order, evaluation=evaluation), settings, run)
 
 
 def folder_of(path: Path) -> RunFolder:

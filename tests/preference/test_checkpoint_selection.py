@@ -24,13 +24,15 @@ from preference_runs import (
 from training_fixtures import phantoms
 
 from cxrlab.core.errors import RunError
-from cxrlab.preference.checkpoint_selection import BEST, CheckpointSelector
+from cxrlab.preference.checkpoint_selection import CheckpointSelector
 from cxrlab.preference.config import Measure, PreferConfig, Validation
 from cxrlab.preference.train import prefer
+from cxrlab.training.best_weights import best_file
 
 pytestmark = pytest.mark.slow
 
 WATCH = Validation(n=3, max_new_tokens=6)
+EVERY_TWO = replace(WATCH, every=2)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,23 +49,22 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
 def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, float]]) -> dict[int, Any]:
     """Figures by hand, (reward, length-controlled) of each step; returns the trained weights at each."""
     kept: dict[int, Any] = {}
-    whole = CheckpointSelector.evaluate
+    whole = CheckpointSelector.evaluation.fget
+    assert whole is not None
 
-    def noted(self: CheckpointSelector, module: Any, step: int, **named: Any) -> Any:
+    def measure(module: Any, step: int) -> dict[str, float]:
         trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
         kept[step] = {name: value.detach().clone() for name, value in trained}
-        figures_by_step = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
-        monkeypatch.setattr(self, "figures", lambda _: figures_by_step)
-        return whole(self, module, step, **named)
+        return dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
 
-    monkeypatch.setattr(CheckpointSelector, "evaluate", noted)
+    monkeypatch.setattr(CheckpointSelector, "evaluation", property(lambda self: replace(whole(self), measure=measure)))
     return kept
 
 
 def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: Path) -> None:
     """Before the first step, every four, and after the last; looking changes nothing of what is learnt."""
     prefer(config, tmp_path / "unseen")
-    mine = changed(config, validation=replace(WATCH, select="last"), evaluate_every=4)
+    mine = changed(config, validation=replace(WATCH, select="last", every=4))
     prefer(mine, tmp_path / "run")
     figures_by_step = {line["step"]: line["evaluation"] for line in history(tmp_path / "run") if "evaluation" in line}
     assert list(figures_by_step) == [0, 4, 6]
@@ -93,7 +94,7 @@ def test_the_best_step_is_kept(
 ) -> None:
     """The start has the best figures of all and is not what an aligned model is."""
     kept = scripted(monkeypatch, SCORES)
-    prefer(changed(config, validation=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
+    prefer(changed(config, validation=replace(EVERY_TWO, select=select)), tmp_path / "run")
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection["step"] == best and selection["of"] == 6
     assert selection.get("score") == {"length-controlled": 0.6, "reward": 0.5}.get(select)
@@ -111,7 +112,7 @@ def test_a_kill_while_it_is_looked_at_changes_nothing(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """Checkpoints come every three steps: step 4 is taken again after a kill in its evaluation or in that of step 6."""
-    mine = changed(config, validation=WATCH, evaluate_every=2)
+    mine = changed(config, validation=EVERY_TWO)
     with monkeypatch.context() as patch:
         scripted(patch, SCORES)
         prefer(mine, tmp_path / "straight")
@@ -126,23 +127,33 @@ def test_a_kill_while_it_is_looked_at_changes_nothing(
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("place", [b'"score":"0.', None])
+@pytest.mark.parametrize("place", [b'"weights":"', None])
 def test_weights_of_the_best_step_that_were_altered_are_not_taken(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: bytes | None
 ) -> None:
-    """Its score, by which later steps are held against it; or a number of the weights."""
-    mine = changed(config, validation=WATCH, evaluate_every=2)
+    """The hash in the header, or a number of the weights."""
+    mine = changed(config, validation=EVERY_TWO)
     with monkeypatch.context() as patch:
         scripted(patch, {0: (0.9, 0.9), 2: (0.5, 0.7), 4: (0.3, 0.6)})
         with pytest.raises(KeyError):
             prefer(mine, tmp_path / "run")
-    file = tmp_path / "run" / "steps" / BEST
+    file = best_file(tmp_path / "run" / "steps", 2)
     content = bytearray(file.read_bytes())
     content[-2 if place is None else content.index(place) + len(place)] ^= 1
     file.write_bytes(content)
-    scripted(monkeypatch, SCORES)
-    with pytest.raises(RunError, match=rf"{BEST}.* is damaged"):
+    scripted(monkeypatch, SCORES | {6: (0.3, 0.5)})
+    with pytest.raises(RunError, match=rf"{file.name}.* is damaged"):
         prefer(mine, tmp_path / "run")
+
+
+def test_training_stops_after_validations_without_a_better_reward(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain reward is highest at step 2: with a patience of 1, step 4 is the last."""
+    scripted(monkeypatch, SCORES)
+    prefer(changed(config, validation=replace(EVERY_TWO, select="reward", patience=1)), tmp_path / "run")
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    assert (selection["step"], selection["of"]) == (2, 4)
 
 
 def test_a_step_without_a_score_is_never_the_best(
@@ -150,7 +161,7 @@ def test_a_step_without_a_score_is_never_the_best(
 ) -> None:
     """A judge may have nothing to say of any report at one step."""
     scripted(monkeypatch, {**SCORES, 2: (math.nan, math.nan)})
-    prefer(changed(config, validation=WATCH, evaluate_every=2), tmp_path / "run")
+    prefer(changed(config, validation=EVERY_TWO), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "selection.json").read_text())["step"] == 4
 
 

@@ -8,7 +8,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.decoding import Decoding
-from cxrlab.preference.config import JudgeConfig, PairConfig, SampleConfig
+from cxrlab.preference.config import JudgeConfig, PairConfig, SampleConfig, Validation
 
 HERE = Path("here")
 
@@ -76,3 +76,13 @@ def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], message: str)
 def test_what_cannot_be_paired_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PairConfig(**changes)
+
+
+def test_patience_needs_validations_that_select_a_step() -> None:
+    assert Validation(every=5, patience=2).patience == 2
+    for wrong in ({"patience": 2}, {"every": 5, "patience": 0}, {"every": 0}):
+        with pytest.raises(ConfigError):
+            Validation(**wrong)  # type: ignore[arg-type]
+    for select, n in (("last", 9), ("reward", 0)):
+        with pytest.raises(ConfigError, match="patience=2 needs validations"):
+            Validation(every=5, patience=2, select=select, n=n)  # type: ignore[arg-type]

@@ -28,6 +28,11 @@ def test_the_estimate_counts_weights_and_what_is_trained() -> None:
     assert found.weights == 4 * weights and found.trained == 16 * 1000
     assert estimate(model, Optimisation(batch_size=4), 100, 1000).activations == 2 * found.activations
     less = estimate(model, Optimisation(batch_size=2, gradient_checkpointing=True), 100, 1000)
+    # A validation batch keeps one layer at a time: it counts where its samples are many times as long.
+    assert estimate(model, Optimisation(batch_size=2), 100, 1000, validated=100) == found
+    layers = model.config.text_config.num_hidden_layers
+    longer = estimate(model, Optimisation(batch_size=2), 100, 1000, validated=300 * layers)
+    assert longer.activations == 3 * found.activations
     assert less.activations < found.activations
     assert estimate(model, Optimisation(precision="bfloat16"), 100, 1000).weights == 2 * weights
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_models import tiny_dual_encoder, tiny_tokenizer
+from training_fixtures import killed_after
 
 from cxrlab.core.config import to_yaml
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
@@ -23,8 +24,9 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.model_registry import load_encoder
-from cxrlab.training.config import NONE, EncoderConfig, Optimisation
+from cxrlab.training.config import NONE, EncoderConfig, Optimisation, Validation
 from cxrlab.training.encoder import train_encoder
+from cxrlab.training.run_folder import read_result
 
 pytestmark = pytest.mark.slow
 
@@ -99,18 +101,17 @@ def test_it_learns_to_tell_images_by_their_reports(corpus: Path, start: Path, tm
 
 
 def test_a_stopped_run_ends_with_the_same_bytes(corpus: Path, drops: Path, tmp_path: Path) -> None:
-    """Images varied, dropout on, in two pieces, stopped between two checkpoints by the evaluation that it calls."""
-    wanted = config(corpus, start=f"hf:{drops}", optimisation={"evaluate_every": 1, "batch_size": 4, "accumulate": 2})
-    train_encoder(wanted, tmp_path / "straight", lambda model, step: {"scale": float(model.logit_scale.detach())})
-
-    def stop(model: Any, step: int) -> dict[str, float]:
-        if step == 3:
-            raise KeyboardInterrupt
-        return {"scale": float(model.logit_scale.detach())}
-
-    with pytest.raises(KeyboardInterrupt):
-        train_encoder(wanted, tmp_path / "stopped", stop)
-    train_encoder(wanted, tmp_path / "stopped", lambda model, step: {"scale": float(model.logit_scale.detach())})
+    """Images varied, dropout on, in two pieces, validated, stopped between two checkpoints."""
+    wanted = config(
+        corpus,
+        start=f"hf:{drops}",
+        validation=Validation(every=1),
+        optimisation={"batch_size": 4, "accumulate": 2},
+    )
+    train_encoder(wanted, tmp_path / "straight")
+    with killed_after(3):
+        train_encoder(wanted, tmp_path / "stopped")
+    train_encoder(wanted, tmp_path / "stopped")
     assert stored(tmp_path / "stopped") == stored(tmp_path / "straight")
     assert (tmp_path / "stopped" / "history.jsonl").read_bytes() == (
         tmp_path / "straight" / "history.jsonl"
@@ -122,14 +123,10 @@ def test_a_stopped_run_ends_with_the_same_bytes(corpus: Path, drops: Path, tmp_p
 
 def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_path: Path) -> None:
     """The folder is the same and its reports are not."""
-
-    def stop(model: Any, step: int) -> dict[str, float]:
-        raise KeyboardInterrupt
-
     mine = Path(shutil.copytree(corpus, tmp_path / "corpus"))
-    wanted = config(mine, start=f"hf:{drops}", optimisation={"evaluate_every": 3})
-    with pytest.raises(KeyboardInterrupt):
-        train_encoder(wanted, tmp_path / "run", stop)
+    wanted = config(mine, start=f"hf:{drops}")
+    with killed_after(3):
+        train_encoder(wanted, tmp_path / "run")
     studies = mine / "studies.jsonl"
     studies.write_text(studies.read_text().replace("eart", "EART"))
     with pytest.raises(RunError, match="was begun with data: "):
@@ -140,8 +137,11 @@ def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_pa
 @pytest.mark.full
 def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start: Path, tmp_path: Path) -> None:
     """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, images varied. Small
-    batches by themselves would give ln 8 instead of ln 16 at the start."""
-    base = config(corpus, start=f"hf:{start}", cache=tmp_path / "cache", optimisation={"batch_size": 16})
+    batches by themselves would give ln 8 instead of ln 16 at the start. So are the losses of 5 validation pairs."""
+    watched = Validation(every=2, n=5)
+    base = config(
+        corpus, start=f"hf:{start}", cache=tmp_path / "cache", validation=watched, optimisation={"batch_size": 16}
+    )
     train_encoder(base, tmp_path / "one")
     pieces = replace(base, optimisation=replace(base.optimisation, batch_size=8, accumulate=2))
     train_encoder(pieces, tmp_path / "pieces")
@@ -173,6 +173,8 @@ def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start
         environment = {**os.environ, **names, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
     assert [process.wait(120) for process in processes] == [0, 0]
+    one, two = (read_result(tmp_path / name).extra["validation"] for name in ("one", "two"))
+    assert one["samples"] == 5 and one["step"] == two["step"] and one["loss"] == pytest.approx(two["loss"], abs=2e-5)
     whole = losses(tmp_path / "one")
     assert len(whole) == 5 and whole[0] > 2.7
     assert losses(tmp_path / "pieces") == pytest.approx(whole, abs=2e-5)

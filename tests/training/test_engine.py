@@ -339,27 +339,6 @@ def test_a_loader_has_no_more_workers_than_cores(
     assert made.dataloader_num_workers == used
 
 
-def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -> None:
-    """It draws random numbers and looks at the module in evaluation mode; the trained bytes stay the same."""
-    from cxrlab.training.config import Optimisation
-    from cxrlab.training.run_folder import training_run
-    from cxrlab.training.trainer import Job, fit
-
-    def evaluate(module: Any, step: int) -> dict[str, float]:
-        assert not module.training
-        torch.randn(1000)
-        return {"f1": step / 100}
-
-    settings = Optimisation(batch_size=4, steps=12, learning_rate=0.05, save_every=4, log_every=3, evaluate_every=5)
-    order = plan([Part(64)], 4, 1.0, 12, settings.seed)
-    with training_run(settings, tmp_path / "seen", settings.seed) as run:
-        fit(Job(Toy(), ToyRows(), order, on_evaluate=evaluate), settings, run)
-    told = [line for line in history(tmp_path / "seen") if "evaluation" in line]
-    assert [(line["step"], line["evaluation"]["f1"]) for line in told] == [(5, 0.05), (10, 0.1), (12, 0.12)]
-    train_toy(tmp_path / "unseen")
-    assert stored(tmp_path / "seen") == stored(tmp_path / "unseen")
-
-
 @pytest.mark.full
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Two processes of batch 4 take the same steps as one of batch 4 with two forward passes, items unequal."""

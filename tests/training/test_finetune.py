@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_fixtures import FAST, losses, phantoms, saved_llava
+from training_fixtures import FAST, killed_after, losses, phantoms, saved_llava
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
@@ -152,29 +152,21 @@ def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> N
 def test_a_run_does_not_go_on_with_other_data(config: FinetuneConfig, tmp_path: Path) -> None:
     """The config names the folder; its images and words may have changed since the run was stopped."""
     corpus = shutil.copytree(config.data, tmp_path / "corpus")
-    mine = stopped(dataclasses.replace(config, data=corpus), tmp_path / "run", 4)
+    mine = dataclasses.replace(config, data=corpus)
+    with killed_after(4):
+        finetune(mine, tmp_path / "run")
     studies = (corpus / "studies.jsonl").read_text().replace("eart", "EART")
     (corpus / "studies.jsonl").write_text(studies)
     with pytest.raises(RunError, match="was begun with data: .* choose another folder"):
         finetune(mine, tmp_path / "run")
 
 
-def stopped(config: FinetuneConfig, out: Path, step: int) -> FinetuneConfig:
-    """A run that was stopped after this step; returns its config."""
-
-    def stop(model: Any, at: int) -> dict[str, float]:
-        raise SystemExit
-
-    mine = dataclasses.replace(config, optimisation=dataclasses.replace(config.optimisation, evaluate_every=step))
-    with pytest.raises(SystemExit):
-        finetune(mine, out, on_evaluate=stop)
-    return mine
-
-
 def test_a_run_does_not_go_on_from_a_start_that_changed(config: FinetuneConfig, tmp_path: Path) -> None:
     """The start folder holds another model by now: half of the training would belong to each."""
     start = saved_llava(tmp_path / "start")
-    mine = stopped(dataclasses.replace(config, start=f"hf:{start}"), tmp_path / "run", 4)
+    mine = dataclasses.replace(config, start=f"hf:{start}")
+    with killed_after(4):
+        finetune(mine, tmp_path / "run")
     shutil.rmtree(start)
     saved_llava(start, seed=1)
     with pytest.raises(RunError, match="was begun with weights: .* choose another folder"):
@@ -250,8 +242,9 @@ def test_images_are_varied_for_a_vision_encoder_that_is_trained(config: Finetune
     varied = dataclasses.replace(plain, augmentation=Augmentation())
     for name, mine in (("plain", plain), ("varied", varied)):
         finetune(mine, tmp_path / name)
-    again = stopped(varied, tmp_path / "again", 4)
-    finetune(again, tmp_path / "again")
+    with killed_after(4):
+        finetune(varied, tmp_path / "again")
+    finetune(varied, tmp_path / "again")
     assert losses(tmp_path / "plain")[0] != losses(tmp_path / "varied")[0]
     assert losses(tmp_path / "again") == losses(tmp_path / "varied")
     file = "checkpoint/model.safetensors"

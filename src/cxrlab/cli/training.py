@@ -21,8 +21,8 @@ def train(config: EncoderConfig, out: Path | None = None, seed: int | None = Non
 
     Each step compares all its pairs with one another, over all accumulated batches (--optimisation.accumulate) and
     processes; images with identical reports are not negatives of each other. RUN/checkpoint is a dual encoder, named
-    hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
-    one is left as it is.
+    hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step with the lowest loss on the validation split.
+    An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as it is.
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
@@ -39,15 +39,15 @@ def train(config: EncoderConfig, out: Path | None = None, seed: int | None = Non
         f"{out / done.checkpoint}",
         f"loss {done.loss:.3f}; chance among {compared:,} pairs is {math.log(compared):.3f}",
     ]
-    return Result("\n".join(lines + unused_data(done)), done)
+    return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
 
 
 def align(config: AlignConfig, out: Path | None = None, seed: int | None = None, dry_run: bool = False) -> Result:
     """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
     The prompt is the image alone, the target the report. RUN/checkpoint is a whole LLaVA model; RUN/history.jsonl has
-    the loss. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left
-    as it is.
+    the loss. With --validation.every, RUN/best is the model of the step with the lowest loss on the validation split. An
+    interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as it is.
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
@@ -64,8 +64,9 @@ def finetune(config: FinetuneConfig, out: Path | None = None, seed: int | None =
     """Train projector and language model to generate the report for an image and an indication (stage 3).
 
     RUN/checkpoint is an adapter that includes the projector, or a whole LLaVA model with --lora-rank 0; its model name
-    is hf:RUN/checkpoint. An interrupted run continues at its last checkpoint and ends with the same weights; a finished
-    one is left as it is.
+    is hf:RUN/checkpoint. With --validation.every, RUN/best is that of the step with the lowest loss on the validation
+    split. An interrupted run continues at its last checkpoint and ends with the same weights; a finished one is left as
+    it is.
 
     Args:
         dry_run: Print the image-text pairs by corpus, text and view, and what is left out; train nothing.
@@ -133,7 +134,17 @@ def _trained(done: TrainingResult, out: Path) -> Result:
         f"{out / done.checkpoint}",
         f"trained {done.trained_parameters:,} of {done.parameters:,} weights",
     ]
-    return Result("\n".join(lines + unused_data(done)), done)
+    return Result("\n".join(lines + _validated(done, out) + unused_data(done)), done)
+
+
+def _validated(done: TrainingResult, out: Path) -> list[str]:
+    found = done.extra.get("validation", {})
+    if "step" not in found:
+        return []
+    return [
+        f"lowest validation loss {found['loss']:.3f} ({found['samples']:,} samples) after step {found['step']:,} of "
+        f"{done.steps:,}: {out / found['checkpoint']}"
+    ]
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Result:

@@ -6,21 +6,13 @@ than the reference is divided by the ratio of their lengths.
 
 from __future__ import annotations
 
-import hashlib
-import math
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 
-from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
-from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import Images
 from cxrlab.metrics.report_pairs import Pair
@@ -30,15 +22,17 @@ from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.config import PreferConfig
 from cxrlab.preference.judges import length_controlled, metric_judge
+from cxrlab.training import best_weights
+from cxrlab.training.distributed import from_main_process
 from cxrlab.training.report_model import StartModel
-from cxrlab.training.run_folder import RunFolder, tensors_key
+from cxrlab.training.run_folder import RunFolder
+from cxrlab.training.trainer import Evaluation, Fitted
 
-BEST = "best.safetensors"
 _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
 
 
 class CheckpointSelector:
-    """Generates reports for a few held-out studies, judges them, and keeps the weights of the best step."""
+    """Generates reports for a few held-out studies and judges them, by which the best step is selected."""
 
     def __init__(self, config: PreferConfig, prompts: str | None, start: StartModel) -> None:
         self._settings, self._start = config.validation, start
@@ -65,12 +59,19 @@ class CheckpointSelector:
         self._studies = [ids[number] for number in sorted(drawn.tolist())]
         self._references = [references[key] for key in self._studies]
 
-    def evaluate(self, module: Any, step: int, *, run: RunFolder) -> dict[str, float]:
-        """The figures of this step; its weights are kept where it is the best so far, step 0 aside."""
-        figures = self.figures(module.model)
-        if step and self._settings.select != "last":
-            self._keep(run.steps, module, step, figures[_CHOSEN_BY[self._settings.select]])
-        return figures
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """What the trainer measures, before the first step too; None without validation."""
+        if not self._settings.n:
+            return None
+        return Evaluation(
+            lambda module, step: from_main_process(lambda: self.figures(module.model)),
+            every=self._settings.every,
+            first=True,
+            score=_CHOSEN_BY.get(self._settings.select),
+            larger=True,
+            patience=self._settings.patience,
+        )
 
     def figures(self, model: Any) -> dict[str, float]:
         """Mean reward, the same length-controlled, and words per report, over the same studies at every step."""
@@ -89,40 +90,17 @@ class CheckpointSelector:
             "length_ratio": float(np.mean([own / max(wanted, 1) for wanted, own in words])),
         }
 
-    def choose(self, module: Any, run: RunFolder, steps: int, watched: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def choose(
+        self, module: Any, run: RunFolder, fitted: Fitted, watched: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
         """Put the weights of the best step into the module; returns that step, its score, and that of the start."""
-        found: dict[str, Any] = {"judge": self._settings.judge, "watched": len(self._studies)}
-        file = run.steps / BEST
-        if not file.is_file():  # no validation, or no score
-            return {"select": "last", **found, "step": steps, "of": steps}
-        found["select"] = self._settings.select
-        step, score, key = _read_header(file)
-        weights = load_file(file)
-        if key is None:
-            NoticeStream(sys.stderr).write(f"{file} was not verified: it has no checksum (cxrlab 0.1.0 wrote none)\n")
-        elif key != tensors_key(weights):
-            raise _damaged(file)
-        parameters = dict(module.named_parameters())
-        with torch.no_grad():
-            for name, value in weights.items():
-                parameters[name].copy_(value)
+        found: dict[str, Any] = {"judge": self._settings.judge, "watched": len(self._studies), "of": fitted.steps}
+        best = fitted.best
+        if best is None:  # no validation, or no score
+            return {"select": "last", **found, "step": fitted.steps}
+        best_weights.restore(run.steps, best.step, module)
         before = watched[0][_CHOSEN_BY[self._settings.select]]
-        return {**found, "step": step, "of": steps, "score": score, "start_score": before}
-
-    def _keep(self, folder: Path, module: Any, step: int, score: float) -> None:
-        file = folder / BEST
-        if math.isnan(score):
-            return  # no report could be judged
-        if file.is_file():
-            before, best, _ = _read_header(file)
-            if before != step and not score > best:  # a step that is repeated after a kill replaces its own weights
-                return
-        trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        temporary = folder / f"{BEST}.tmp"
-        weights = {name: value.detach().contiguous().cpu() for name, value in trained.items()}
-        header = {"step": str(step), "score": repr(score), "weights": tensors_key(weights)}
-        save_file(weights, temporary, {**header, "checksum": _checksum(header)})
-        temporary.replace(file)
+        return {"select": self._settings.select, **found, "step": best.step, "score": best.score, "start_score": before}
 
     def _generate(self, model: Any) -> list[str]:
         if self._writer is None:
@@ -141,26 +119,3 @@ class CheckpointSelector:
             answers = self._writer.answers([self._images.image(key) for key in keys], indications, decoding)
             found += [answer[0].text for answer in answers]
         return found
-
-
-def _read_header(file: Path) -> tuple[int, float, str | None]:
-    """Step, score and hash of the weights that were kept."""
-    try:
-        with safe_open(file, "pt") as stored:
-            header = dict(stored.metadata())
-    except (SafetensorError, TypeError) as error:  # a damaged header; one without metadata
-        raise _damaged(file) from error
-    if "checksum" in header and header["checksum"] != _checksum(header):
-        raise _damaged(file)
-    return int(header["step"]), float(header["score"]), header.get("weights")
-
-
-def _checksum(header: Mapping[str, str]) -> str:
-    return hashlib.sha256(f"{header['step']} {header['score']} {header['weights']}".encode()).hexdigest()
-
-
-def _damaged(file: Path) -> RunError:
-    return RunError(
-        f"{file}, the weights of the best step so far, is damaged: its content has changed since it was written; "
-        "train again in a new folder."
-    )

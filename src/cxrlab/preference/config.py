@@ -278,6 +278,8 @@ class Validation:
         judge: A metric with a value per report, or a mix of them; see `cxrlab prefer judge`.
         select: Keep the step with the best length-controlled reward (length-controlled), the best reward (reward), or
             the last step (last).
+        every: Steps between validations; only before the first and after the last step when left out.
+        patience: Stop after this many validations in a row without a better reward; train to the end when left out.
         max_new_tokens: Longest report, in tokens.
         batch_size: Images per batch.
     """
@@ -286,11 +288,18 @@ class Validation:
     n: int = 100
     judge: str = "green:rules"
     select: Literal["length-controlled", "reward", "last"] = "length-controlled"
+    every: int | None = None
+    patience: int | None = None
     max_new_tokens: int = 256
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        _check_least(self, n=0, max_new_tokens=1, batch_size=1)
+        _check_least(self, n=0, every=1, patience=1, max_new_tokens=1, batch_size=1)
+        if self.patience is not None and (self.select == "last" or not self.n or self.every is None):
+            raise ConfigError(
+                f"patience={self.patience} needs validations that select a step; give every, n of at least 1, and "
+                "select=length-controlled or reward."
+            )
 
 
 @dataclass(frozen=True)
@@ -353,7 +362,7 @@ class PreferConfig(AdapterConfig):
         loss: Which preference loss, and its strength.
         prompts: Row of the prompts table, or a YAML file of that form; that of the start when left out. The start is
             measured with its own.
-        validation: Evaluation during training; see optimisation.evaluate_every.
+        validation: Evaluation during training.
         measure: Comparison of the model before and after.
         optimisation: Optimiser settings; a sample is a pair.
     """

@@ -11,14 +11,12 @@ The start is the reference model. Its log-probabilities are computed once, so th
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.environment import require
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
@@ -82,15 +80,13 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model with pairs or single judged reports; for the arguments see `prefer`."""
     require("models")
     settings = config.optimisation
+    from cxrlab.training.distributed import check_weights_are_whole, main_process_first, training_device
+
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
-    sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED"))
-    if config.validation.n and sharded:
-        raise ConfigError(
-            "validation does not support sharded weights (FSDP, DeepSpeed); give "
-            "--validation.n 0, or launch with configs/distributed/ddp.yaml."
-        )
+    if config.validation.n:
+        check_weights_are_whole()
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss
@@ -103,7 +99,6 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         select_trainable,
         summarise,
     )
-    from cxrlab.training.distributed import main_process_first, training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
     from cxrlab.training.report_dataset import ask_for_report, load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
@@ -152,10 +147,9 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         if settings.compiled:
             compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
-        evaluate = partial(selector.evaluate, run=run) if config.validation.n else None
-        job = Job(aligned, rows, order, STAGE, on_evaluate=evaluate, evaluate_first=evaluate is not None)
-        fitted = fit(job, settings, run)
-        run.write(SELECTION, selector.choose(aligned, run, fitted.steps, evaluations(out)))
+        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run)
+        if run.writes:
+            run.write(SELECTION, selector.choose(aligned, run, fitted, evaluations(out)))
         summary = summarise(STAGE, fitted, reports, aligned)
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
         card = describe(STAGE, prompts, start, reports, seed=seed, steps=fitted.steps, loss=config.loss.name)

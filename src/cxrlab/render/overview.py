@@ -94,7 +94,7 @@ def models(runs: Runs) -> Written | None:
 
 
 def others(runs: Runs) -> dict[str, Mapping[str, Any]]:
-    """Summaries of runs without a section of their own: trainings, candidates, rewards, pairs, scrubbed images."""
+    """Summaries of runs without a section of their own: candidates, rewards, pairs, scrubbed images."""
     return {str(run.path): run.summary for run in runs if run.summary and not run.has_section}
 
 

@@ -32,6 +32,7 @@ SECTIONS = Registry(
         "robustness_seeds": "cxrlab.render.robustness_seeds:robustness_seeds",
         "extraction_seeds": "cxrlab.render.extraction:extraction_seeds",
         "models": "cxrlab.render.overview:models",
+        "trainings": "cxrlab.render.training:trainings",
         "others": "cxrlab.render.overview:others",
         "scores": "cxrlab.render.scores:scores",
         "observations": "cxrlab.render.factuality:observations",

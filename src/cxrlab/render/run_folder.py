@@ -295,7 +295,7 @@ def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
     return tuple(_parsed(ReportError, error, place) for error in errors)
 
 
-SUMMARY, PER_STUDY = "summary.json", "per_study.jsonl"
+SUMMARY, PER_STUDY, HISTORY = "summary.json", "per_study.jsonl", "history.jsonl"
 CERTIFICATE = "certificate.json"
 SCORES, COMPARISON, VALIDATION = "scores.json", "comparison.json", "validation.json"
 CHECK, STATISTICS = "check.json", "statistics.json"

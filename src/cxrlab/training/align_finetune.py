@@ -6,7 +6,7 @@ too, and its cxrlab.json names the base model. With `lora_rank: 0`, and after al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from cxrlab.training.config import (
     ReportConfig,
 )
 from cxrlab.training.run_folder import (
+    BEST,
     CACHE,
     RESULT,
     SUMMARY,
@@ -45,42 +46,38 @@ if TYPE_CHECKING:
 
 BASE = "base"
 
-Evaluate = Callable[[Any, int], Mapping[str, float]]
-"""(model, step) → name → number, for the history."""
 
-
-def align(config: AlignConfig, out: Path, on_evaluate: Evaluate | None = None) -> TrainingResult:
+def align(config: AlignConfig, out: Path) -> TrainingResult:
     """Stage 2: train the projector between a frozen vision encoder and a frozen language model.
 
     Args:
         config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
-        on_evaluate: Called every `evaluate_every` steps and at the end.
     """
-    return _train("align", config, out, lambda prompts, sample: prompts.align, on_evaluate)
+    return _train("align", config, out, lambda prompts, sample: prompts.align)
 
 
-def finetune(config: FinetuneConfig, out: Path, on_evaluate: Evaluate | None = None) -> TrainingResult:
+def finetune(config: FinetuneConfig, out: Path) -> TrainingResult:
     """Stage 3: adapt the language model (LoRA by default) to write findings; for the arguments see `align`."""
     from cxrlab.training.report_dataset import ask_for_report
 
-    return _train("finetune", config, out, partial(ask_for_report, indication=config.indication), on_evaluate)
+    return _train("finetune", config, out, partial(ask_for_report, indication=config.indication))
 
 
-def _train(
-    stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask, on_evaluate: Evaluate | None
-) -> TrainingResult:
+def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask) -> TrainingResult:
     require("models")
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.models.hf.conversations import check_conversation, set_conversation
+    from cxrlab.training import best_weights
     from cxrlab.training.distributed import training_device
     from cxrlab.training.memory_estimate import check_memory, estimate
     from cxrlab.training.report_dataset import load_dataset
     from cxrlab.training.report_model import ReportLoss, compile_layers, enable_gradient_checkpointing, load_start
     from cxrlab.training.samples import read_sources
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
+    from cxrlab.training.validation import report_validation, summarise_validation, validation_source
 
     # Whatever does not fit is refused before the run folder is made.
     check_conversation(config.conversation)
@@ -88,8 +85,11 @@ def _train(
     start = load_start(config.start, config.encoder, config.language_model, settings.seed, settings.precision)
     set_conversation(start.processor, config.conversation)
     dataset = load_dataset(sources, start.model, start.processor, config.prompts, settings, ask)
-    trained = count_trainable(start.model, config)
-    check_memory(estimate(start.model, settings, dataset.longest, trained), training_device())
+    held_out, validated = validation_source(config), None
+    if held_out is not None:
+        validated = load_dataset([held_out], start.model, start.processor, config.prompts, settings, ask)
+    trained, longest = count_trainable(start.model, config), validated.longest if validated else 0
+    check_memory(estimate(start.model, settings, dataset.longest, trained, longest), training_device())
     order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, dataset.lengths)
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
@@ -100,18 +100,27 @@ def _train(
         module = ReportLoss(start.model, start.processor.image_processor, augmentation)
         images, features = open_vision_inputs(config, dataset, start, run)
         dataset = replace(dataset, images=images, features=features, varied=not augmentation.none)
+        evaluation = None
+        if validated is not None:
+            images, features = open_vision_inputs(config, validated, start, run)
+            validated = replace(validated, images=images, features=features)
+            evaluation = report_validation(validated, config.validation, settings.batch_size)
         if settings.gradient_checkpointing:
             enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
         if settings.compiled:
             compile_layers(start.model)
-        evaluate = None if on_evaluate is None else lambda _, step: on_evaluate(start.model, step)
-        fitted = fit(Job(module, dataset, order, stage, on_evaluate=evaluate), settings, run)
+        fitted = fit(Job(module, dataset, order, stage, evaluation=evaluation), settings, run)
         summary = summarise(stage, fitted, dataset, module)
+        summary = replace(summary, extra={**summary.extra, **summarise_validation(held_out, fitted)})
         facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
         card = describe(stage, config.prompts, start, dataset, **facts)
         # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
         # the training as done; only then are the checkpoints to resume from removed.
         run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
+        if fitted.best is not None and run.writes:
+            best_weights.restore(run.steps, fitted.best.step, module)
+            card = replace(card, extra={**card.extra, "steps": fitted.best.step})
+            run.write_folder(BEST, lambda folder: save_trained(folder, peft, start, card, config, run.result))
         run.write(SUMMARY, summary)
         run.remove_steps()
     return summary
@@ -253,7 +262,8 @@ def save_trained(
 ) -> None:
     """Write an adapter that names its base, or a whole LLaVA."""
     if peft is None or config.train_vision_encoder:
-        model = start.model if peft is None else peft.merge_and_unload()
+        # Merging takes the adapters out of the model, into which the weights of the best step are yet to be put.
+        model = start.model if peft is None else copy.deepcopy(peft.cpu()).merge_and_unload()
         save_llava(folder, model, start.processor, card, config.optimisation.precision)
         return
     base = start.base(result)

@@ -80,7 +80,6 @@ class Optimisation:
         deterministic: On a GPU, use deterministic algorithms; slower. A CPU always does.
         save_every: Steps between checkpoints.
         log_every: Steps between lines of history.jsonl.
-        evaluate_every: Steps between evaluations; only at the end when left out.
     """
 
     learning_rate: float = 1e-4
@@ -102,10 +101,9 @@ class Optimisation:
     deterministic: bool = False
     save_every: int = 500
     log_every: int = 10
-    evaluate_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps", "evaluate_every"):
+        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
@@ -135,6 +133,34 @@ class PairSelection:
     text: str | None = None
     views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
     members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss on the validation split during training. The weights of the step with the lowest loss become RUN/best.
+
+    Args:
+        every: Steps between validations, with one more after the last step; no validation when left out.
+        n: Most studies, drawn with the seed, with all their pairs; 0 switches validation off.
+        patience: Stop after this many validations in a row without a lower loss; train to the end when left out.
+        data: Corpus folder with the validation split; the main corpus of the training when left out. Its text and views
+            are those of the main corpus; members count in a composed corpus alone.
+    """
+
+    every: int | None = None
+    n: int = 256
+    patience: int | None = None
+    data: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
+        if self.n < 0:
+            raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 0.")
+        if self.every is None and self.patience is not None:
+            raise ConfigError(f"patience={self.patience} needs validations to count; give every with it.")
 
 
 @dataclass(frozen=True)
@@ -229,6 +255,7 @@ class EncoderConfig(TrainingConfig, PairSelection):
         image_size: Side of the image in pixels, for an encoder whose image processor gives another size; the image is
             resized to a square and normalised with CLIP's mean and deviation.
         augmentation: How images are varied.
+        validation: Loss on the validation split.
         optimisation: Optimiser settings. A step compares batch_size x accumulate x processes pairs with one another;
             max_length counts the tokens of a report alone.
     """
@@ -243,6 +270,7 @@ class EncoderConfig(TrainingConfig, PairSelection):
     text_head: Literal["bert", "biomedclip"] = "bert"
     image_size: int | None = None
     augmentation: Augmentation = Augmentation()
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(
         learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
     )
@@ -304,6 +332,7 @@ class AlignConfig(ReportConfig, PairSelection):
         extra_corpora: Further corpora, name → {data, weight, text, views, members, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
         conversation: Text around image and prompt: plain, as in LLaVA; own, vicuna-v1 or a file as in `train finetune`.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
@@ -313,6 +342,7 @@ class AlignConfig(ReportConfig, PairSelection):
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
     conversation: str = "plain"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
 
     def __post_init__(self) -> None:
@@ -371,6 +401,7 @@ class FinetuneConfig(AdapterConfig, PairSelection):
         conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
             if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad; or a file with a
             chat template. It is saved with the checkpoint.
+        validation: Loss on the validation split.
     """
 
     _: KW_ONLY
@@ -384,6 +415,7 @@ class FinetuneConfig(AdapterConfig, PairSelection):
     train_language: bool = True
     prompts: str = "llava-rad/1"
     conversation: str = "own"
+    validation: Validation = Validation()
     optimisation: Optimisation = Optimisation(epochs=3.0)
 
     def __post_init__(self) -> None:

@@ -137,19 +137,21 @@ def report_key(text: str) -> int:
     return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def symmetric_loss(pairs: Pairs, log_scale: Tensor) -> Tensor:
+def symmetric_loss(pairs: Pairs, log_scale: Tensor, own_process: bool = False) -> Tensor:
     """Symmetric InfoNCE loss over the pairs of this process, compared with those of all processes in float32.
 
     Pairs with the same image or the same report are no negatives of one another. Every process must hold equally many
-    pairs; the mean over processes is then the loss of the whole batch. `log_scale` is log(1 / temperature).
+    pairs; the mean over processes is then the loss of the whole batch. `log_scale` is log(1 / temperature). With
+    `own_process` the pairs are compared with one another alone.
     """
     # Half precision would round cosines to steps of 1/256, which times a scale of 100 is 0.4 of a logit.
     with torch.autocast(pairs.images.device.type, enabled=False):
         images, texts = (normalize(vectors.float(), dim=1) for vectors in (pairs.images, pairs.texts))
-        all_images, all_texts = gather(images), gather(texts)
-        own = torch.arange(len(images), device=images.device) + len(images) * _rank()
-        same = pairs.reports[:, None] == gather(pairs.reports)[None, :]
-        same |= pairs.image_ids[:, None] == gather(pairs.image_ids)[None, :]
+        every: Callable[[Tensor], Tensor] = (lambda rows: rows) if own_process else gather
+        all_images, all_texts = every(images), every(texts)
+        own = torch.arange(len(images), device=images.device) + (0 if own_process else len(images) * _rank())
+        same = pairs.reports[:, None] == every(pairs.reports)[None, :]
+        same |= pairs.image_ids[:, None] == every(pairs.image_ids)[None, :]
         same[torch.arange(len(own), device=own.device), own] = False
         scale = log_scale.float().exp()
         by_image = (scale * images @ all_texts.T).masked_fill(same, -math.inf)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cxrlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 
 def _state() -> Any:
@@ -37,6 +42,11 @@ def process_count() -> int:
     return int(_state().num_processes)
 
 
+def process_rank() -> int:
+    """Number of this process, from 0."""
+    return int(_state().process_index)
+
+
 def is_main_process() -> bool:
     """Whether this is the process that writes files."""
     return bool(_state().is_main_process)
@@ -52,6 +62,32 @@ def main_process_first() -> Iterator[None]:
     """The main process runs the block before the others do; they then find what it has made."""
     with _state().main_process_first():
         yield
+
+
+def from_main_process(make: Callable[[], T]) -> T:
+    """What `make` returns in the main process; the others do not call it and receive the same."""
+    from accelerate.utils import broadcast_object_list
+
+    found = [make() if is_main_process() else None]
+    broadcast_object_list(found)
+    return found[0]  # type: ignore[return-value]
+
+
+def summed(values: torch.Tensor) -> torch.Tensor:
+    """The sum of a tensor over all processes."""
+    from accelerate.utils import reduce
+
+    total: torch.Tensor = reduce(values, "sum")
+    return total
+
+
+def check_weights_are_whole() -> None:
+    """Refuse validation where FSDP or DeepSpeed spreads the weights over processes: those of the best step are kept."""
+    if any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
+        raise ConfigError(
+            "a model whose weights are spread over processes cannot be validated while it is trained; give "
+            "--validation.n 0, or launch with configs/distributed/ddp.yaml."
+        )
 
 
 def training_device() -> torch.device:

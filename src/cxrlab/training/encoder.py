@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cxrlab.models.random_init import build_dual_encoder, build_image_processor
 from cxrlab.training.config import OPERATIONAL, EncoderConfig, Optimisation
 from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
+    BEST,
     CACHE,
     RESULT,
     SUMMARY,
@@ -37,9 +38,7 @@ from cxrlab.training.samples import Source, read_sources
 _BLOCK = 128  # reports per task of a worker
 
 
-def train_encoder(
-    config: EncoderConfig, out: Path, on_evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
-) -> TrainingResult:
+def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
     """Train a contrastive encoder into RUN/checkpoint, which `load_encoder` and stages 2 and 3 open.
 
     The loss of guessing is the logarithm of the number of pairs compared per step, `extra["compared"]` of the result.
@@ -47,16 +46,17 @@ def train_encoder(
     Args:
         config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
-        on_evaluate: (dual encoder, step) → name → number, called every `evaluate_every` steps and at the end.
     """
     require("models")
     settings = config.optimisation
     if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
+    from cxrlab.training import best_weights
     from cxrlab.training.contrastive import (
         ContrastiveDataset,
         ContrastiveTrainer,
         PairEncoder,
+        Texts,
         freeze_unreached,
         tokenise,
     )
@@ -64,15 +64,19 @@ def train_encoder(
     from cxrlab.training.image_cache import distinct, open_images
     from cxrlab.training.memory_estimate import check_memory
     from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
+    from cxrlab.training.validation import contrastive_validation, summarise_validation, validation_source
 
     # Whatever does not fit is refused before the run folder is made.
     compared = settings.batch_size * settings.accumulate * process_count()
     if compared < 2:
         raise ConfigError("a step of one pair has nothing to compare it with; use a batch_size of at least 2.")
-    sources = _read_sources(config)
-    samples = [sample for source in sources for sample in source.samples]
+    sources, held_out = _read_sources(config), validation_source(config)
+    validated = [_chosen_statements(held_out, config)] if held_out is not None else []
     parts = load_parts(config)
-    texts = tokenise(parts.tokenizer, [sample.report for sample in samples], parts.longest)
+    texts, validation_texts = (
+        tokenise(parts.tokenizer, [one.report for source in some for one in source.samples], parts.longest)
+        for some in (sources, validated)
+    )
     # By default not grouped by length, which would compare images with reports as long as their own: a harder task.
     order = plan_steps([Part(len(source.samples), source.weight) for source in sources], settings, texts.lengths)
     module = PairEncoder(parts.model, parts.image_processor, config.augmentation, settings.batch_size)
@@ -89,13 +93,21 @@ def train_encoder(
             part.gradient_checkpointing_enable({"use_reentrant": False})
 
     with training_run(config, out, settings.seed, OPERATIONAL) as run:
-        files, image_of = distinct([image for sample in samples for image in sample.images])
-        folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
-        with main_process_first():  # the other processes find the images decoded
-            images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
-        rows = ContrastiveDataset(images, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
-        evaluate = None if on_evaluate is None else lambda trained, step: on_evaluate(trained.model, step)
-        job = Job(module, rows, order, "contrastive training", ContrastiveTrainer, evaluate)
+
+        def pairs(sources: Sequence[Source], texts: Texts) -> ContrastiveDataset:
+            samples = [sample for source in sources for sample in source.samples]
+            files, image_of = distinct([image for sample in samples for image in sample.images])
+            folder, cache, most_gb = config.cache or run.folder / CACHE, config.cache_images, config.cache_gb
+            with main_process_first():  # the other processes find the images decoded
+                images = open_images(files, parts.image_processor, folder, cache=cache, most_gb=most_gb)
+            return ContrastiveDataset(images, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
+
+        rows, evaluation = pairs(sources, texts), None
+        if validated:
+            evaluation = contrastive_validation(
+                pairs(validated, validation_texts), config.validation, settings.batch_size, compared, settings.seed
+            )
+        job = Job(module, rows, order, "contrastive training", ContrastiveTrainer, evaluation)
         # The trainer sees all pairs of a step as one batch; `ContrastiveTrainer` splits it into forward passes.
         fitted = fit(job, replace(settings, batch_size=settings.batch_size * settings.accumulate, accumulate=1), run)
         module.limit_scale()
@@ -116,9 +128,15 @@ def train_encoder(
                 "distinct_reports": len(np.unique(texts.keys)),
                 "scale": float(parts.model.logit_scale.detach().exp()),
                 "not_trained": [name.removeprefix("model.") for name in unreached],
+                **summarise_validation(held_out, fitted),
             },
         )
         run.write_folder(RESULT, lambda folder: save_encoder(folder, config, sources, parts, result))
+        if fitted.best is not None and run.writes:
+            best_weights.restore(run.steps, fitted.best.step, module)
+            module.limit_scale()
+            then = replace(result, steps=fitted.best.step, samples=fitted.best.step * order.step)
+            run.write_folder(BEST, lambda folder: save_encoder(folder, config, sources, parts, then))
         run.write(SUMMARY, result)
         run.remove_steps()
     return result
@@ -155,26 +173,30 @@ def save_encoder(
 
 def _read_sources(config: EncoderConfig) -> list[Source]:
     """The corpora, with all sentences or the present findings alone; they must hold two different reports."""
-    sources = read_sources(config)
-    if config.statements == "present":
-        for number, source in enumerate(sources):
-            # Captions of pictures without a chest are taken whole.
-            chests = [not sample.images[0].rgb for sample in source.samples]
-            texts = list(dict.fromkeys(one.report for one, chest in zip(source.samples, chests, strict=True) if chest))
-            blocks = [texts[first : first + _BLOCK] for first in range(0, len(texts), _BLOCK)]
-            present = track(ordered_map(_present, blocks), "reading reports", len(texts), size=len)
-            found = dict(zip(texts, (text for block in present for text in block), strict=True))
-            samples = tuple(
-                replace(sample, report=found[sample.report]) if chest else sample
-                for sample, chest in zip(source.samples, chests, strict=True)
-            )
-            sources[number] = replace(source, samples=samples)
+    sources = [_chosen_statements(source, config) for source in read_sources(config)]
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
             f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so images cannot be "
             "distinguished by their reports."
         )
     return sources
+
+
+def _chosen_statements(source: Source, config: EncoderConfig) -> Source:
+    """The samples with all sentences of their reports, or with the present findings alone."""
+    if config.statements == "all":
+        return source
+    # Captions of pictures without a chest are taken whole.
+    chests = [not sample.images[0].rgb for sample in source.samples]
+    texts = list(dict.fromkeys(one.report for one, chest in zip(source.samples, chests, strict=True) if chest))
+    blocks = [texts[first : first + _BLOCK] for first in range(0, len(texts), _BLOCK)]
+    present = track(ordered_map(_present, blocks), "reading reports", len(texts), size=len)
+    found = dict(zip(texts, (text for block in present for text in block), strict=True))
+    samples = tuple(
+        replace(sample, report=found[sample.report]) if chest else sample
+        for sample, chest in zip(source.samples, chests, strict=True)
+    )
+    return replace(source, samples=samples)
 
 
 def _present(reports: Sequence[str]) -> list[str]:
@@ -251,7 +273,10 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
 
 
 def memory(model: Any, settings: Optimisation, longest: int) -> Memory:
-    """Rough memory of the training on one device; see `training.memory_estimate.estimate`."""
+    """Rough memory of the training on one device; see `training.memory_estimate.estimate`.
+
+    Validation takes no more: batches of the same size and length, without gradients.
+    """
     weights = sum(value.numel() * value.element_size() for value in model.parameters())
     trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     number = 2 if settings.precision == "bfloat16" else 4

@@ -36,8 +36,16 @@ class Memory:
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
 
 
-def estimate(model: Any, settings: Optimisation, length: int, trained: int) -> Memory:
-    """Memory for training a LLaVA with `trained` trained weights on samples of at most `length` tokens."""
+def estimate(model: Any, settings: Optimisation, length: int, trained: int, validated: int = 0) -> Memory:
+    """Memory for training a LLaVA with `trained` trained weights.
+
+    Args:
+        model: The LLaVA.
+        settings: Batch size, precision and gradient checkpointing.
+        length: Tokens of the longest training sample.
+        trained: Number of trained weights.
+        validated: Tokens of the longest validation sample; 0 without validation.
+    """
     text = model.config.text_config
     number = 2 if settings.precision == "bfloat16" else 4
     weights = number * sum(value.numel() for value in model.parameters())
@@ -47,7 +55,9 @@ def estimate(model: Any, settings: Optimisation, length: int, trained: int) -> M
     layers = text.num_hidden_layers
     kept = layers * text.hidden_size + block if settings.gradient_checkpointing else layers * block
     # Per trained weight: itself, its gradient, and two numbers of AdamW, in float32.
-    return Memory(weights, trained * 4 * 4, settings.batch_size * length * kept * number)
+    # A validation batch has as many samples, and without gradients keeps one block alone.
+    activations = settings.batch_size * max(length * kept, validated * block) * number
+    return Memory(weights, trained * 4 * 4, activations)
 
 
 def check_memory(needed: Memory, device: torch.device, available: int | None = None) -> None:

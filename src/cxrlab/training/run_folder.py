@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BASIS = "basis.json"
 HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
+BEST = "best"  # the checkpoint of the step with the lowest validation loss, beside the last one
 
 
 class RunFolder:
@@ -123,8 +124,9 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
     ended = finished(out, config, seed=seed, operational=free)
     if not ended and not (out / SUMMARY).is_file():
         return False
-    if (out / RESULT).is_dir():
-        verify_checksums(out / RESULT)
+    for name in (RESULT, BEST):
+        if (out / name).is_dir():
+            verify_checksums(out / name)
     if ended:
         return True
     if is_main_process():
@@ -231,7 +233,7 @@ def resumable(folder: Path) -> Path | None:
     if read_bytes(found / MARKER) == _WITHOUT_CHECKSUMS:
         NoticeStream(sys.stderr).write(f"{found} was not verified: it has no checksums (cxrlab 0.1.0 wrote none)\n")
     elif damage := find_damage(found, MARKER):
-        before = max((one for one in _complete(folder) if one[1] != found), default=None)
+        before = max((one for one in complete(folder) if one[1] != found), default=None)
         then = f"resume from {before[1].name}, the complete one before it" if before else "start anew from step 0"
         raise RunError(f"{found} is damaged: {damage}; remove that folder to {then}.")
     return found
@@ -239,7 +241,7 @@ def resumable(folder: Path) -> Path | None:
 
 def latest(folder: Path) -> Path | None:
     """The complete checkpoint of the highest step; None when there is none."""
-    found = _complete(folder)
+    found = complete(folder)
     return max(found)[1] if found else None
 
 
@@ -260,13 +262,14 @@ def remove_incomplete(folder: Path) -> None:
 
 def remove_old(folder: Path, kept: int = KEPT) -> None:
     """Remove all but the latest complete ones."""
-    complete = sorted(_complete(folder))
-    for _, path in complete[: max(0, len(complete) - kept)]:
+    found = sorted(complete(folder))
+    for _, path in found[: max(0, len(found) - kept)]:
         (path / MARKER).unlink()  # first: a kill during the removal leaves an incomplete checkpoint, not a damaged one
         shutil.rmtree(path)
 
 
-def _complete(folder: Path) -> list[tuple[int, Path]]:
+def complete(folder: Path) -> list[tuple[int, Path]]:
+    """Step and folder of every complete checkpoint."""
     return [(step, path) for step, path in _all(folder) if (path / MARKER).is_file()]
 
 

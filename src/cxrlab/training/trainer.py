@@ -13,7 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,11 +30,13 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
+from cxrlab.training import best_weights
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
 from cxrlab.training.distributed import process_count
 from cxrlab.training.run_folder import (
     RunFolder,
+    complete,
     latest,
     mark_complete,
     remove_incomplete,
@@ -75,8 +77,7 @@ class Job:
         order: Which rows at which step.
         label: Of the progress line.
         trainer_class: Subclass of `ExactTrainer` with another `training_step`.
-        on_evaluate: (module in evaluation mode, step) → numbers for the history; it cannot disturb the random state.
-        evaluate_first: Evaluate before the first step too, as step 0.
+        evaluation: What is measured on held-out studies in between.
     """
 
     module: nn.Module
@@ -84,17 +85,49 @@ class Job:
     order: Order
     label: str = "training"
     trainer_class: type[ExactTrainer] | None = None
-    on_evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
-    evaluate_first: bool = False
+    evaluation: Evaluation | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is measured on held-out studies during training, and by what the best step is selected.
+
+    Args:
+        measure: (module in evaluation mode, step) → numbers for the history. Every process calls it and must get the
+            same numbers; it cannot disturb the random state.
+        every: Steps between evaluations; the last step is evaluated always.
+        first: Evaluate before the first step too, as step 0, which is never the best.
+        score: The number that selects the best step, whose weights are kept; None selects none.
+        larger: Whether a larger score is better.
+        patience: Stop after this many evaluations in a row without a better score.
+        key: A hash of the data.
+    """
+
+    measure: Callable[[Any, int], Mapping[str, float]]
+    every: int | None = None
+    first: bool = False
+    score: str | None = None
+    larger: bool = False
+    patience: int | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class BestStep:
+    """The step with the best score so far; `best_weights` has its weights."""
+
+    step: int
+    score: float
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Steps taken, samples seen, and the loss of the last line of the history."""
+    """Steps taken, samples seen, the loss of the last line of the history, and the best step where one is selected."""
 
     steps: int
     samples: int
     loss: float
+    best: BestStep | None = None
 
 
 def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
@@ -113,19 +146,29 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
                 "samples": len(job.rows),
                 "data": getattr(job.rows, "key", None),
                 "weights": weights_key(job.module),
+                "evaluation data": job.evaluation.key if job.evaluation is not None else None,
             }
         )
     trainer = (job.trainer_class or ExactTrainer)(job, settings, run)
     start = resumable(run.steps) if run.writes else latest(run.steps)
+    journal = trainer.journal
+    if start:
+        journal.restore(step_of(start))
     if run.writes:
         remove_incomplete(run.steps)
         run.forget_after(step_of(start) if start else -1)
-    with trainer.journal.interruptible(), fast_kernels(settings):
-        with pickled_code_refused(start) if start else contextlib.nullcontext():
-            trainer.train(resume_from_checkpoint=str(start) if start else None)
-    if trainer.journal.interrupted:
+        trainer.remove_unused_best_weights()
+    if start and journal.out_of_patience:  # stopped early before, and killed before the result was written
+        trainer.load_trained_weights(start)
+        trainer.state.global_step = step_of(start)
+    else:
+        with journal.interruptible(), fast_kernels(settings):
+            with pickled_code_refused(start) if start else contextlib.nullcontext():
+                trainer.train(resume_from_checkpoint=str(start) if start else None)
+    if journal.interrupted:
         raise KeyboardInterrupt
-    return Fitted(trainer.state.global_step, trainer.state.global_step * job.order.step, trainer.journal.last_loss)
+    steps = trainer.state.global_step
+    return Fitted(steps, steps * job.order.step, journal.last_loss, journal.best)
 
 
 class ExactTrainer(Trainer):
@@ -226,6 +269,12 @@ class ExactTrainer(Trainer):
             write_json(folder / METER, self.journal.state())
             mark_complete(folder)
             remove_old(self.run.steps)
+            self.remove_unused_best_weights()
+
+    def remove_unused_best_weights(self) -> None:
+        """Remove the weights of earlier best steps to which no complete checkpoint refers."""
+        named = (read_json(folder / METER).get("best") for _, folder in complete(self.run.steps))
+        best_weights.remove_except(self.run.steps, {one["step"] for one in named if one is not None})
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(str(output_dir))
@@ -240,10 +289,14 @@ class ExactTrainer(Trainer):
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
             return
-        stored = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+        self.load_trained_weights(Path(resume_from_checkpoint))
+
+    def load_trained_weights(self, checkpoint: Path) -> None:
+        """Put the trained weights of a checkpoint into the module."""
+        stored = load_file(checkpoint / WEIGHTS)
         tensors = dict(self.job.module.named_parameters())
         if set(stored) != set(self._trained):
-            raise RunError(f"{resume_from_checkpoint} holds other weights than this model trains; choose a new folder.")
+            raise RunError(f"{checkpoint} holds other weights than this model trains; choose a new folder.")
         with torch.no_grad():
             for name, value in stored.items():
                 tensors[name].copy_(value)
@@ -256,6 +309,8 @@ class Journal(TrainerCallback):
         self.trainer, self.job, self.settings, self.run = trainer, job, settings, run
         self.interrupted = False
         self.last_loss = math.nan
+        self.best: BestStep | None = None
+        self._without_gain = 0  # evaluations in a row without a better score
         self._sum: Tensor | None = None  # of the losses since the last line, on the device
         self._since = 0  # step of the last line
         self._rate = settings.learning_rate
@@ -274,8 +329,29 @@ class Journal(TrainerCallback):
         )
 
     def state(self) -> dict[str, Any]:
-        """The running loss, which a checkpoint must hold for the next line of the history."""
-        return {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
+        """The running loss and the best step, which a checkpoint must hold for what follows."""
+        return {
+            "sum": 0.0 if self._sum is None else float(self._sum),
+            "since": self._since,
+            "loss": self.last_loss,
+            "best": None if self.best is None else asdict(self.best),
+            "without_gain": self._without_gain,
+        }
+
+    def restore(self, step: int) -> None:
+        """Continue from the state in the checkpoint of this step."""
+        saved = read_json(self.run.steps / f"checkpoint-{step}" / METER)
+        self._sum = torch.tensor(saved["sum"], device=self.trainer.args.device)
+        self._since = int(saved["since"])
+        self.last_loss = math.nan if saved["loss"] is None else float(saved["loss"])
+        self.best = None if saved["best"] is None else BestStep(**saved["best"])
+        self._without_gain = int(saved["without_gain"])
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether training stops early."""
+        evaluation = self.job.evaluation
+        return evaluation is not None and 0 < (evaluation.patience or 0) <= self._without_gain
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -297,16 +373,11 @@ class Journal(TrainerCallback):
             signal.signal(signal.SIGINT, before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Restore the running loss of a resumed run, and show the progress."""
+        """Evaluate the start and show the progress."""
         # Once, not at every step: setting the mode of thousands of modules takes as long as a small step.
         self.job.module.train()
-        if state.global_step:
-            saved = read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER)
-            self._sum = torch.tensor(saved["sum"], device=self.trainer.args.device)
-            self._since = int(saved["since"])
-            self.last_loss = math.nan if saved["loss"] is None else float(saved["loss"])
-        elif self.job.evaluate_first:
-            self._evaluate(0)
+        if not state.global_step and self.job.evaluation is not None and self.job.evaluation.first:
+            self._evaluate(self.job.evaluation, 0)
         steps = range(state.global_step, state.max_steps)
         self._progress = track(steps, self.job.label, quiet=None if self.run.writes else True)
         next(self._progress, None)
@@ -321,9 +392,12 @@ class Journal(TrainerCallback):
         last = state.global_step >= state.max_steps
         if last or state.global_step % self.settings.log_every == 0:
             self._log(state.global_step)
-        every = self.settings.evaluate_every
-        if self.job.on_evaluate is not None and (last or (every is not None and state.global_step % every == 0)):
-            self._evaluate(state.global_step)
+        evaluation = self.job.evaluation
+        if evaluation is not None and (last or (evaluation.every and state.global_step % evaluation.every == 0)):
+            self._evaluate(evaluation, state.global_step)
+            if self.out_of_patience:
+                self._log(state.global_step)
+                control.should_save = control.should_training_stop = True
         if self.interrupted:
             control.should_save = control.should_training_stop = True
         return control
@@ -350,15 +424,23 @@ class Journal(TrainerCallback):
             }
         )
 
-    def _evaluate(self, step: int) -> None:
-        if self.run.writes and self.job.on_evaluate is not None:
-            module = self.job.module
-            devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-            with torch.random.fork_rng(devices), torch.no_grad(), self.trainer.accelerator.autocast():
-                module.eval()
-                numbers = self.job.on_evaluate(module, step)
-                module.train()
-            self.run.record({"step": step, "evaluation": dict(numbers)})
+    def _evaluate(self, evaluation: Evaluation, step: int) -> None:
+        module = self.job.module
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with torch.random.fork_rng(devices), torch.no_grad(), self.trainer.accelerator.autocast():
+            module.eval()
+            measured = evaluation.measure(module, step)
+            module.train()
+        numbers = {name: value if math.isfinite(value) else math.nan for name, value in measured.items()}
+        if step and evaluation.score is not None:
+            score, sign = numbers[evaluation.score], 1.0 if evaluation.larger else -1.0
+            if not math.isnan(score) and (self.best is None or sign * score > sign * self.best.score):
+                self.best, self._without_gain = BestStep(step, score), 0
+                if self.run.writes:
+                    best_weights.keep(self.run.steps, step, module)
+            else:
+                self._without_gain += 1
+        self.run.record({"step": step, "evaluation": numbers})
         self.trainer.accelerator.wait_for_everyone()
 
 
