@@ -181,6 +181,13 @@ def test_a_published_figure_stands_beside_its_own_convention_or_an_empty_cell(tm
     assert "chexbert" in columns["Micro-F1-14"].missing and columns["ROUGE-L"].metrics == ("rougeL:google-unstemmed",)
 
 
+def test_weights_that_are_not_there_are_listed_with_the_other_inputs(tmp_path: Path) -> None:
+    missing = [
+        row["name"] for row in study(tmp_path, extras={"chexbert": "nowhere.pth"}).status() if row["what"] == "input"
+    ]
+    assert "nowhere.pth does not exist." in missing and any("models/vicuna" in name for name in missing)
+
+
 def test_wrong_columns_and_graphs_are_refused(tmp_path: Path) -> None:
     values = {key: value for key, value in yaml.safe_load(FILE.read_text()).items() if key != "study"}
     for changes, said in (

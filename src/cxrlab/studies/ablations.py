@@ -181,6 +181,11 @@ class Ablations(StudyRecipe):
         """Those that the extras suffice for."""
         return list_given_families(self.config.extras)
 
+    def needed_files(self) -> Sequence[Path]:
+        """Weights and tokenizers of the extras."""
+        extras = self.config.extras
+        return [path for path in (extras.chexbert, extras.bert, extras.encoder) if path is not None]
+
     def trial(self, name: str, variant: AblationVariant, seed: int) -> Mapping[str, str]:
         """The stages of a variant, the reports of its last stage, and their scores."""
         home, config = f"seed{seed}/{name}", self.config

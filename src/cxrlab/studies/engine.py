@@ -205,6 +205,10 @@ class StudyRecipe(ABC):
         """Families of metrics that need graphs or weights which the settings give; only their cards are used."""
         return ()
 
+    def needed_files(self) -> Sequence[Path]:
+        """Files and folders of the user, beside corpora and models, without which the study cannot end."""
+        return ()
+
     def corpus_rows(self) -> Mapping[str, Any]:
         """The corpora of the study, as its settings give them; none where it draws its own."""
         rows: Mapping[str, Any] = getattr(self.config, "corpora", {})
@@ -334,12 +338,13 @@ def _mentions(value: Any, folder: Path) -> bool:
 
 
 def missing_inputs(recipe: StudyRecipe) -> list[CxrlabError]:
-    """Corpora and models that a study names and that are not there; what it makes itself is not missing."""
+    """Corpora, models and files that a study names and that are not there; what it makes itself is not missing."""
     missing: list[CxrlabError] = [
         DataError(f"corpora, '{name}': the folder {recipe.corpora[name]} does not exist.")
         for name, row in recipe.corpus_rows().items()
         if isinstance(row, str) and not recipe.corpora[name].is_dir()
     ]
+    missing += [DataError(f"{path} does not exist.") for path in recipe.needed_files() if not path.exists()]
     named = {name for part in recipe.parts for name in _named_models(plain(part.config))}
     for name in sorted(named):
         if not Path(name.removeprefix("hf:")).is_relative_to(recipe.out):
