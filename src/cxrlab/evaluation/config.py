@@ -415,6 +415,11 @@ class ValidateConfig:
         tie: Largest difference at which two values count as equal in a ranking; only for radjudge.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
+        graphs: RadGraph graphs or the name of a model, as in 'score'; not for phantom, as for the next four.
+        encoder: Folder of a transformers encoder, for BERTScore.
+        layer: Layer of the encoder.
+        chexbert: The published checkpoint chexbert.pth; with graphs and encoder also RadCliQ.
+        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
         llm: Cache, limits and connection of the language models of judges.
         judging: Other prompts for judges by language models, and the length of their answers.
     """
@@ -426,12 +431,24 @@ class ValidateConfig:
     tie: float = 0.05
     trials: int = 1000
     seed: int = 7
+    graphs: Path | None = None
+    encoder: Path | None = None
+    layer: int = 5
+    chexbert: Path | None = None
+    bert: Path | None = None
     llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
+
+    @property
+    def extras(self) -> MetricResources:
+        """Files and models of the user."""
+        return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
 
     def __post_init__(self) -> None:
         if self.root is None and self.benchmark != "phantom":
             raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
         _check_least(self, n=2, trials=1, seed=0)
+        if self.benchmark == "phantom" and self.extras != MetricResources(layer=self.layer):
+            raise ConfigError("--benchmark phantom uses no --graphs, --encoder or --chexbert; leave them out.")
         if self.tie < 0:
             raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")

@@ -28,7 +28,7 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
+from cxrlab.core.model_interfaces import CAUTIONS, HasParameterCount, HasTrainingCollections
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
@@ -83,6 +83,7 @@ class Generation:
         cautions: What a reader of the reports must know.
         unit: What a prediction belongs to: study or image.
         without_frontal: Studies left out by image, because none of their images is frontal.
+        parameters: Weights of the model; None where it does not report them.
     """
 
     model: str
@@ -98,6 +99,7 @@ class Generation:
     cautions: tuple[str, ...] = ()
     unit: str = "study"
     without_frontal: int = 0
+    parameters: int | None = None
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -169,6 +171,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
             ),
             unit=config.unit,
             without_frontal=without_frontal,
+            parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
         )
         run.write(SUMMARY, generation)
         if missing and not config.allow_missing:

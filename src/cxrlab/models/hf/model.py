@@ -132,6 +132,11 @@ class HfModel:
         return self.card.collections
 
     @property
+    def parameter_count(self) -> int:
+        """Number of weights, adapters included."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
     def trained_on(self) -> str | None:
         """`synthetic` or `patients`; None without a card."""
         return None if self.card is None else self.card.learnt_from
