@@ -137,7 +137,9 @@ def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytes
             assert isinstance(row["metrics"][metric]["mean"], float), (name, label)
     assert "57.3" in page.read_text() and "Macro-F1-14+" in page.read_text()
     reports = json.loads((tmp_path / "study" / "seed1" / "llava-rad" / "reports" / "summary.json").read_text())
-    assert reports["parameters"] > 0
+    assert reports["parameters"] > 0 and reports["unit"] == "image"
+    by_image = (tmp_path / "study" / "seed1" / "scores" / "llava-rad" / "per_study.jsonl").read_text().splitlines()
+    assert len(by_image) == found["n"] and all("#" in json.loads(line)["id"] for line in by_image)
     samples = {
         name: read_rows(tmp_path / "study" / "seed1" / name / "encoder") for name in ("llava-rad", "mimic-encoder")
     }

@@ -102,7 +102,8 @@ class AblationsConfig(StudyConfig):
         preset: Columns of a paper beside its published figures, as in 'score'; their metrics are scored too. A column that
             lacks graphs or weights stays empty, with the reason.
         extras: Your weights for CheXbert, BERTScore and RadCliQ, and the name of a RadGraph model.
-        n: Test studies; every one when left out.
+        unit: study (its first frontal image), or image: every frontal image of the test studies is a pair, as in the paper.
+        n: Test studies (or images); all of them when left out.
         control_studies: Test studies that each model also gets with control images, to measure image dependence.
         batch_size: Images per batch of generation.
         max_new_tokens: Longest report, in tokens.
@@ -119,6 +120,7 @@ class AblationsConfig(StudyConfig):
     metrics: tuple[str, ...] = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
     preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     extras: MetricResources = MetricResources()
+    unit: Literal["study", "image"] = "study"
     n: int | None = None
     control_studies: int = 50
     batch_size: int = 64
@@ -212,7 +214,7 @@ class Ablations(StudyRecipe):
         generation = {
             "model": f"hf:{start['start']}/{CHECKPOINT}",
             "data": str(self.corpora[config.test]),
-            **{key: getattr(config, key) for key in ("n", "control_studies", "batch_size")},
+            **{key: getattr(config, key) for key in ("unit", "n", "control_studies", "batch_size")},
             "decoding": {"max_new_tokens": config.max_new_tokens},
             "loading": {**config.loading, **({"prompts": variant.prompts} if variant.prompts else {})},
         }
@@ -223,6 +225,7 @@ class Ablations(StudyRecipe):
             "predictions": str(self.out / reports.folder),
             "metrics": list(config.scored()),
             "trials": config.trials,
+            "unit": config.unit,
             **{key: value for key, value in plain(config.extras).items() if value is not None},
         }
         folder = f"seed{seed}/scores/{name}"  # its last part is the label in a comparison
@@ -236,7 +239,8 @@ class Ablations(StudyRecipe):
         self.check_splits(test, ["test"])
         reports = next(part.config for part in self.parts if part.kind == "reports")
         corpus = load_corpus(self.corpora[test])
-        chosen = set(select_studies(corpus, reports.split, reports.n, reports.seed))
+        n = reports.n if reports.unit == "study" else None
+        chosen = set(select_studies(corpus, reports.split, n, reports.seed))
         if unusable := [study.id for study in corpus.studies(reports.split) if study.id in chosen and _no_image(study)]:
             raise DataError(
                 f"{len(unusable):,} of {len(chosen):,} test studies of '{test}' ({corpus.path}) have no frontal image, "
