@@ -68,7 +68,7 @@ def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
     source = read_source(ExtraCorpus(tmp_path / "c", text="rules"))
     assert [sample.report for sample in source.samples] == ["Structured."]
     assert source.left_out == {"no text 'rules'": 3}
-    with pytest.raises(DataError, match="Did you mean 'rules'. Texts were made by: rules"):
+    with pytest.raises(DataError, match="Did you mean 'rules'. Texts available: rules"):
         read_source(ExtraCorpus(tmp_path / "c", text="rule"))
 
 

@@ -397,7 +397,7 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
 def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
     """The reason for a study that the model refused, with the shortened answer."""
     answer = short_repr(answers[0].text.strip()) if answers else "nothing"
-    return f"the model refused to write on study '{key}': {answer}."
+    return f"the model refused to generate a report for study '{key}': {answer}."
 
 
 class ControlImages(Images):
@@ -474,7 +474,7 @@ def missing_reports_error(
     )
     parts = [f"{unread} of {requested} {what} {unreadable}"] if unread else []
     if refused:
-        parts.append(f"the model refused to write on {refused} of {requested} {what}")
+        parts.append(f"the model refused {refused} of {requested} {what}")
     return DataError(
         f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Repair the images and run again, or "
         "give --allow-missing."

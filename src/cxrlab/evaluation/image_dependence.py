@@ -169,7 +169,7 @@ def _decide(found: ImageDependence, unit: tuple[str, str]) -> tuple[Verdict, str
     if found.right[METRIC][0] == 0:
         same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
         return "unclear", (
-            f"Whether this model uses the image is unclear, since it gets nothing right: on {where} "
+            f"Whether this model uses the image is unclear: on {where} "
             f"{METRIC} is 0 with the right images too. Reports that stay the same: {same}."
         )
     right = f"{METRIC} {found.right[METRIC][0]:.3f}"
