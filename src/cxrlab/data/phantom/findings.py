@@ -312,9 +312,14 @@ def aortic_calcification(thorax: Thorax, finding: Finding, rng: np.random.Genera
 
 def hernia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A rounded sac behind the heart with gas over a level of fluid."""
+    return hernia_sac(thorax, finding, float(rng.uniform(6.0, 16.0)))
+
+
+def hernia_sac(thorax: Thorax, finding: Finding, x_mm: float) -> Patch:
+    """The sac of a hiatal hernia in any view, with its middle at `x_mm`."""
     frame, a = thorax.frame, thorax.anatomy
     radius = grade(finding, 21.0, 27.0, 34.0)
-    at = (float(rng.uniform(6.0, 16.0)), a.dome_left - radius * 0.55)
+    at = (x_mm, a.dome_left - radius * 0.55)
     rows, cols = frame.box(*at, radius + 3, radius + 3)
     x, y = frame.x[rows, cols], frame.y[rows, cols]
     q = ellipse_distance(x, y, at, (radius, radius * 0.9))
@@ -392,7 +397,7 @@ def chest_wall_air(thorax: Thorax, finding: Finding, side: Side, rng: np.random.
     return splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30)
 
 
-def _tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
+def tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
     """A hollow tube: two walls and a dense stripe."""
     normal = normals(path)
     parts = [stroke(thorax.frame, path + k * width / 2 * normal, 1.3).scaled(wall) for k in (-1.0, 1.0)]
@@ -410,7 +415,7 @@ def endotracheal(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
     else:
         height = finding.tip_mm if finding.tip_mm is not None else (85.0 if finding.tip == "high" else 40.0)
         points.append((lean, max(a.carina_y - height, 14.0)))
-    return _tube(thorax, smooth_path(points), 8.5, 0.34, 0.75)
+    return tube(thorax, smooth_path(points), 8.5, 0.34, 0.75)
 
 
 def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -430,7 +435,7 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     return stroke(thorax.frame, smooth_path(points), 3.2).scaled(0.85)
 
 
-_VEIN_END = {
+VEIN_END = {
     "brachiocephalic vein": -22.0,
     "superior vena cava": 4.0,
     "cavoatrial junction": 30.0,
@@ -442,7 +447,7 @@ _VEIN_END = {
 def central_line(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A catheter from the neck or under the clavicle into the superior vena cava."""
     a = thorax.anatomy
-    end = a.carina_y + _VEIN_END.get(finding.tip or "", 4.0)
+    end = a.carina_y + VEIN_END.get(finding.tip or "", 4.0)
     cava = -0.86 * a.pedicle_right
     if side is Side.RIGHT:
         points = [(-46.0, -30.0), (-41.0, 20.0), (-27.0, a.apex + 34.0), (cava - 1.0, a.apex + 62.0)]
@@ -471,7 +476,7 @@ def chest_tube(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Gene
         points = [entry, wall, (s * 0.66 * a.cage, a.dome(side) - 26.0), (s * 0.36 * a.cage, a.dome(side) - 18.0)]
     else:
         points = [entry, wall, (s * 0.68 * a.cage, a.apex + 95.0), (s * 0.40 * a.cage, a.apex + 30.0)]
-    return _tube(thorax, smooth_path(points), 7.5, 0.42, 0.70)
+    return tube(thorax, smooth_path(points), 7.5, 0.42, 0.70)
 
 
 def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -517,7 +522,7 @@ class Appearance:
     """One row: `sign` +1 whitens and -1 darkens the image; `draw` is None for findings that reshape the chest."""
 
     contrast: float
-    draw: Draw | None = None
+    draw: Callable[..., Patch] | None = None  # a `Draw`, or one of a lateral thorax
     sign: int = 1
 
 
