@@ -127,7 +127,7 @@ def free_air(thorax: LateralThorax, finding: Finding, rng: np.random.Generator) 
         t = (CURVE_X + 40.0) / (0.5 * thorax.anatomy.cage)
         depth = -thorax.above_dome(side) - np.float32(2.4)
         crescent = thorax.image.along_x(float(thick) * np.sqrt(np.maximum(1.0 - t * t, 0.0)))
-        out -= np.float32(0.8) * step(depth, 0.9) * step(crescent - depth, 1.2)
+        out -= np.float32(0.8) * step(depth, 0.9) * step(crescent - depth, 1.2) * step(thorax.wall, 2.0)
     return _whole(thorax, out)
 
 
