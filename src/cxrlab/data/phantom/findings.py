@@ -31,6 +31,7 @@ from cxrlab.data.phantom.image_plane import (
 )
 from cxrlab.data.phantom.thorax import SIGN, Region, Thorax
 
+
 def sides(finding: Finding) -> tuple[Side, ...]:
     """The sides to draw on; a finding without a side is drawn on both."""
     return (finding.side,) if finding.side in SIGN else (Side.RIGHT, Side.LEFT)

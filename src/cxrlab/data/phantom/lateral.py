@@ -182,7 +182,9 @@ def _great_vessels(thorax: LateralThorax, mu: Array) -> None:
     front = trachea - 20.0 - 1.0 * (a.pedicle_right + a.pedicle_left - 18.0)
     down = np.clip((CURVE_Y - a.arch_y) / 80.0, 0.0, 1.0)
     alive = np.clip((CURVE_Y - a.arch_y + 34.0) / 30.0, 0.0, 1.0) * np.clip((a.heart_y - CURVE_Y) / 40.0, 0.0, 1.0)
-    band = step(box.x - box.along_y(front - 10.0 * down), 7.0) * step(box.along_y(trachea + 4.0 + 12.0 * down) - box.x, 9.0)
+    band = step(box.x - box.along_y(front - 10.0 * down), 7.0) * step(
+        box.along_y(trachea + 4.0 + 12.0 * down) - box.x, 9.0
+    )
     out = band * box.along_y(0.34 * alive)
     arch = ellipse_distance(box.x, box.y, (trachea + 16.0, a.arch_y + 2.0), (a.arch_radius * 1.9, a.arch_radius * 1.15))
     out += np.float32(0.24) * solid(arch, 0.3)
@@ -253,7 +255,9 @@ def _ribs(thorax: LateralThorax, mu: Array) -> None:
         phase = (thorax.frame.y - np.float32(a.apex + 4.0 + shift) - thorax.image.along_x(fall)) * np.float32(1.0 / gap)
         near = np.abs(phase - np.floor(phase) - np.float32(0.5))
         half = np.float32(a.rib_half / gap)
-        band = step(half - near, 0.05) * np.float32(0.6) + step(np.float32(0.06) - np.abs(near - half), 0.05) * np.float32(0.5)
+        band = step(half - near, 0.05) * np.float32(0.6) + step(
+            np.float32(0.06) - np.abs(near - half), 0.05
+        ) * np.float32(0.5)
         mu += np.float32(density) * band * bony * (phase > np.float32(0.0)) * (phase < np.float32(11.0))
     mu += np.float32(0.10) * step(np.float32(4.0) - np.abs(wall + np.float32(2.0)), 2.4)
 
@@ -306,6 +310,8 @@ def draw_lateral_shoulders(thorax: LateralThorax) -> Array:
         points = [(26.0 + shift, a.apex - 4.0), (50.0 + shift, a.apex + 36.0), (74.0 + shift, a.apex + 92.0)]
         line = stroke(thorax.frame, smooth_path(points), 4.0)
         out[line.rows, line.cols] += np.float32(0.11) * line.delta
-    arm = stroke(thorax.frame, smooth_path([(-6.0, a.apex - 6.0), (-60.0, a.apex - 34.0), (-150.0, a.apex - 70.0)]), 19.0)
+    arm = stroke(
+        thorax.frame, smooth_path([(-6.0, a.apex - 6.0), (-60.0, a.apex - 34.0), (-150.0, a.apex - 70.0)]), 19.0
+    )
     out[arm.rows, arm.cols] += np.float32(0.22) * arm.delta
     return out

@@ -64,7 +64,10 @@ def edema(thorax: LateralThorax, finding: Finding, rng: np.random.Generator) -> 
     fluff = np.float32(1.0) + np.float32(0.55) * cloud(rng, q.shape, 16.0, 3)
     out = np.float32(grade(finding, 0.34, 0.46, 0.60)) * np.maximum(np.float32(1.0) - q, 0.0) * np.maximum(fluff, 0.2)
     high, low = a.carina_y - 24.0, a.dome(Side.RIGHT)
-    for path in ([(thorax.at_height(thorax.back, high), high), (x, y + 12.0), (x - 50.0, low)], [(x, y + 12.0), (-80.0, y + 4.0)]):
+    for path in (
+        [(thorax.at_height(thorax.back, high), high), (x, y + 12.0), (x - 50.0, low)],
+        [(x, y + 12.0), (-80.0, y + 4.0)],
+    ):
         line = stroke(frame, smooth_path(path), 1.6)
         out[line.rows, line.cols] += np.float32(0.24) * line.delta
     return _whole(thorax, out * thorax.lungs)
