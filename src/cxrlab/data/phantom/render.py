@@ -130,6 +130,8 @@ def hidden_findings(patient: PhantomPatient, findings: Sequence[Finding], share:
 
 
 def _may_hide(finding: Finding) -> bool:
+    if not finding.present:
+        return False
     if finding.observation == "pleural effusion":
         return finding.severity in (Severity.TRACE, Severity.MILD)
     return finding.observation in HIDEABLE and finding.location == "lower zone"
