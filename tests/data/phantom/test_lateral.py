@@ -66,7 +66,8 @@ def test_hidden_findings_change_the_frontal_pixels_and_no_word_of_the_truth(tmp_
     concerned = 0
     for one, other in zip(both, hidden, strict=True):
         numbers = other.extra.get("hidden", [])
-        assert replace(other, extra=one.extra) == one
+        assert replace(other, extra=one.extra, masks=one.masks) == one
+        assert set(one.masks) - set(other.masks) == {str(number) for number in numbers}
         assert np.array_equal(both.image(one), hidden.image(other)) is not bool(numbers)
         concerned += len(numbers)
     assert concerned > 5

@@ -65,7 +65,8 @@ class LateralThorax(Thorax):
     def _curve(self, knots: tuple[tuple[float, float], ...]) -> NDArray[np.float64]:
         a = self.anatomy
         path = smooth_path([(a.apex + height * (a.widest - a.apex) / 0.82, x * a.cage / 128.0) for height, x in knots])
-        return np.interp(CURVE_Y, path[:, 0], path[:, 1])
+        curve: NDArray[np.float64] = np.interp(CURVE_Y, path[:, 0], path[:, 1])
+        return curve
 
     @cached_property
     def front(self) -> NDArray[np.float64]:
@@ -91,8 +92,7 @@ class LateralThorax(Thorax):
 
     def sulcus(self, side: Side) -> float:
         """Height y of the deepest point of one lung, between diaphragm and back."""
-        deep = float(np.interp(0.8 * self.anatomy.cage, CURVE_X, self.diaphragm(side)))
-        return deep
+        return float(np.interp(0.8 * self.anatomy.cage, CURVE_X, self.diaphragm(side)))
 
     @cached_property
     def trachea(self) -> NDArray[np.float64]:
@@ -112,7 +112,8 @@ class LateralThorax(Thorax):
         rounded = np.clip(1.0 - np.clip((self.anatomy.apex + 26.0 - CURVE_Y) / 26.0, 0.0, 2.0) ** 2, 0.0, 1.0) ** 0.5
         half = (self.back - self.front) / 2 * np.where(rounded > 0, rounded, -0.5)
         distance = self.frame.x - self.image.along_y((self.back + self.front) / 2)
-        return self.image.along_y(half) - np.abs(distance, out=distance)
+        inside: Array = self.image.along_y(half) - np.abs(distance)
+        return inside
 
     def above_dome(self, side: Side) -> Array:
         """Millimetres above one dome of the diaphragm (negative below)."""
@@ -165,7 +166,7 @@ def _soft_tissue(thorax: LateralThorax) -> Array:
     breast = 30.0 * a.breast * np.exp(-(((CURVE_Y - a.widest + 42.0) / 36.0) ** 2))
     before = x - thorax.image.along_y(thorax.front - 20.0 * a.bulk - breast)
     behind = thorax.image.along_y(thorax.back + 25.0 * a.bulk) - x
-    rim = np.maximum(np.minimum(before, behind), 0.0)
+    rim: Array = np.maximum(np.minimum(before, behind), 0.0)
     rim /= rim + np.float32(15.0)
     rim *= np.float32(1.12 * a.bulk)
     # Arms and shoulders: an oblique band from the top of the chest up to the front.
@@ -289,7 +290,7 @@ def _abdomen(thorax: LateralThorax, mu: Array) -> None:
 def draw_lateral_vessels(thorax: LateralThorax, rng: np.random.Generator) -> Array:
     """Added attenuation [S, S] of the vessels of both lungs from the side, and of both hila."""
     x, y = thorax.hilum_at
-    paths = []
+    paths: list[tuple[NDArray[np.float64], ...]] = []
     for s in (-1.0, 1.0):
         along, down, calibre = branches(rng, s, y)
         paths.append((x + 0.82 * (along - s * 22.0), down, 0.85 * calibre))

@@ -64,7 +64,8 @@ def render(
     """Draw one frontal image (PA or AP); masks are optional, since they take a fifth of the time.
 
     Args:
-        hidden: Findings behind the heart or the top of the diaphragm, drawn with a tenth of their contrast.
+        hidden: Findings behind the heart or the top of the diaphragm, drawn with a tenth of their contrast and
+            without a mask.
     """
     machine = preset_named(preset)
     seed, name = patient.seed, patient.patient
@@ -83,6 +84,8 @@ def render(
         if finding.present and row.draw is not None:
             patch = row.draw(thorax, finding, _lesion(patient, finding))
             radiograph.add(index, row, strength(finding) * (HIDDEN if finding in hidden else 1.0), patch)
+            if finding in hidden:
+                radiograph.masks.pop(index, None)
     # Masks of the findings that changed the chest itself: project it once more without each.
     for index, finding in enumerate(findings if masks else ()):
         if finding.observation in RESHAPES and finding.present:
