@@ -62,6 +62,9 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
+        lateral: Draw a lateral image of each study too, as its second image.
+        hidden: Share of small effusions and lower-zone opacities that lie behind the diaphragm or the heart, where
+            the frontal image hardly shows them and the lateral one does, 0 to 1; needs lateral.
         workers: Processes; 0 for one per core, which is the maximum.
     """
 
@@ -74,6 +77,8 @@ class PhantomConfig:
     lexicon: str = "A"
     masks: bool = True
     mistakes: int = 0
+    lateral: bool = False
+    hidden: float = 0.0
     workers: int = 0
 
     def __post_init__(self) -> None:
@@ -81,6 +86,9 @@ class PhantomConfig:
         _one_of("preset", self.preset, PRESETS)
         _share("faint", self.faint)
         _share("normal", self.normal)
+        _share("hidden", self.hidden)
+        if self.hidden and not self.lateral:
+            raise ConfigError(f"hidden={self.hidden} needs lateral images, which show what is hidden; add --lateral.")
         _one_of("lexicon", self.lexicon, LEXICONS)
 
 
