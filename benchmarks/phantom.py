@@ -1,4 +1,4 @@
-"""Phantom images per second, rendered only and written to disk; memory and CPU time by corpus size.
+"""Phantom images per second, rendered only and written to disk; the cost of a lateral image; memory by corpus size.
 
     python benchmarks/phantom.py [--n 1000] [--size 224] [--grow 500 2000]
 
@@ -26,7 +26,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map, worker_count
 from cxrlab.data.phantom.corpus import PatientVisits, make_phantom, patients_with_visits
-from cxrlab.data.phantom.render import PhantomPatient, render
+from cxrlab.data.phantom.render import PhantomPatient, render, render_lateral
 from cxrlab.findings.simulated_patients import draw_patient
 
 FLOOR = 100.0  # target: studies per second on two cores
@@ -55,6 +55,22 @@ class Cost:
     wall_s: float
     cpu_s: float
     peak_mib: float
+
+
+def lateral_ratio(size: int, visits: int = 100) -> float:
+    """Seconds to render lateral images over seconds to render the frontal ones of the same visits, without masks."""
+    seconds = [0.0, 0.0]
+    for number in range(visits):
+        case = draw_patient(7, f"p{number:06d}")
+        visit = case.visits[0]
+        patient = PhantomPatient(7, case.patient, visit.sex, visit.age)
+        start = time.process_time()
+        render(patient, 1, visit.view, visit.findings, size, masks=False)
+        middle = time.process_time()
+        render_lateral(patient, 1, visit.findings, size)
+        seconds[0] += middle - start
+        seconds[1] += time.process_time() - middle
+    return seconds[1] / seconds[0]
 
 
 def writing(config: PhantomConfig) -> Cost:
@@ -99,10 +115,14 @@ def main() -> None:
     print(
         f"Pillow:   {pillow:7.1f} images per second written as PNG; rendering costs {pillow / rendered:.2f} x writing"
     )
+    print(f"lateral:  rendering costs {lateral_ratio(args.size):.2f} x that of the frontal image of the same visit")
     print(f"{'studies':>9s} {'per second':>11s} {'CPU ms per study':>17s} {'peak MiB':>9s}")
     for n in sorted({args.n, *args.grow}):
         cost = writing(PhantomConfig(n=n, size=args.size, seed=7))
         print(f"{n:9d} {n / cost.wall_s:11.1f} {1000 * cost.cpu_s / n:17.2f} {cost.peak_mib:9.0f}", flush=True)
+    cost = writing(PhantomConfig(n=args.n, size=args.size, seed=7, lateral=True))
+    print(f"with a lateral image of each of {args.n} studies:")
+    print(f"{args.n:9d} {args.n / cost.wall_s:11.1f} {1000 * cost.cpu_s / args.n:17.2f} {cost.peak_mib:9.0f}")
 
 
 if __name__ == "__main__":

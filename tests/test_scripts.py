@@ -21,6 +21,7 @@ SMALL = {
     "experiments/image_hashes.py": ("--n", "6"),
     "experiments/guarded_server.py": ("--rehearse", "--out", "guarded"),
     "experiments/interval_coverage.py": ("--pool", "40", "--runs", "4", "--patients", "5", "10", "--trials", "50"),
+    "experiments/lateral_information.py": ("--n", "80", "--size", "32", "--epochs", "1", "--seeds", "1"),
     "experiments/learnability.py": ("--n", "60", "--size", "32", "--epochs", "1", "--batch", "32", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
     "experiments/pointing_game.py": (
@@ -86,6 +87,7 @@ EXPECTED = {
     "experiments/image_hashes.py": "| cxrlab (waves, 256 bits) |",
     "experiments/guarded_server.py": "| knockoff | 20 | 16 |",
     "experiments/interval_coverage.py": "| 10 | ",
+    "experiments/lateral_information.py": "| opacity of the lower zone, hidden there | ",
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/pointing_game.py": "by kind of finding",
@@ -150,7 +152,7 @@ def test_every_script_has_its_small_run() -> None:
 @pytest.mark.parametrize("script", sorted(set(SMALL) - HERE))
 def test_the_script_runs_and_prints_its_table(script: str, tmp_path: Path) -> None:
     """The script exits with 0 and prints the expected row or heading of its table."""
-    if script.endswith("learnability.py"):
+    if script.endswith(("learnability.py", "lateral_information.py")):
         pytest.importorskip("torch")
     assert EXPECTED[script] in started(script, *SMALL[script], folder=tmp_path)
 

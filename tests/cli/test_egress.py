@@ -402,7 +402,7 @@ def test_from_python_nothing_is_sent_without_a_permission(way: str, folders: dic
 def test_a_permission_given_in_python_is_enough(folders: dict[str, Path], wire: list[str]) -> None:
     corpus = load_corpus(folders["patients"])
     image = corpus.image(next(corpus.studies()))
-    with pytest.raises(ConfigError, match="does not say who and why"):
+    with pytest.raises(ConfigError, match="is too short; name who allowed it"):
         cxrlab.load_model(AWAY, permission="yes")
     assert cxrlab.load_model("stub:normal", permission=PERMISSION).generate([image])
     drawn = load_corpus(folders["drawn"]).egress_data

@@ -16,7 +16,9 @@ def test_a_judge_that_was_asked_is_a_headline_by_its_sums() -> None:
     judge = "chexprompt:http://127.0.0.1:8000/v1#m.of.points"
     kind = judge.replace("chexprompt", "chexprompt.omission_finding.significant")
     whole = judge.replace("chexprompt", "chexprompt.significant")
-    assert headline_metrics(["green:rules", judge, kind, whole, "bleu2:coco"]) == ["green:rules", judge, whole]
+    free = judge.replace("chexprompt", "chexprompt.error-free.significant")
+    asked = ["green:rules", judge, kind, whole, free, "bleu2:coco"]
+    assert headline_metrics(asked) == ["green:rules", judge, whole, free]
     assert headline_metrics([kind]) == [kind]
 
 

@@ -7,7 +7,7 @@ from cxrlab.core.records import EXAMPLES, Example
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.evaluation.generate import THUMB_SIZE, sample_ids, write_examples
+from cxrlab.evaluation.generate import THUMB_SIZE, Images, sample_ids, write_examples
 
 
 def kept(folder: Path) -> list[Example]:
@@ -27,7 +27,7 @@ def test_an_example_carries_image_truth_and_reference(phantom: Path, tmp_path: P
     normal = next(study for study in corpus if not any(finding.present for finding in study.findings or ()))
     ill = next(study for study in corpus if any(finding.present for finding in study.findings or ()))
     with Run.open(tmp_path / "run", {}) as run:
-        write_examples(run, corpus, [normal.id, ill.id])
+        write_examples(run, Images(corpus), [normal.id, ill.id])
     first, second = kept(tmp_path / "run")
     assert first.id == normal.id and first.truth == ()  # known to be empty, which is not the same as unknown
     assert second.truth and all(words for words in second.truth)
@@ -41,9 +41,9 @@ def test_what_is_kept_stays_and_the_unreadable_is_passed_over(phantom: Path, tmp
     corpus = load_corpus(phantom)
     ids = corpus.ids()[:3]
     with Run.open(tmp_path / "run", {}) as run:
-        write_examples(run, corpus, ids, unreadable={ids[1]})
-        write_examples(run, corpus, ids)
-        write_examples(run, corpus, ids)
+        write_examples(run, Images(corpus), ids, unreadable={ids[1]})
+        write_examples(run, Images(corpus), ids)
+        write_examples(run, Images(corpus), ids)
     found = kept(tmp_path / "run")
     assert [example.id for example in found] == [ids[0], ids[2], ids[1]]
     assert len({example.thumb for example in found}) == 3

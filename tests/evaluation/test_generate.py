@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.image_codec import decode
-from cxrlab.core.records import Prediction
+from cxrlab.core.records import ImageFile, Prediction
 from cxrlab.core.runs import state
+from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.synthetic_scenes import make_scenes
-from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.certify import run_certify
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
+from cxrlab.evaluation.score import score
 from cxrlab.models.baselines import REPORTS
 
 pytestmark = pytest.mark.slow
@@ -95,7 +100,8 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.certify import run_certify
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig
 from cxrlab.evaluation.generate import generate
 quick = Run.append
 def slow(*given):
@@ -197,3 +203,57 @@ def test_a_finished_run_is_not_written_over(phantom: Path, tmp_path: Path) -> No
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="other settings"):
         generate(config(phantom, model="stub:empty"), tmp_path / "run")
+
+
+def two_views(number: int, *views: View) -> dict[str, tuple[ImageFile, ...]]:
+    """The images of study `number` in these views; each is the one that the toy corpus wrote for it."""
+    return {"images": tuple(ImageFile(f"images/s{number}.png", view) for view in views)}
+
+
+def test_by_image_every_frontal_image_is_one_pair(tmp_path: Path) -> None:
+    """Studies 2, 5, 8, 11 and 14 are the test split; five of their seven images are frontal, 8 has none."""
+    changes = {
+        2: two_views(2, View.PA, View.LATERAL),
+        5: two_views(5, View.LATERAL, View.PA, View.AP),
+        8: two_views(8, View.LATERAL),
+        11: two_views(11, View.AP),
+        14: {"images": (), "absent_images": (ImageFile("images/gone.jpg", View.AP),)},
+    }
+    corpus = toy_corpus(tmp_path / "corpus", 15, changes).path
+    run, expected = tmp_path / "run", ["s2#0", "s5#1", "s5#2", "s11#0"]
+    settings = config(corpus, model="stub:normal", split="test", unit="image")
+    with pytest.raises(DataError, match=r"1 of 5 images cannot be read .*gone.jpg"):
+        generate(settings, run)
+    done = generate(dataclasses.replace(settings, allow_missing=True), run)
+    assert [item.id for item in predictions(run)] == expected
+    assert (done.studies, done.predictions, done.unit, done.without_frontal) == (5, 4, "image", 1)
+    assert [item.id for item in done.missing] == ["s14#0"]
+    assert done.controls == {"noise": 4, "blank": 4, "swapped": 4}
+    examples = [json.loads(line) for line in (run / "examples.jsonl").read_text().splitlines()]
+    assert [(item["id"], item["heading"].split(" ")[0]) for item in examples] == [
+        ("s2#0", "PA"), ("s5#1", "PA"), ("s5#2", "AP"), ("s11#0", "AP"),
+    ]  # fmt: skip
+    sheet = score(corpus, run, metrics=["findings.f1"], unit="image", trials=50)
+    assert [one.pair.id for one in sheet.studies] == [*expected, "s14#0"]
+    assert [one.pair.patient for one in sheet.studies] == ["p2", "p5", "p5", "p11", "p14"]
+    assert {name: found["findings.f1"].n for name, found in sheet.slices.items() if name.startswith("view")} == {
+        "view=AP": 2, "view=PA": 2, "view=unknown": 1,
+    }  # fmt: skip
+    assert set(sheet.floors) == {"repeated-word", "empty", "unrelated", "constant-normal", "shuffled"}
+    assert sheet.image_dependence is not None
+    assert (sheet.image_dependence.n, sheet.image_dependence.patients) == (4, 3)
+    assert "4 images of 3 patients" in sheet.image_dependence.sentence
+    fewer = generate(dataclasses.replace(settings, n=2, allow_missing=True), tmp_path / "two")
+    assert fewer.studies == 2
+    assert score(corpus, tmp_path / "two", metrics=["findings.f1"]).n == 2
+
+
+def test_predictions_by_image_are_certified_by_image(tmp_path: Path) -> None:
+    """The model generates again for images, and retrieved reports are those of the same images."""
+    changes = {number: two_views(number, View.PA, View.AP) for number in (2, 5)}
+    corpus = toy_corpus(tmp_path / "corpus", 18, changes).path
+    generate(config(corpus, split="test", unit="image", control_studies=0), tmp_path / "run")
+    settings = CertifyConfig(tmp_path / "run", corpus, training=corpus, model=f"retrieval:{corpus}", trials=50)
+    certificate = run_certify(settings, tmp_path / "certificate")
+    assert certificate.n == 8
+    assert [item.id for item in predictions(tmp_path / "certificate" / "model")][:3] == ["s2#0", "s2#1", "s5#0"]

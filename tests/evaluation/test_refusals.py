@@ -72,7 +72,7 @@ def test_a_refused_study_is_missing_and_the_next_run_asks_for_it_alone(
     model = Guarded("reason 2", "reason 5")
     monkeypatch.setattr(room, "open_model", lambda *given: model)
     out = tmp_path / "run"
-    with pytest.raises(DataError, match=r"the model refused to write on 2 of 7 studies .* 's2': '" + SAID) as caught:
+    with pytest.raises(DataError, match=r"the model refused 2 of 7 studies .* 's2': '" + SAID) as caught:
         generate(settings(corpus), out)
     assert "readable" not in str(caught.value)
     assert written(out) == {f"s{k}": f"reason {k}" for k in range(COUNT) if k not in (2, 5)}
@@ -89,7 +89,7 @@ def test_a_refused_study_is_missing_and_the_next_run_asks_for_it_alone(
 def test_unreadable_and_refused_are_told_apart(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (corpus.path / corpus["s1"].images[0].path).unlink()
     monkeypatch.setattr(room, "open_model", lambda *given: Guarded("reason 3", "reason 4"))
-    told = "1 of 7 studies have no readable frontal image and the model refused to write on 2 of 7 studies"
+    told = "1 of 7 studies have no readable frontal image and the model refused 2 of 7 studies"
     with pytest.raises(DataError, match=told):
         generate(settings(corpus), tmp_path / "run")
 

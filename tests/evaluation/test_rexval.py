@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.published_benchmarks import COUNTS, REPORTS, read_rexval
 from cxrlab.evaluation.validate_metrics import run_validation
@@ -68,6 +70,28 @@ def test_a_metric_with_fewer_words_right_where_more_errors_were_counted_has_tau_
     assert table["judge"] == "errors.significant" and set(table["by_rater"]) == {"0", "1", "2", "3"}
     # Rater 0 against the mean of 1, 2, 3, who count 2/3 more on average.
     assert table["by_rater"]["0"]["rater_difference"] == pytest.approx(2 / 3)
+
+
+def test_graphs_of_the_user_are_measured_beside_the_other_metrics(tmp_path: Path) -> None:
+    """Every word an entity: fewer words right where more errors were counted, so the order is the raters'."""
+    root = written(tmp_path)
+    texts = {text for study in STUDIES for text in study[1:]}
+    graphs = [
+        {"text": text, "entities": {str(n): entity(word) for n, word in enumerate(text.split())}} for text in texts
+    ]
+    (tmp_path / "graphs.json").write_text(json.dumps(graphs))
+    names = ("rouge1:google", "radgraph.simple")
+    config = ValidateConfig("rexval", root, metrics=names, trials=10, graphs=tmp_path / "graphs.json")
+    found = run_validation(config)["metrics"]
+    assert set(found) == set(names) and found["radgraph.simple"]["tau"] == pytest.approx(1.0)
+    with pytest.raises(UnknownName, match="'radcliq1' needs --graphs, --encoder, --chexbert"):
+        run_validation(replace(config, metrics=("radcliq1",)))
+    with pytest.raises(ConfigError, match="phantom uses no --graphs"):
+        replace(config, benchmark="phantom")
+
+
+def entity(word: str) -> dict[str, object]:
+    return {"tokens": word, "label": "OBS-DP", "start_ix": 0, "end_ix": 0, "relations": []}
 
 
 def test_the_raters_are_left_out_of_the_table_without_our_counts(tmp_path: Path) -> None:

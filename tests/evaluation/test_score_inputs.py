@@ -189,6 +189,20 @@ def test_images_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
         load_inputs(corpus, {"s5#1": "b", "s2#0": "c"}, unit="study")
 
 
+def test_by_image_every_frontal_image_needs_a_report(tmp_path: Path) -> None:
+    two = (ImageFile("images/s2.png", View.PA), ImageFile("images/s2.png", View.AP))
+    side = (ImageFile("images/s5.png", View.LATERAL),)
+    path = toy_corpus(tmp_path / "corpus", 9, {2: {"images": two}, 5: {"images": side}}).path
+    with pytest.raises(DataError, match=r"1 of 3 references have no prediction \(for example 's2#1'\)"):
+        load_inputs(path, {"s2#0": "a", "s8#0": "c"})
+    found = load_inputs(path, {"s8#0": "c", "s2#0": "a"}, allow_missing=True)
+    assert [(pair.id, pair.candidate) for pair in found.pairs] == [("s2#0", "a"), ("s2#1", None), ("s8#0", "c")]
+    whole = load_inputs(path, {"s8#0": "c", "s2#1": "b", "s2#0": "a"}, split="test", unit="image")
+    assert [pair.id for pair in whole.pairs] == ["s2#0", "s2#1", "s8#0"]  # s5 has no frontal image: no pair
+    some = load_inputs(path, {"s2#0": "a", "s8#0": "c"}, matched_only=True)
+    assert ([pair.id for pair in some.pairs], some.missing) == (["s2#0", "s8#0"], ("s2#1",))
+
+
 def test_the_unit_that_was_asked_for_is_the_unit_that_is_scored() -> None:
     with pytest.raises(DataError, match="'a' in the predictions is a whole study; --unit image"):
         load_inputs({"a": "A"}, {"a": "x"}, unit="image")

@@ -37,6 +37,7 @@ from cxrlab.evaluation.select_metrics import (
     select_metrics,
     separate_judges,
 )
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.judging.judges import ChexPrompt
 from cxrlab.models.load_settings import LoadSettings
 
@@ -156,13 +157,26 @@ def test_answers_that_all_failed_are_told_loudly(files: Path) -> None:
     assert line.startswith(f"{name}: NONE of its 4 answers could be read")
 
 
+def test_another_wording_by_file_with_the_published_answers_gives_the_shares_without_errors(files: Path) -> None:
+    """A wording without a mark of its own, as published; of three answers that can be read one has no significant error."""
+    (files / "w.yaml").write_text(
+        "version: other-1\ntext: |\n  Reference: {reference}\n  Candidate: {candidate}\n  Errors:\n"
+    )
+    judge = f"chexprompt:scripted:{files / 'judge.jsonl'}"
+    found = run_score(config(files, judge, judging=JudgeSettings((f"chexprompt={files / 'w.yaml'}",))), files / "run")
+    free = found["metrics"][judge.replace(":", ".error-free.significant:", 1)]
+    assert free["value"] == pytest.approx(1 / 3) and (free["n"], free["undefined"]) == (3, 1)
+    assert 0 <= free["low"] < free["value"] < free["high"] <= 1 and "prompt:other-1@" in free["signature"]
+    assert found["metrics"][judge.replace(":", ".error-free:", 1)]["value"] == 0, "each has one that is insignificant"
+
+
 def test_runs_are_compared_by_their_judges(files: Path) -> None:
     """Also when nothing is chosen, and under 'all'; a judge of one run alone is not."""
     model = f"scripted:{files / 'judge.jsonl'}"
     for run in ("a", "b"):
         run_score(config(files, "rougeL:google", f"chexprompt:{model}"), files / run)
     run_score(config(files, "rougeL:google"), files / "c")
-    sums = {f"chexprompt:{model}", f"chexprompt.significant:{model}"}
+    sums = {f"chexprompt{part}:{model}" for part in ("", ".significant", ".error-free", ".error-free.significant")}
     plain = {one.metric for one in compare([files / "a", files / "b"], trials=20).metrics}
     assert plain == {"rougeL:google", *sums}, "not one by one the twelve counts"
     every = {one.metric for one in compare([files / "a", files / "b"], metrics=["all"], trials=20).metrics}

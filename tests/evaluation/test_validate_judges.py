@@ -150,8 +150,8 @@ def test_the_text_sets_the_judges_side_by_side(found: dict[str, Any]) -> None:
         "who is closer, and by how much"
     )
     lines = [line for line in text.splitlines() if line.endswith(f" {60 - len(LOST)} of 60")]
-    assert len(lines) == 2 and all("silent" in line for line in lines), (
-        "total and significant of the one that is not whole"
+    assert len(lines) == 4 and all("silent" in line for line in lines), (
+        "total and significant of the one that is not whole, and the shares without errors"
     )
     assert f"chexprompt:{found['names']['stronger']} above chexprompt:{found['names']['weaker']}" in text
 

@@ -56,7 +56,7 @@ def test_an_encoder_without_gradients_is_no_guide() -> None:
 
 @pytest.mark.parametrize("changes", [{"oracle": "none"}, {"shares": Shares(0.0, 0.0, 1.0)}])
 def test_a_guide_needs_something_to_move_towards(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="give an --oracle and a --shares.own below 1"):
+    with pytest.raises(ConfigError, match="give --oracle and a --shares.own below 1"):
         helper.settings(alignment=Alignment(guide="builtin:encoder"), **changes)
 
 

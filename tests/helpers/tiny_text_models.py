@@ -53,3 +53,29 @@ def roberta_folder(folder: Path) -> Path:
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **tiny_config(), **ids)).save_pretrained(folder)
     return folder
+
+
+def chexbert_weights(folder: Path, sizes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """CheXbert's tensors under the published names with random numbers, and the folder with config and tokenizer."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(3)
+    config = BertConfig(vocab_size=len(bert_tokenizer(folder)), **(sizes or tiny_config()))
+    config.save_pretrained(folder)
+    state = {f"module.bert.{key}": value for key, value in BertModel(config).state_dict().items()}
+    # Saved with the weights by the version of transformers that the authors used.
+    state["module.bert.embeddings.position_ids"] = torch.arange(config.max_position_embeddings)[None]
+    for head in range(14):
+        classes = 2 if head == 13 else 4
+        state[f"module.linear_heads.{head}.weight"] = torch.randn(classes, config.hidden_size)
+        state[f"module.linear_heads.{head}.bias"] = torch.zeros(classes)
+    return state
+
+
+def save_chexbert(path: Path, state: dict[str, Any]) -> Path:
+    """chexbert.pth in its published layout."""
+    import torch
+
+    torch.save({"epoch": 8, "model_state_dict": state, "optimizer_state_dict": {"state": {}, "param_groups": []}}, path)
+    return path

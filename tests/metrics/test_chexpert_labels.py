@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError, VocabularyError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import CHEXPERT_14, Presence
 from cxrlab.metrics.base import Tally
-from cxrlab.metrics.chexpert_labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count
+from cxrlab.metrics.chexpert_labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count, observation_support
 from cxrlab.metrics.report_pairs import Batch, Pair
 
 CASES = json.loads((Path(__file__).parent / "cases" / "labels" / "scikit_learn.json").read_text())["cases"]
@@ -171,6 +171,16 @@ def test_support_counts_positives_under_a_policy() -> None:
     batch = Batch([Pair("1", "r", "c"), Pair("2", "c", "r"), Pair("3", None, "c")])
     assert ChexpertLabels(told).support(batch, "positive")["Edema"] == Support(2, 2)
     assert ChexpertLabels(told).support(batch, "negative")["Edema"] == Support(1, 1)
+
+
+def test_the_tally_of_one_observation_has_its_support() -> None:
+    """Two references are positive or uncertain, and two candidates; a mean over observations has none."""
+    told = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
+    batch = Batch([Pair("1", "r", "c"), Pair("2", "c", "r"), Pair("3", None, "c")])
+    tallies = {tally.metric.name: tally for tally in ChexpertLabels(told).tallies(batch)}
+    assert observation_support(tallies["chexpert.Edema.f1:uncertain-positive"]) == Support(2, 2)
+    assert observation_support(tallies["chexpert.Edema.f1:uncertain-negative"]) == Support(1, 1)
+    assert observation_support(tallies["chexpert14.micro.f1:uncertain-positive"]) is None
 
 
 def test_every_name_differs_and_the_defaults_are_few_and_known() -> None:

@@ -10,7 +10,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.simulated_patients import draw_patient
 from cxrlab.metrics.report_pairs import Batch, Pair
-from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
+from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns, GoogleUnstemmed
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 SCORER = RougeScorer(list(NAMES), use_stemmer=True)
@@ -58,3 +58,23 @@ def test_published_two_pairs() -> None:
 def test_text_without_a_word_scores_nothing() -> None:
     """The published value, also of `...` against itself."""
     assert ours([("...", "..."), ("", ""), ("a", ""), ("", "a")]) == {name: [0.0] * 4 for name in NAMES}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=3))
+def test_without_stemming_any_text_equals_the_package(pairs: list[tuple[str, str]]) -> None:
+    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    scorer = RougeScorer(["rouge2", "rougeL"], use_stemmer=False)
+    scores = [scorer.score(told, said) for told, said in pairs]
+    for name, tally in zip(("rouge2", "rougeL"), GoogleUnstemmed().tallies(batch), strict=True):
+        assert tally.metric.name == f"{name}:google-unstemmed"
+        assert tally.by_pair.tolist() == [score[name].fmeasure for score in scores]
+
+
+def test_stemming_is_the_difference() -> None:
+    """ "effusions" and "effusion" agree only as stems; a missing reference has no value either way."""
+    batch = Batch([Pair("1", "effusions", "effusion"), Pair("2", None, "effusion")])
+    values = [
+        tally.by_pair.tolist() for tally in (GoogleLongest().tallies(batch)[0], GoogleUnstemmed().tallies(batch)[1])
+    ]
+    assert [one[0] for one in values] == [1.0, 0.0] and all(one[1] != one[1] for one in values)

@@ -50,6 +50,17 @@ def test_equals_the_package(pairs: list[tuple[str, str]]) -> None:
     assert ours.by_pair.tolist() == pytest.approx(alone, abs=1e-12)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=5))
+def test_single_words_equal_the_package(pairs: list[tuple[str, str]]) -> None:
+    """As LLaVA-Rad's released evaluator calls it for BLEU-1."""
+    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    (ours,) = (one for one in SacreBleu().tallies(batch) if one.metric.name == "bleu1:sacre")
+    scorer = sacrebleu.BLEU(max_ngram_order=1, force=True)
+    whole = scorer.corpus_score([said for _, said in pairs], [[told for told, _ in pairs]]).score / 100
+    assert ours.value == pytest.approx(whole, abs=1e-12)
+
+
 def test_case_counts() -> None:
     """Unlike the other lexical metrics."""
     assert tally(["No new left effusion"], ["no new left effusion"]).value < 1.0

@@ -12,7 +12,7 @@ from cxrlab.core.errors import DataError
 pytest.importorskip("torch")
 
 import torch  # noqa: E402
-from tiny_text_models import TEXTS, bert_tokenizer, tiny_config  # noqa: E402
+from tiny_text_models import TEXTS, bert_tokenizer, chexbert_weights, save_chexbert  # noqa: E402
 from transformers import BertConfig, BertModel  # noqa: E402
 
 from cxrlab.core.model_interfaces import Labeler, TextEmbedder  # noqa: E402
@@ -22,30 +22,10 @@ from cxrlab.metrics.report_pairs import Batch, Pair  # noqa: E402
 from cxrlab.models.text_encoders import HEADS, CheXbert  # noqa: E402
 
 
-def published(folder: Path, sizes: dict[str, Any] | None = None) -> dict[str, torch.Tensor]:
-    """Weights under the published key names, and the folder with config and tokenizer."""
-    torch.manual_seed(3)
-    config = BertConfig(vocab_size=len(bert_tokenizer(folder)), **(sizes or tiny_config()))
-    config.save_pretrained(folder)
-    state = {f"module.bert.{key}": value for key, value in BertModel(config).state_dict().items()}
-    # Saved with the weights by the version of transformers that the authors used.
-    state["module.bert.embeddings.position_ids"] = torch.arange(config.max_position_embeddings)[None]
-    for head in range(14):
-        classes = 2 if head == 13 else 4
-        state[f"module.linear_heads.{head}.weight"] = torch.randn(classes, config.hidden_size)
-        state[f"module.linear_heads.{head}.bias"] = torch.zeros(classes)
-    return state
-
-
-def save(path: Path, state: dict[str, torch.Tensor]) -> Path:
-    torch.save({"epoch": 8, "model_state_dict": state, "optimizer_state_dict": {"state": {}, "param_groups": []}}, path)
-    return path
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> CheXbert:
     folder = tmp_path_factory.mktemp("chexbert")
-    return CheXbert(save(folder / "chexbert.pth", published(folder)), folder)
+    return CheXbert(save_chexbert(folder / "chexbert.pth", chexbert_weights(folder)), folder)
 
 
 def test_the_heads_stand_in_the_published_order() -> None:
@@ -73,11 +53,11 @@ def test_it_is_a_labeler_and_an_embedder(model: CheXbert) -> None:
 
 def test_each_class_of_a_head_becomes_its_label(tmp_path: Path) -> None:
     """With weights of 0 the bias decides: blank, positive, negative and uncertain in turn; No Finding positive."""
-    state = published(tmp_path)
+    state = chexbert_weights(tmp_path)
     for head in range(14):
         state[f"module.linear_heads.{head}.weight"].zero_()
         state[f"module.linear_heads.{head}.bias"][1 if head == 13 else head % 4] = 1
-    (labels,) = CheXbert(save(tmp_path / "c.pth", state), tmp_path).label(["no edema"])
+    (labels,) = CheXbert(save_chexbert(tmp_path / "c.pth", state), tmp_path).label(["no edema"])
     assert labels == {
         "No Finding": 1,
         "Cardiomegaly": 1,
@@ -95,8 +75,8 @@ def test_each_class_of_a_head_becomes_its_label(tmp_path: Path) -> None:
 
 def test_scores_are_those_of_the_heads_on_the_first_token(tmp_path: Path) -> None:
     """The same weights run by hand, one report at a time."""
-    state = published(tmp_path)
-    model = CheXbert(save(tmp_path / "c.pth", state), tmp_path)
+    state = chexbert_weights(tmp_path)
+    model = CheXbert(save_chexbert(tmp_path / "c.pth", state), tmp_path)
     bert = BertModel(BertConfig.from_pretrained(tmp_path)).eval()
     bert.load_state_dict(
         {
@@ -132,13 +112,13 @@ def test_similarity_of_a_report_with_itself_is_1(model: CheXbert) -> None:
 
 
 def test_keys_without_the_prefix_load_too(tmp_path: Path) -> None:
-    state = {key.removeprefix("module."): value for key, value in published(tmp_path).items()}
-    assert len(CheXbert(save(tmp_path / "c.pth", state), tmp_path).label(TEXTS)) == len(TEXTS)
+    state = {key.removeprefix("module."): value for key, value in chexbert_weights(tmp_path).items()}
+    assert len(CheXbert(save_chexbert(tmp_path / "c.pth", state), tmp_path).label(TEXTS)) == len(TEXTS)
 
 
 def test_without_a_config_the_encoder_is_bert_base(tmp_path: Path) -> None:
     """A folder with the tokenizer alone means bert-base-uncased; the tiny weights then do not fit and are named."""
-    path = save(tmp_path / "c.pth", published(tmp_path))
+    path = save_chexbert(tmp_path / "c.pth", chexbert_weights(tmp_path))
     (tmp_path / "config.json").unlink()
     with pytest.raises(DataError, match=r"of shape \[.*\], and the config in .* requires \[.*768.*\]"):
         CheXbert(path, tmp_path)
@@ -160,7 +140,7 @@ def _without(state: dict[str, Any], key: str) -> dict[str, Any]:
     ],
 )
 def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: Any, message: str) -> None:
-    path = save(tmp_path / "c.pth", change(published(tmp_path)))
+    path = save_chexbert(tmp_path / "c.pth", change(chexbert_weights(tmp_path)))
     with pytest.raises(DataError, match=message):
         CheXbert(path, tmp_path)
 
@@ -199,7 +179,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 
 def test_a_config_of_something_else_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path / "c.pth", published(tmp_path))
+    path = save_chexbert(tmp_path / "c.pth", chexbert_weights(tmp_path))
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError):
         CheXbert(path, tmp_path)

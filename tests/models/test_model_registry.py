@@ -28,6 +28,7 @@ ARGUMENTS = {
     "retrieval": "retrieval:some/corpus",
     "hf": "hf:{tmp}/llava",
     "builtin": "builtin:reporter",
+    **dict.fromkeys(("chexagent", "chexagent-2", "maira-2")),  # need code of others: test_foreign_models.py
     "http": "{server}",
     "https": None,  # the same class; nobody on this machine has a certificate to answer with
 }
@@ -74,6 +75,19 @@ def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, told: tuple[
             parse_name(name, kinds)
         assert all(part in str(error.value) for part in told)
     assert ("hf:gpt-4o" in str(error.value)) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("StanfordAIMI/CheXagent-2-3b", "chexagent-2"),
+        ("StanfordAIMI/CheXagent-8b", "chexagent"),
+        ("microsoft/maira-2", "maira-2"),
+    ],
+)
+def test_published_models_with_their_own_code_have_kinds(name: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"write {kind}:{name} "):
+        parse_name(name)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if ARGUMENTS[kind] is not None])

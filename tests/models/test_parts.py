@@ -171,9 +171,9 @@ def test_precision_is_chosen(folders: Path) -> None:
         (load_vision_encoder, "fersh:tiny", UnknownName, "Did you mean 'fresh'"),
         (load_vision_encoder, "fresh:huge", UnknownName, "There are: phantom, tiny, outsider"),
         (load_language_model, "hf:nowhere/at/all", CxrlabError, "nowhere/at/all"),
-        (load_vision_encoder, "hf:{}/language", DataError, "'llama', which has not a vision encoder"),
-        (load_language_model, "hf:{}/dual", DataError, "which has not a language model"),
-        (load_language_model, "hf:{}/vision_encoder", DataError, "'dinov2', which has not a language model"),
+        (load_vision_encoder, "hf:{}/language", DataError, "'llama', from which a vision encoder"),
+        (load_language_model, "hf:{}/dual", DataError, "from which a language model"),
+        (load_language_model, "hf:{}/vision_encoder", DataError, "'dinov2', from which a language model"),
         (load_vision_encoder, "hf:{}", DataError, "has no config.json"),
     ],
 )

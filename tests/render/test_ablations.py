@@ -51,6 +51,18 @@ def test_a_row_states_change_value_and_difference(tmp_path: Path) -> None:
     assert "Variant #2" in page and "stands for something" in page and "Published figures" in page and "30.6" in page
 
 
+def test_the_papers_figures_stand_beneath_those_of_the_same_convention(tmp_path: Path) -> None:
+    """In percent; a column that cannot be computed has a dash and its reason, whatever else was scored."""
+    columns = [
+        {"label": "ROUGE-L", "metric": "m1", "missing": "", "note": ""},
+        {"label": "Micro-F1-14", "metric": None, "missing": "it needs weights", "note": ""},
+    ]
+    page = page_of(run_folder(tmp_path / "a", "ablations.json", {**ABLATED, "columns": columns}))
+    shown = page[page.index("<h3>Published figures") :]
+    assert "50.0<br><span class=" in shown and ">30.6</span>" in shown and "25.0<br>" in shown
+    assert "Micro-F1-14: it needs weights." in shown and "–<br>" in shown and "0.500" not in shown
+
+
 def test_what_is_unknown_is_a_dash_and_markup_stays_text(tmp_path: Path) -> None:
     """A seed without a value is no 0; a name cannot become markup."""
     page = page_of(run_folder(tmp_path / "a", "ablations.json", ABLATED))

@@ -163,7 +163,17 @@ def test_bad_input_is_reported_and_nothing_is_written(make_run, tmp_path: Path) 
 NO_RUN = {  # commands that write no run folder
     *("data ls", "data make phantom", "data make scenes", "data about", "data import", "data export", "data compose"),
     *("data structure", "data show", "models ls", "models merge", "models convert", "read", "metrics ls", "page"),
-    *("defend test-watermark", "serve", "serve key", "serve unblock", "completion", "doctor"),
+    *(
+        "defend test-watermark",
+        "serve",
+        "serve key",
+        "serve unblock",
+        "completion",
+        "doctor",
+        "data import table",
+        "data import dicom",
+        "data card",
+    ),
 }
 
 

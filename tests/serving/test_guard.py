@@ -193,7 +193,7 @@ def test_a_guard_without_images_or_with_too_few_is_refused(config: GuardConfig, 
 
 def test_a_file_that_is_no_book_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "guard.sqlite").write_text("my notes")
-    with pytest.raises(DataError, match="no file of blocked accounts"):
+    with pytest.raises(DataError, match="not a file of blocked accounts"):
         BlockedAccounts(tmp_path)
     assert (tmp_path / "guard.sqlite").read_text() == "my notes"
 

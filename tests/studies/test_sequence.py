@@ -197,3 +197,5 @@ def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..
     asked("score", "--config", "configs/llava_rad/07_score.yaml", "--out", f"{runs}/scores", "--trials", "20")
     found = states(asked, 1)
     assert {found[name] for name in ("generate", "score", "compose stage 1")} == {"done"}
+    lines = (home / runs / "reports" / "predictions.jsonl").read_text().splitlines()
+    assert lines and all("#" in json.loads(line)["id"] for line in lines), "one report per image"

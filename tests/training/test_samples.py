@@ -68,7 +68,7 @@ def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
     source = read_source(ExtraCorpus(tmp_path / "c", text="rules"))
     assert [sample.report for sample in source.samples] == ["Structured."]
     assert source.left_out == {"no text 'rules'": 3}
-    with pytest.raises(DataError, match="Did you mean 'rules'. Texts were made by: rules"):
+    with pytest.raises(DataError, match="Did you mean 'rules'. Texts available: rules"):
         read_source(ExtraCorpus(tmp_path / "c", text="rule"))
 
 
@@ -196,9 +196,9 @@ def test_settings_choose_views_and_texts(
 def test_every_image_that_is_not_learnt_is_counted_with_its_reason(tmp_path: Path) -> None:
     """By default the lateral image of study 1 and all of study 3; every image is learnt or listed."""
     for settings, reasons in (
-        ({}, {("another image of its study is learnt", 0, 1), ("no frontal image", 1, 1)}),
+        ({}, {("another image of its study is used", 0, 1), ("no frontal image", 1, 1)}),
         ({"views": ("AP",)}, {("view not among AP", 2, 3)}),
-        ({"text": "gpt-4"}, {("another image of its study is learnt", 0, 1), ("no text 'gpt-4'", 2, 2)}),
+        ({"text": "gpt-4"}, {("another image of its study is used", 0, 1), ("no text 'gpt-4'", 2, 2)}),
     ):
         name = "-".join(settings) or "default"
         table = pair_table([read_source(ExtraCorpus(many(tmp_path / name), **settings))])  # type: ignore[arg-type]

@@ -24,6 +24,9 @@ from cxrlab.evaluation.config import (
 def generate(config: GenerateConfig, out: Path) -> Result:
     """Generate a report for every study of a split; see RUN/predictions.jsonl.
 
+    --unit image generates one for every PA, AP and frontal image, as LLaVA-Rad is evaluated (2,461 pairs of MIMIC-CXR):
+    'cxrlab score' reads their ids, study#k, and computes intervals by patient.
+
     Run the command again to continue an interrupted run; a finished one is left as it is. A study whose image is
     missing or unreadable, or for which the model refuses, gets no prediction: it is listed in RUN/summary.json, and the
     command fails with their number unless --allow-missing is given. Up to --control-studies studies are also given to
@@ -37,8 +40,9 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     missing = f"; without a report: {len(done.missing):,}, see {out / SUMMARY}" if done.missing else ""
     refused = [kind for kind, count in done.controls.items() if not count] if config.control_studies else []
     controls = f"; no answers to control images: {', '.join(refused)}" if refused else ""
+    left_out = f"; studies without a frontal image: {done.without_frontal:,}" if done.without_frontal else ""
     cautions = "".join(f"\ncaution: {one}" for one in done.cautions)
-    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{missing}{controls}{cautions}", done)
+    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{left_out}{missing}{controls}{cautions}", done)
 
 
 def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:

@@ -26,11 +26,12 @@ def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
 def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Result:
     """Convert a published checkpoint from its authors' layout to a folder that transformers loads.
 
-    llava-rad: LLaVA 1.x with an open_clip encoder and LoRA. open-clip: encoders of a timm ViT and a BERT, such as
-    BiomedCLIP. The result computes the same outputs, or the conversion is refused; OUT is written whole or not at all.
+    llava: LLaVA-1.5 and LLaVA-Med 1.5. llava-rad: LLaVA 1.x with an open_clip encoder and LoRA. open-clip: encoders of a
+    timm ViT and a BERT, such as BiomedCLIP. The result computes the same outputs, or the conversion is refused; OUT is
+    written whole or not at all.
 
     Args:
-        layout: llava-rad or open-clip.
+        layout: llava-rad, llava or open-clip.
         source: Folder of the published files.
     """
     from cxrlab.models.convert import convert as run

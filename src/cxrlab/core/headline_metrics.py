@@ -30,7 +30,7 @@ def is_model_judge(name: str) -> bool:
 def is_error_count(name: str) -> bool:
     """Whether a metric counts one kind of error only: one of twelve counts, by rule or by a judge."""
     counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
-    return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
+    return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1 and ".error-free" not in counted
 
 
 def best_floor(name: str, direction: str, floors: Mapping[str, Mapping[str, float | None]]) -> tuple[str, float] | None:

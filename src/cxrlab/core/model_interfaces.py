@@ -73,6 +73,15 @@ class HasTrainingCollections(Protocol):
 
 
 @runtime_checkable
+class HasParameterCount(Protocol):
+    """A model that reports its size."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights, adapters included."""
+
+
+@runtime_checkable
 class TextModel(Protocol):
     """A language model from text to text: judge, oracle or structurer."""
 

@@ -62,6 +62,9 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
+        lateral: Draw a lateral image of each study too, as its second image.
+        hidden: Share of small effusions and lower-zone opacities that lie behind the diaphragm or the heart, where
+            the frontal image hardly shows them and the lateral one does, 0 to 1; needs lateral.
         workers: Processes; 0 for one per core, which is the maximum.
     """
 
@@ -74,6 +77,8 @@ class PhantomConfig:
     lexicon: str = "A"
     masks: bool = True
     mistakes: int = 0
+    lateral: bool = False
+    hidden: float = 0.0
     workers: int = 0
 
     def __post_init__(self) -> None:
@@ -81,6 +86,9 @@ class PhantomConfig:
         _one_of("preset", self.preset, PRESETS)
         _share("faint", self.faint)
         _share("normal", self.normal)
+        _share("hidden", self.hidden)
+        if self.hidden and not self.lateral:
+            raise ConfigError(f"hidden={self.hidden} needs lateral images, which show what is hidden; add --lateral.")
         _one_of("lexicon", self.lexicon, LEXICONS)
 
 
@@ -114,6 +122,10 @@ class ImportConfig:
             itself when left out.
         reports: Folder or zip file with the reports, where they lie apart from the images (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
+        sections: official cuts reports by MIMIC-CXR's own published rules, as LLaVA-Rad's references were; our rules when
+            left out (mimic-cxr).
+        annotations: Folder of LLaVA-Rad's annotation files, chat_train_…, chat_dev_… and chat_test_MIMIC_CXR_….json, where
+            it lies outside the folder of the images (llava-rad).
         split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it);
             R2Gen's test studies stay in test with each (iu-xray, openi).
         seed: For split=patient.
@@ -125,6 +137,8 @@ class ImportConfig:
     layout: str | None = None
     reports: Path | None = None
     projections: Path | None = None
+    sections: Literal["official"] | None = None
+    annotations: Path | None = None
     split: str = "official"
     seed: int = 7
     copy: bool = False
@@ -132,6 +146,8 @@ class ImportConfig:
 
     def __post_init__(self) -> None:
         _one_of("split", self.split, IMPORT_SPLITS)
+        if self.sections is not None:
+            _one_of("sections", self.sections, ("official",))
         _whole(self, seed=0, workers=0)
 
 

@@ -28,6 +28,7 @@ IMPORTERS = Registry(
     "data set to import",
     {
         "mimic-cxr": "cxrlab.data.sources.mimic_cxr:plan",
+        "llava-rad": "cxrlab.data.sources.llava_rad:plan",
         "chexpert": "cxrlab.data.sources.chexpert:plan",
         "brax": "cxrlab.data.sources.brax:plan",
         "candid-ptx": "cxrlab.data.sources.candid_ptx:plan",
@@ -62,7 +63,8 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         plan: ImportPlan[object] = importer(config)
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(config.root)):
         raise ConfigError(f"--out {out} lies in the source folder {config.root}; choose a folder outside of it.")
-    if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.used_settings]:
+    optional = ("reports", "projections", "sections", "annotations")
+    if ignored := [key for key in optional if getattr(config, key) and key not in plan.used_settings]:
         raise ConfigError(f"{ignored[0]}={str(getattr(config, ignored[0]))!r} has no effect on {name}; leave it out.")
     settings: dict[str, Any] = {
         "import_version": IMPORT_VERSION,
@@ -176,7 +178,7 @@ class ImportPlan(Generic[Item]):
     layout: str
     collections: tuple[str, ...] = ()
     remarks: Mapping[str, int] = field(default_factory=dict)
-    used_settings: tuple[str, ...] = ()  # which of the settings `reports` and `projections` the importer uses
+    used_settings: tuple[str, ...] = ()  # optional settings that the importer uses: reports, projections, sections …
     label_style: str | None = None
     sentences_from: Literal["labels", "own_labels"] = "own_labels"
     writes_images: bool = False

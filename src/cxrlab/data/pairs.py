@@ -1,4 +1,4 @@
-"""Image-text pairs of a study: its texts by source, and what a composition writes on a study about its pairs."""
+"""Image-text pairs of a study: its texts by source, and the keys of `Study.extra` for pairs of a composed corpus."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from cxrlab.core.json_values import dumps
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
-from cxrlab.data.corpus import STUDIES, load_corpus
+from cxrlab.data.corpus import STUDIES, Corpus, load_corpus
 from cxrlab.evaluation.certificate import DECIDING, Certificate, Check, Facts, Verdict, decide
 from cxrlab.evaluation.check_reports import (
     EXAMPLES,
@@ -42,6 +42,7 @@ from cxrlab.evaluation.config import CertifyConfig, GenerateConfig, ScoreSetting
 from cxrlab.evaluation.generate import Images, generate
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
+from cxrlab.evaluation.report_files import split_image_id
 from cxrlab.evaluation.score import ScoreSheet, constant_normal, score_inputs, write_sheet
 from cxrlab.evaluation.score_inputs import Inputs, Texts, Unit, load_inputs, read_predictions, read_references
 from cxrlab.evaluation.select_metrics import select_metrics
@@ -159,7 +160,9 @@ def _generate_with_controls(config: CertifyConfig, inputs: Inputs, out: Path) ->
     assert config.model is not None and config.references is not None
     if not (config.references / STUDIES).is_file():
         raise ConfigError(f"--model generates from images, and {config.references} is no corpus folder.")
-    corpus, keys = load_corpus(config.references), {pair.id for pair in inputs.pairs}
+    corpus = load_corpus(config.references)
+    by_image = _by_image(inputs, corpus)
+    keys = {split_image_id(pair.id)[0] if by_image else pair.id for pair in inputs.pairs}
     splits = sorted({study.split for study in corpus.studies() if study.id in keys and study.split})
     if len(splits) != 1:
         raise ConfigError(f"the predictions are of the splits {', '.join(splits) or 'none'}; choose one with --split.")
@@ -167,6 +170,7 @@ def _generate_with_controls(config: CertifyConfig, inputs: Inputs, out: Path) ->
         config.model,
         config.references,
         split=splits[0],
+        unit="image" if by_image else "study",
         n=config.control_studies,
         seed=config.seed,
         examples=0,
@@ -176,6 +180,12 @@ def _generate_with_controls(config: CertifyConfig, inputs: Inputs, out: Path) ->
     )
     generate(settings, out)
     return out
+
+
+def _by_image(inputs: Inputs, corpus: Corpus) -> bool:
+    """Whether the predictions are of single images of a corpus, with ids `study#k`."""
+    known = set(corpus.ids())
+    return any(pair.id not in known for pair in inputs.pairs)
 
 
 def _add_controls(inputs: Inputs, runs: Sequence[str | os.PathLike[str]]) -> tuple[Inputs, str]:
@@ -328,12 +338,10 @@ class _Examination:
             return f"the train split of {paths[0]} has no images."
         try:
             corpus = load_corpus(paths[1])
-            model, images = open_model(f"retrieval:{paths[0]}", None, [corpus.egress_data]), Images(corpus)
-            known = set(corpus.ids())
-            studies = [pair.id if pair.id in known else pair.id.rpartition("#")[0] for pair in self.inputs.pairs]
-            return [
-                model.generate([images.image(study)])[0].text for study in track(studies, "retrieving training reports")
-            ]
+            model = open_model(f"retrieval:{paths[0]}", None, [corpus.egress_data])
+            images = Images(corpus, by_image=_by_image(self.inputs, corpus))
+            keys = [pair.id for pair in self.inputs.pairs]
+            return [model.generate([images.image(key)])[0].text for key in track(keys, "retrieving training reports")]
         except CxrlabError as error:  # an unreadable image, or a patient in both splits: the other checks still count
             return str(error)
 

@@ -23,13 +23,14 @@ CONTROL_IMAGES = ("noise", "blank", "swapped")
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """A report from one model for every study of a split.
+    """A report from one model for every study of a split, or for every frontal image of it.
 
     Args:
         model: Name of the model, such as stub:normal or retrieval:corpora/phantom.
         data: Folder of the corpus.
         split: train, val or test.
-        n: Number of studies, drawn from the split with the seed; every study when left out.
+        unit: study (its first PA, AP or frontal image), or image: every PA, AP and frontal image, with ids study#k.
+        n: Number of studies (or images), drawn from the split with the seed; all of them when left out.
         seed: Decides which studies are drawn, and which are shown as examples.
         batch_size: Images per batch; halved where they do not fit in memory.
         examples: Studies whose image and reference are stored in the run folder for a page.
@@ -47,6 +48,7 @@ class GenerateConfig:
     model: str
     data: Path
     split: str = "test"
+    unit: Literal["study", "image"] = "study"
     n: int | None = None
     seed: int = 7
     batch_size: int = 16
@@ -61,6 +63,7 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         _check_known("split", self.split, SPLITS)
+        _check_known("unit", self.unit, ("study", "image"))
         _check_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:
@@ -412,6 +415,11 @@ class ValidateConfig:
         tie: Largest difference at which two values count as equal in a ranking; only for radjudge.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
+        graphs: RadGraph graphs or the name of a model, as in 'score'; not for phantom, as for the next four.
+        encoder: Folder of a transformers encoder, for BERTScore.
+        layer: Layer of the encoder.
+        chexbert: The published checkpoint chexbert.pth; with graphs and encoder also RadCliQ.
+        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
         llm: Cache, limits and connection of the language models of judges.
         judging: Other prompts for judges by language models, and the length of their answers.
     """
@@ -423,12 +431,24 @@ class ValidateConfig:
     tie: float = 0.05
     trials: int = 1000
     seed: int = 7
+    graphs: Path | None = None
+    encoder: Path | None = None
+    layer: int = 5
+    chexbert: Path | None = None
+    bert: Path | None = None
     llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
+
+    @property
+    def extras(self) -> MetricResources:
+        """Files and models of the user."""
+        return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
 
     def __post_init__(self) -> None:
         if self.root is None and self.benchmark != "phantom":
             raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
         _check_least(self, n=2, trials=1, seed=0)
+        if self.benchmark == "phantom" and self.extras != MetricResources(layer=self.layer):
+            raise ConfigError("--benchmark phantom uses no --graphs, --encoder or --chexbert; leave them out.")
         if self.tie < 0:
             raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")

@@ -1,6 +1,7 @@
-"""Generate a report for every study of a split into a run folder.
+"""Generate a report for every study of a split, or for every frontal image, into a run folder.
 
-    predictions.jsonl   one `Prediction` per study, in the order of the corpus; studies repaired later come last
+    predictions.jsonl   one `Prediction` per study (`s1`) or image (`s1#0`), in the order of the corpus; those repaired
+                        later come last
     predictions_*.jsonl the same for some studies with control images (noise, blank, swapped)
     small_images.jsonl  images that are smaller than the model's input
     examples.jsonl      a few studies with image and reference, for a page
@@ -27,19 +28,20 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.model_interfaces import CAUTIONS, HasTrainingCollections
+from cxrlab.core.model_interfaces import CAUTIONS, HasParameterCount, HasTrainingCollections
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction
+from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
 from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import load_selected_image, selected_image
+from cxrlab.data.views import FRONTAL, SelectedImage, selected_image
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
+from cxrlab.evaluation.report_files import split_image_id
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.model_registry import parse_name
@@ -72,13 +74,16 @@ class Generation:
 
     Args:
         corpus: From the card of the corpus: name, source, licence, counts.
-        studies: Studies requested.
-        predictions: Studies with a prediction.
+        studies: Studies requested; images where `unit` is image.
+        predictions: Those with a prediction.
         distinct_reports: Different texts among the predictions.
         mean_words: Words per report; not-a-number without a report.
         controls: Kind of control image → studies that have a report for it too.
         allow_missing: Whether the run was allowed to finish without the missing studies; `score` then accepts them as missing.
         cautions: What a reader of the reports must know.
+        unit: What a prediction belongs to: study or image.
+        without_frontal: Studies left out by image, because none of their images is frontal.
+        parameters: Weights of the model; None where it does not report them.
     """
 
     model: str
@@ -92,10 +97,13 @@ class Generation:
     controls: Mapping[str, int] = field(default_factory=dict)
     allow_missing: bool = False
     cautions: tuple[str, ...] = ()
+    unit: str = "study"
+    without_frontal: int = 0
+    parameters: int | None = None
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
-    """Generate a report for every study of a split into RUN/predictions.jsonl.
+    """Generate a report for every study of a split, or every frontal image, into RUN/predictions.jsonl.
 
     A study gets no prediction if its image is missing or unreadable, or if the model refuses. Such studies are listed
     in RUN/summary.json, and the command fails with their count after all others are generated. Repair the images and
@@ -109,7 +117,11 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         mean_words = math.nan if mean_words is None else mean_words
         return Generation(**summary, mean_words=mean_words, missing=missing, cautions=cautions)
     corpus = load_corpus(config.data)
-    ids = select_studies(corpus, config.split, config.n, config.seed)
+    by_image = config.unit == "image"
+    if by_image:
+        ids, without_frontal = select_images(corpus, config.split, config.n, config.seed)
+    else:
+        ids, without_frontal = select_studies(corpus, config.split, config.n, config.seed), 0
     # Everything that can fail early fails before the folder is made.
     name = parse_name(config.model)
     if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
@@ -123,7 +135,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     writer = ReportGenerator(model, config.decoding)
     if config.external:
         check_external_model(model, corpus)
-    images = Images(corpus, indications=config.indication)
+    images = Images(corpus, indications=config.indication, by_image=by_image)
     if domain := caution_domain(model, synthetic=corpus.card.synthetic):
         NoticeStream(sys.stderr).write(f"caution: {domain}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
@@ -134,8 +146,8 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         missing = generate_predictions(run, PREDICTIONS, writer, images, ids, batch_size, "generating reports")
         without = {item.id for item in missing}
         answered = [key for key in ids if key not in without]
-        controls = generate_for_control_images(run, writer, corpus, answered, config, batch_size)
-        write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), without)
+        controls = generate_for_control_images(run, writer, images, answered, config, batch_size)
+        write_examples(run, images, sample_ids(ids, config.examples, config.seed), without)
         readable = len(ids) - sum(not one.refused for one in missing)
         if small := caution_image_size(len(images.small), readable, images.input_side):
             NoticeStream(sys.stderr).write(f"caution: {small}\n")
@@ -157,10 +169,13 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
                 *(one for one in (domain, small) if one),
                 *collect_server_cautions(record.get(CAUTIONS) for record in records),
             ),
+            unit=config.unit,
+            without_frontal=without_frontal,
+            parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
         )
         run.write(SUMMARY, generation)
         if missing and not config.allow_missing:
-            raise missing_reports_error(missing, len(ids), out / SUMMARY)
+            raise missing_reports_error(missing, len(ids), out / SUMMARY, config.unit)
     return generation
 
 
@@ -169,6 +184,31 @@ def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list
     ids = corpus.ids(split)
     if not ids:
         raise corpus.no_study_error(split)
+    return _draw(ids, n, seed)
+
+
+def select_images(corpus: Corpus, split: str, n: int | None, seed: int) -> tuple[list[str], int]:
+    """Ids `study#k` of `n` frontal images of a split, as `select_studies`, and the number of studies without one.
+
+    Images that the source lists and the corpus lacks are numbered after the others, so that frontal ones are reported
+    as missing. Of a study with a caption it is the first image.
+    """
+    ids: list[str] = []
+    without = 0
+    for study in corpus.studies(split):
+        images = (*study.images, *(study.absent_images or ()))
+        places = [place for place, image in enumerate(images) if image.view in FRONTAL]
+        places = places if study.caption is None else [0]
+        ids += [f"{study.id}#{place}" for place in places]
+        without += not places
+    if not ids and not without:
+        raise corpus.no_study_error(split)
+    if not ids:
+        raise DataError(f"no study of the split '{split}' of {corpus.path} has a PA, AP or frontal image.")
+    return _draw(ids, n, seed), without
+
+
+def _draw(ids: Sequence[str], n: int | None, seed: int) -> list[str]:
     if n is None or n >= len(ids):
         return list(ids)
     drawn = generator(seed, "generate").permutation(len(ids))[:n]
@@ -178,11 +218,11 @@ def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list
 class Images:
     """The inputs of a model for each study: its frontal image (of a caption the picture) and the indication.
 
-    With `indications=False` the indication is withheld.
+    With `indications=False` the indication is withheld. With `by_image` a key is `study#k`, image k of that study.
     """
 
-    def __init__(self, corpus: Corpus, *, indications: bool = True) -> None:
-        self.corpus, self.indications = corpus, indications
+    def __init__(self, corpus: Corpus, *, indications: bool = True, by_image: bool = False) -> None:
+        self.corpus, self.indications, self.by_image = corpus, indications, by_image
         self.input_side: int | None = None
         self.small: set[str] = set()
         self._run: Run | None = None
@@ -192,16 +232,35 @@ class Images:
         self._run, self.input_side = run, input_side
         self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
 
+    def study(self, key: str) -> Study:
+        """The study that a key belongs to."""
+        return self.corpus[split_image_id(key)[0] if self.by_image else key]
+
+    def selected(self, key: str) -> SelectedImage:
+        """Which image of its study a key stands for; a `DataError` when the corpus has no such image."""
+        study, number = self.study(key), split_image_id(key)[1] if self.by_image else None
+        if number is None:
+            return selected_image(study)
+        if number >= len(study.images):
+            absent = (study.absent_images or ())[number - len(study.images)].path
+            raise DataError(f"{self.corpus.path / absent} is listed for study '{study.id}' and is not there.")
+        return SelectedImage(number, colour=study.caption is not None)
+
+    def load(self, key: str, size: int | None = None) -> Image:
+        """The image of a key as `load_selected_image` returns that of a study."""
+        number, colour = self.selected(key)
+        return (self.corpus.rgb if colour else self.corpus.image)(self.study(key), number, size)
+
     def indication(self, key: str) -> str | None:
         """Reason for the examination; None when there is none, or when it is withheld."""
         if not self.indications:
             return None
-        study = self.corpus[key]
+        study = self.study(key)
         return study.sections.indication if study.sections else None
 
     def image(self, key: str) -> Image:
         """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
-        image = load_selected_image(self.corpus, self.corpus[key])
+        image = self.load(key)
         height, width = image.shape[:2]
         if self._run and self.input_side and min(height, width) < self.input_side and key not in self.small:
             self.small.add(key)
@@ -338,16 +397,23 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
 def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
     """The reason for a study that the model refused, with the shortened answer."""
     answer = short_repr(answers[0].text.strip()) if answers else "nothing"
-    return f"the model refused to write on study '{key}': {answer}."
+    return f"the model refused to generate a report for study '{key}': {answer}."
 
 
 class ControlImages(Images):
     """A control image for each study: noise by the seed, blank, or swapped with the image of a partner study."""
 
     def __init__(
-        self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
+        self,
+        corpus: Corpus,
+        control: str,
+        seed: int,
+        partners: dict[str, str],
+        *,
+        indications: bool = True,
+        by_image: bool = False,
     ) -> None:
-        super().__init__(corpus, indications=indications)
+        super().__init__(corpus, indications=indications, by_image=by_image)
         self.control, self.seed, self.partners = control, seed, partners
 
     def image(self, key: str) -> Image:
@@ -366,7 +432,7 @@ def control_file(control: str) -> str:
 
 
 def generate_for_control_images(
-    run: Run, writer: ReportGenerator, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
+    run: Run, writer: ReportGenerator, right: Images, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
 ) -> dict[str, int]:
     """Generate for some studies with each kind of control image; returns the number of reports for each kind.
 
@@ -376,14 +442,16 @@ def generate_for_control_images(
     order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
     chosen = [ids[place] for place in sorted(order.tolist())]
     partners = pair_with_other_patients(
-        [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
+        [right.study(key).patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
     )
     counts = dict.fromkeys(config.controls, 0)
     for control in counts if chosen else ():
         if control == "swapped" and partners is None:
             continue
         swapped = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
-        images = ControlImages(corpus, control, config.seed, swapped, indications=config.indication)
+        images = ControlImages(
+            right.corpus, control, config.seed, swapped, indications=config.indication, by_image=right.by_image
+        )
         label = f"the same with {control} images"
         file = control_file(control)
         if writer.model.capabilities.black_box:
@@ -395,13 +463,18 @@ def generate_for_control_images(
     return counts
 
 
-def missing_reports_error(missing: Sequence[MissingReport], studies: int, summary: Path) -> DataError:
-    """The error for missing predictions, at least one of `studies`; they are listed in the file `summary`."""
+def missing_reports_error(
+    missing: Sequence[MissingReport], requested: int, summary: Path, unit: str = "study"
+) -> DataError:
+    """The error for missing predictions, at least one of `requested`; they are listed in the file `summary`."""
     refused = sum(one.refused for one in missing)
     unread = len(missing) - refused
-    parts = [f"{unread} of {studies} studies have no readable frontal image"] if unread else []
+    what, unreadable = (
+        ("images", "cannot be read") if unit == "image" else ("studies", "have no readable frontal image")
+    )
+    parts = [f"{unread} of {requested} {what} {unreadable}"] if unread else []
     if refused:
-        parts.append(f"the model refused to write on {refused} of {studies} studies")
+        parts.append(f"the model refused {refused} of {requested} {what}")
     return DataError(
         f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Repair the images and run again, or "
         "give --allow-missing."
@@ -501,22 +574,22 @@ def sample_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
     return [ids[index] for index in sorted(order.tolist())]
 
 
-def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
+def write_examples(run: Run, images: Images, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
     """Write `examples.jsonl` and the images of these studies into the run, without those that are `unreadable`."""
     done = run.done(EXAMPLES)
-    for number, study_id in enumerate(ids):
-        if study_id in done or study_id in unreadable:
+    for number, key in enumerate(ids):
+        if key in done or key in unreadable:
             continue
-        study = corpus[study_id]
+        study = images.study(key)
         # Numbered, not named after the study: an id may contain characters that a file name may not.
         thumb = f"{THUMBS}/{number:03d}.png"
-        run.write(thumb, encode_png(to_uint8(load_selected_image(corpus, study, THUMB_SIZE))))
+        run.write(thumb, encode_png(to_uint8(images.load(key, THUMB_SIZE))))
         demographics = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
-        place, picture = selected_image(study)
+        place, picture = images.selected(key)
         parts = ("picture" if picture else study.images[place].view, demographics)
         truth = None
         if study.findings is not None:
             truth = tuple(finding_words(finding) for finding in study.findings if finding.present)
         reference = study.sections.findings if study.sections else study.caption
         heading = " · ".join(part for part in parts if part)
-        run.append(EXAMPLES, Example(id=study.id, thumb=thumb, heading=heading, truth=truth, reference=reference))
+        run.append(EXAMPLES, Example(id=key, thumb=thumb, heading=heading, truth=truth, reference=reference))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cxrlab.core.headline_metrics import HEADLINES
+from cxrlab.evaluation.report_files import split_image_id
 from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
@@ -68,7 +69,7 @@ class ImageDependence:
     """Right against control images.
 
     Args:
-        n: Studies with a report for the right image and for every control image.
+        n: Studies, or images scored one by one, with a report for the right image and for every control image.
         patients: Of these studies.
         right: Metric → (value, low, high) with the right image.
         wrong: Control image → its result.
@@ -144,14 +145,15 @@ def measure_image_dependence(
         wrong[kind] = ControlResult(values, gain.estimate(level), sum(same) / len(same))
     intervals = {name: (end.value, end.low, end.high) for name, end in zip(names, ends, strict=True)}
     result = ImageDependence(len(kept), resamples.clusters.count, intervals, wrong, "unclear", "")
-    verdict, sentence = _decide(result)
+    by_image = all(split_image_id(pair.id)[1] is not None for pair in kept)
+    verdict, sentence = _decide(result, ("image", "images") if by_image else ("study", "studies"))
     return replace(result, verdict=verdict, sentence=sentence)
 
 
-def _decide(found: ImageDependence) -> tuple[Verdict, str]:
+def _decide(found: ImageDependence, unit: tuple[str, str]) -> tuple[Verdict, str]:
     """The verdict and its sentence, by the swapped image where there is one, else by all kinds together."""
     kinds = _listed(list(found.wrong))
-    where = f"{found.n:,} {'study' if found.n == 1 else 'studies'} of "
+    where = f"{found.n:,} {unit[found.n != 1]} of "
     where += f"{found.patients:,} {'patient' if found.patients == 1 else 'patients'}"
     few = f" There are few patients ({found.patients})." if found.patients < MINIMUM_PATIENTS else ""
     # With one patient an unchanged report may be a normal one, which a model that uses the image generates for noise too.
@@ -167,7 +169,7 @@ def _decide(found: ImageDependence) -> tuple[Verdict, str]:
     if found.right[METRIC][0] == 0:
         same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
         return "unclear", (
-            f"Whether this model uses the image is unclear, since it gets nothing right: on {where} "
+            f"Whether this model uses the image is unclear: on {where} "
             f"{METRIC} is 0 with the right images too. Reports that stay the same: {same}."
         )
     right = f"{METRIC} {found.right[METRIC][0]:.3f}"

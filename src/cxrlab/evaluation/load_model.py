@@ -55,7 +55,7 @@ def load_model(
     if permission is not None:
         if not is_valid_permission(permission):
             raise ConfigError(
-                f"permission={permission!r} does not say who and why; write at least {MIN_PERMISSION_WORDS} words."
+                f"permission={permission!r} is too short; name who allowed it and why, in at least {MIN_PERMISSION_WORDS} words."
             )
         merged = merged.but(connection=replace(merged.connection, egress_permission=permission))
     return _load_by_name(name, merged, synthetic=False)

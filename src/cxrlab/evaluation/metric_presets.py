@@ -57,17 +57,14 @@ _RADCLIQ = ("graphs", "encoder", "chexbert", "bert")
 _GREEN = PresetRow("GREEN", judge="green", note="a language model's counts by this program's prompt")
 
 
-def _chexbert(policy: str, sign: str = "") -> tuple[PresetRow, ...]:
-    """CheXbert F1 over 14 and 5 labels; uncertain labels count as the policy says."""
-    return tuple(
-        PresetRow(
-            f"CheXbert {mean}-F1-{labels}{sign}",
-            (f"chexbert{labels}.{mean.lower()}.f1:uncertain-{policy}",),
-            _CHEXBERT,
-        )
-        for labels in (14, 5)
-        for mean in ("Micro", "Macro")
-    )
+def _chexbert(policy: str, *labels: str) -> tuple[PresetRow, ...]:
+    """CheXbert F1 for labels that end in `Micro-F1-14` and the like; uncertain labels count as the policy says."""
+    rows = []
+    for label in labels:
+        mean, _, observations = label.removeprefix("CheXbert ").removesuffix("+").split("-")
+        metric = f"chexbert{observations}.{mean.lower()}.f1:uncertain-{policy}"
+        rows.append(PresetRow(label, (metric,), _CHEXBERT))
+    return tuple(rows)
 
 
 _PAPER = (
@@ -79,21 +76,26 @@ _PAPER = (
     PresetRow("ROUGE-L", ("rougeL:coco",)),
     PresetRow("CIDEr", ("cider:coco",)),
     PresetRow("BERTScore", ("bertscore",), ("encoder",), note="raw cosines, not rescaled"),
-    *_chexbert("positive"),
+    *_chexbert("positive", *(f"CheXbert {mean}-F1-{labels}" for labels in (14, 5) for mean in ("Micro", "Macro"))),
     PresetRow("RadGraph F1", ("radgraph.partial",), _GRAPHS),
     PresetRow("RadCliQ-v1", ("radcliq1",), _RADCLIQ, note="lower is better; some tables print its reciprocal"),
     _GREEN,
 )
+# The twelve columns of LLaVA-Rad's supplementary tables, in their order, as its released evaluator computes them; it
+# also prints ROUGE-2.
 _LLAVA_RAD = (
+    *_chexbert("negative", "Micro-F1-14", "Micro-F1-5", "Macro-F1-14", "Macro-F1-5"),
+    *_chexbert("positive", "Micro-F1-14+", "Micro-F1-5+", "Macro-F1-14+", "Macro-F1-5+"),
     PresetRow(
-        "BLEU-1", missing="it is sacreBLEU's with one-word runs, which is not computed here; bleu1:coco is another"
+        "F1-RadGraph",
+        ("radgraph.partial:cased",),
+        _GRAPHS,
+        note="--graphs radgraph is the evaluator's model; two reports without an entity are undefined, there 0",
     ),
+    PresetRow("BLEU-1", ("bleu1:sacre",)),
     PresetRow("BLEU-4", ("bleu4:sacre",)),
-    PresetRow("ROUGE-2", ("rouge2:google",), note="words are stemmed; whether LLaVA-Rad's are is not confirmed"),
-    PresetRow("ROUGE-L", ("rougeL:google",), note="words are stemmed; whether LLaVA-Rad's are is not confirmed"),
-    PresetRow("F1-RadGraph", ("radgraph.partial",), _GRAPHS),
-    *_chexbert("negative"),
-    *_chexbert("positive", "+"),
+    PresetRow("ROUGE-L", ("rougeL:google-unstemmed",)),
+    PresetRow("ROUGE-2", ("rouge2:google-unstemmed",)),
 )
 _REXRANK = (
     PresetRow(

@@ -319,7 +319,9 @@ class PhantomBenchmark:
         self._config, self._cases = config, draw_cases(config.seed, config.n)
         self.batch = Batch([case.pair for case in self._cases])
 
-    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+    def measure(
+        self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = (), extra: Sequence[Family] = ()
+    ) -> dict[str, Any]:
         """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         seed, trials = self._config.seed, self._config.trials
         chosen, wanted = families(names), metric_names(names)

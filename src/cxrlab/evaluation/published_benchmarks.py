@@ -17,7 +17,7 @@ from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.report_files import Row, parse_age, parse_report, read_rows
 from cxrlab.evaluation.select_metrics import OpenJudge
 from cxrlab.evaluation.validate_metrics import compare_with_raters, score_pairs
-from cxrlab.metrics.base import Matrix
+from cxrlab.metrics.base import Family, Matrix
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_per_rater, tau_with_interval
 from cxrlab.metrics.statistics.intervals import METHOD
@@ -106,10 +106,12 @@ class RadPrefBenchmark:
         self._config, self._data = config, read_radpref(config.root)
         self.batch = Batch(self._data.pairs)
 
-    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+    def measure(
+        self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = (), extra: Sequence[Family] = ()
+    ) -> dict[str, Any]:
         """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         data = self._data
-        values = score_pairs(self.batch, names, judges)
+        values = score_pairs(self.batch, names, judges, extra)
         found = {name: self._agreement(name, values) for name in values}
         return {
             "benchmark": "radpref",
@@ -273,10 +275,12 @@ class RexValBenchmark:
         self._truths = {"": self._data.total, "_significant": self._data.significant}
         self.batch = Batch(self._data.pairs)
 
-    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+    def measure(
+        self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = (), extra: Sequence[Family] = ()
+    ) -> dict[str, Any]:
         """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         data = self._data
-        values = score_pairs(self.batch, names, judges)
+        values = score_pairs(self.batch, names, judges, extra)
         several = len(data.raters) > 1
         counting = [judge for judge in judges if judge.kind == COUNTING]
         return {
@@ -410,10 +414,12 @@ class RadJudgeBenchmark:
         self._places = [(case, key) for case in self._cases for key in case.pairs]
         self.batch = Batch([case.pairs[key] for case, key in self._places])
 
-    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+    def measure(
+        self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = (), extra: Sequence[Family] = ()
+    ) -> dict[str, Any]:
         """The content of `validation.json`; see `validate_metrics.Benchmark`."""
         metrics = {}
-        for name, column in score_pairs(self.batch, names, judges).items():
+        for name, column in score_pairs(self.batch, names, judges, extra).items():
             scored: dict[str, dict[str, float]] = {}
             for (case, key), value in zip(self._places, column.tolist(), strict=True):
                 scored.setdefault(case.id, {})[key] = value

@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,6 +52,7 @@ from cxrlab.evaluation.select_metrics import (
     separate_judges,
 )
 from cxrlab.metrics.base import Family, Matrix, Metric, Tally, families
+from cxrlab.metrics.chexpert_labels import Support, observation_support
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.radgraph import by_package
 from cxrlab.metrics.report_pairs import Batch, Pair
@@ -149,7 +150,9 @@ def score_inputs(
     patients = [pair.patient or pair.id for pair in batch.pairs]
     resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
     scores = {
-        tally.metric.name: MetricScore(tally.metric, tally.value, ends.low, ends.high, tally.n, tally.undefined)
+        tally.metric.name: MetricScore(
+            tally.metric, tally.value, ends.low, ends.high, tally.n, tally.undefined, observation_support(tally)
+        )
         for tally, ends in zip(tallies, resamples.estimates(tallies, level), strict=True)
     }
     columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
@@ -251,7 +254,8 @@ def write_sheet(run: Run, sheet: ScoreSheet) -> None:
 class MetricScore:
     """One metric over all pairs; `n` of them entered the value, `undefined` have none.
 
-    The value is not-a-number when no pair has one, `low` and `high` with fewer than two patients.
+    The value is not-a-number when no pair has one, `low` and `high` with fewer than two patients. A metric of one
+    observation has its `support`, the number of positive references and candidates.
     """
 
     metric: Metric
@@ -260,6 +264,7 @@ class MetricScore:
     high: float
     n: int
     undefined: int
+    support: Support | None = None
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `scores.json`; a bound that does not exist is null."""
@@ -268,6 +273,7 @@ class MetricScore:
         return {
             "value": self.value, "low": self.low, "high": self.high, "n": self.n, "undefined": self.undefined,
             "direction": card.direction, "range": bounds, "identity": card.identity, "signature": card.signature,
+            **({"support": asdict(self.support)} if self.support else {}),
         }  # fmt: skip
 
 

@@ -173,19 +173,14 @@ def load_inputs(
     left, right = read_sources(references, predictions, section, columns, by_row=by_row)
     right = _resolve_aliases(left, right)
     places = _place_predictions(left, right, unit)
-    images: dict[str, list[tuple[str, int | None]]] = {}
-    for key, (study, image) in places.items():
-        images.setdefault(study, []).append((key, image))
     pairs, attributes = [], []
-    selected, extra, missing = _select_studies(left, right, places, split, allow_missing, matched_only)
-    for study in selected:
+    selected, extra, missing = _select_pairs(left, right, places, split, allow_missing, matched_only)
+    for key, study, image in selected:
         reference: Reference = left.items[study]
-        # Order of the references, and within a study that of its images: the order of the predictions never matters.
-        for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
-            candidate = right.items.get(key)
-            pairs.append(Pair(key, reference.text, candidate, reference.patient, reference.findings, reference.context))
-            view = find_report_view(reference, image)
-            attributes.append(Attributes(view, reference.sex, reference.context.age, None))
+        candidate = right.items.get(key)
+        pairs.append(Pair(key, reference.text, candidate, reference.patient, reference.findings, reference.context))
+        view = find_report_view(reference, image)
+        attributes.append(Attributes(view, reference.sex, reference.context.age, None))
     digest = inputs_digest(pairs, attributes)
     if right.control_reports:
         digest = hashlib.sha256(f"{digest} {right.control_reports!r}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -294,15 +289,19 @@ def _place_predictions(left: Source, right: Source, unit: Unit) -> dict[str, tup
     return places
 
 
-def _select_studies(
+def _select_pairs(
     left: Source,
     right: Source,
     places: Mapping[str, tuple[str, int | None]],
     split: str | None,
     allow_missing: bool,
     matched_only: bool,
-) -> tuple[list[str], list[str], list[str]]:
-    """Studies to score, in the order of the references; predictions and studies that do not match raise `DataError`.
+) -> tuple[list[tuple[str, str, int | None]], list[str], list[str]]:
+    """Id, study and image of each pair, in the order of the references and of their images.
+
+    Predictions and references that do not match raise `DataError`. Where images are scored one by one, every frontal
+    image of a study needs a prediction, or those that the run of predictions was asked for; a study whose views are
+    unknown needs one.
 
     With `matched_only` these are returned instead: predictions without a reference, and references without a prediction.
     """
@@ -320,7 +319,8 @@ def _select_studies(
         splits = {studies[study].split for study in predicted if study in studies}
         selected = [key for key, item in studies.items() if item.split in splits]
     extra = [key for key, (study, _) in places.items() if study not in set(selected)]
-    missing = [key for key in selected if key not in predicted and key not in right.missing]
+    pairs = _pairs_of_studies(selected, left, right, places)
+    missing = [key for key, _, _ in pairs if key not in right.items and key not in right.missing]
     if len(extra) == len(places):
         left_column, right_column = (f", column '{side.column}'" if side.column else "" for side in (left, right))
         raise DataError(
@@ -330,7 +330,7 @@ def _select_studies(
         )
     if matched_only:
         lacking = [] if allow_missing else missing
-        return [key for key in selected if key not in set(lacking)], extra, lacking
+        return [pair for pair in pairs if pair[0] not in set(lacking)], extra, lacking
     problems = []
     if extra:
         problems.append(
@@ -339,12 +339,35 @@ def _select_studies(
         )
     if missing and not allow_missing:
         problems.append(
-            f"{len(missing)} of {len(selected)} references have no prediction (for example {_examples(missing)}); "
+            f"{len(missing)} of {len(pairs)} references have no prediction (for example {_examples(missing)}); "
             "add them, or score them as empty reports with --allow-missing"
         )
     if problems:
         raise DataError(f"{left.name} and {right.name} do not match: {'; '.join(problems)}.")
-    return selected, [], []
+    return pairs, [], []
+
+
+def _pairs_of_studies(
+    selected: Iterable[str], left: Source, right: Source, places: Mapping[str, tuple[str, int | None]]
+) -> list[tuple[str, str, int | None]]:
+    """The pairs of these studies: every prediction, and every reference that should have one; see `_select_pairs`."""
+    wanted: dict[str, set[tuple[str, int | None]]] = {}
+    for key, (study, image) in places.items():
+        wanted.setdefault(study, set()).add((key, image))
+    by_image = any(image is not None for _, image in places.values())
+    for key in right.expected or () if by_image else ():
+        study, image = split_image_id(key)
+        wanted.setdefault(study, set()).add((key, image))
+    pairs: list[tuple[str, str, int | None]] = []
+    for study in selected:
+        views = left.items[study].views
+        images = wanted.get(study, set())
+        if by_image and views is not None and (right.expected is None or not images):
+            images |= {(f"{study}#{place}", place) for place, view in enumerate(views) if view in FRONTAL}
+        elif not images:
+            images = {(study, None)}
+        pairs += [(key, study, image) for key, image in sorted(images, key=lambda item: item[1] or 0)]
+    return pairs
 
 
 def _examples(keys: Sequence[str]) -> str:

@@ -134,6 +134,16 @@ def list_gated_families() -> list[tuple[Family, str]]:
     ]
 
 
+def list_given_families(resources: MetricResources) -> list[Family]:
+    """The gated families for which these graphs and weights suffice, for their cards only: nothing is loaded."""
+    return [family for family, flags in list_gated_families() if not lacking_settings(flags, resources)]
+
+
+def lacking_settings(flags: str, resources: MetricResources) -> list[str]:
+    """The settings behind flags such as `--chexbert --bert` that are not given."""
+    return [name for flag in flags.split() if getattr(resources, name := flag.removeprefix("--")) is None]
+
+
 def _named(name: str) -> Any:
     """Stands for an encoder, graphs or a labeler of the user in the signatures of metrics that need it."""
     return SimpleNamespace(name=name)

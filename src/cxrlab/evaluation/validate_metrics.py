@@ -27,15 +27,17 @@ from cxrlab.core.terminal import track
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.select_metrics import (
     OpenJudge,
+    build_extra_families,
     collect_evidence,
     count_answers,
     evidence_for_pair,
     format_unreadable_answers,
+    list_given_families,
     open_judges,
     select_metrics,
     separate_judges,
 )
-from cxrlab.metrics.base import Family, Matrix, Tally, families, metric_names
+from cxrlab.metrics.base import Family, Matrix, Tally, families
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.agreement import compare_with_each_rater
 
@@ -61,8 +63,19 @@ class Benchmark(Protocol):
         """The pairs."""
         ...
 
-    def measure(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The content of `validation.json` for these metrics (the default ones when None) and open judges."""
+    def measure(
+        self,
+        names: Sequence[str] | None = None,
+        judges: Sequence[OpenJudge] = (),
+        extra: Sequence[Family] = (),
+    ) -> dict[str, Any]:
+        """The content of `validation.json`.
+
+        Args:
+            names: Metrics that need only two texts; the default ones when None.
+            judges: Language models that judge too.
+            extra: Families of metrics with the user's graphs and weights.
+        """
         ...
 
 
@@ -75,16 +88,17 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
         stored: Mapping[str, Any] = read_json(out / VALIDATION)
         return stored
     names, judges = separate_judges(config.metrics or None)
-    select_metrics(names, beside_judges=bool(judges))
+    select_metrics(names, list_given_families(config.extras), beside_judges=bool(judges))
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
     # asked: their answers are stored in it as they come.
     source = EgressData(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
     with open_judges(judges, config.llm, [source], out, config.judging) as opened:
+        extra = build_extra_families(config.extras)
         if out is None:
-            return _measure(benchmark, names, opened)[0]
+            return _measure(benchmark, names, opened, extra)[0]
         with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
-            figures, judged = _measure(benchmark, names, opened)
+            figures, judged = _measure(benchmark, names, opened, extra)
             if opened:
                 run.write(JUDGED, judged)
             run.write(VALIDATION, figures)
@@ -92,10 +106,10 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
 
 
 def _measure(
-    benchmark: Benchmark, names: Sequence[str] | None, judges: Sequence[OpenJudge]
+    benchmark: Benchmark, names: Sequence[str] | None, judges: Sequence[OpenJudge], extra: Sequence[Family]
 ) -> tuple[Mapping[str, Any], str]:
     """The content of both files."""
-    figures = benchmark.measure(names, judges)
+    figures = benchmark.measure(names, judges, extra)
     evidence = collect_evidence(judges, benchmark.batch)
     lines = [
         dumps({"id": pair.id, "judged": evidence_for_pair(evidence, place)})
@@ -106,16 +120,20 @@ def _measure(
 
 
 def score_pairs(
-    batch: Batch, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()
+    batch: Batch,
+    names: Sequence[str] | None = None,
+    judges: Sequence[OpenJudge] = (),
+    extra: Sequence[Family] = (),
 ) -> dict[str, Matrix]:
     """Metric → value of each pair [N], negated where lower is better; not-a-number where undefined.
 
-    Metrics of judges follow those of `names`. A metric whose value for a single pair means nothing is left out.
+    Metrics of the families `extra` and of judges follow those of `names`. A metric whose value for a single pair means
+    nothing is left out.
     """
-    wanted = metric_names(names)
-    tallies = [
-        tally for family in track(families(names), "scoring") for tally in compute_tallies([family], batch, wanted)
-    ]
+    chosen = select_metrics(names, extra, beside_judges=bool(judges))
+    wanted = (*chosen.ready, *chosen.extra)
+    counting = [*families(chosen.ready), *extra]
+    tallies = [tally for family in track(counting, "scoring") for tally in compute_tallies([family], batch, wanted)]
     tallies += [tally for judge in track(judges, "asking judges") for tally in judge.tallies(batch)]
     return {tally.metric.name: higher_is_better(tally) for tally in tallies if tally.metric.by_pair}
 

@@ -29,9 +29,14 @@ from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.score import run_score
 from cxrlab.evaluation.score_inputs import load_inputs, read_predictions, read_references
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies
-from cxrlab.evaluation.select_metrics import list_default_cards, list_gated_families
+from cxrlab.evaluation.select_metrics import (
+    lacking_settings,
+    list_default_cards,
+    list_gated_families,
+    list_given_families,
+)
 from cxrlab.extraction.config import FidelityConfig
-from cxrlab.metrics.base import Family, Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
 from cxrlab.metrics.finding_scores import FindingsF1
 from cxrlab.metrics.report_pairs import Batch
 from cxrlab.metrics.statistics.intervals import METHOD, Resamples
@@ -195,12 +200,7 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
 
 def extra_names(extras: MetricResources) -> list[str]:
     """Metrics that these graphs and weights add."""
-    return [card.name for family in extra_cards(extras) for card in list_default_cards(family)]
-
-
-def extra_cards(extras: MetricResources) -> list[Family]:
-    """The metric families for which these graphs and weights suffice, for their names only: nothing is loaded."""
-    return [family for family, flags in list_gated_families() if not _lacking(flags, extras)]
+    return [card.name for family in list_given_families(extras) for card in list_default_cards(family)]
 
 
 def left_out(extras: MetricResources) -> dict[str, str]:
@@ -208,12 +208,8 @@ def left_out(extras: MetricResources) -> dict[str, str]:
     return {
         list_default_cards(family)[0].name: f"not counted: it needs {', '.join(lacking)} of the user"
         for family, flags in list_gated_families()
-        if (lacking := _lacking(flags, extras))
+        if (lacking := lacking_settings(flags, extras))
     }
-
-
-def _lacking(flags: str, extras: MetricResources) -> list[str]:
-    return [name for flag in flags.split() if getattr(extras, name := flag.removeprefix("--")) is None]
 
 
 def victim_reports(victim_run: Path, data: Path, section: str) -> str:

@@ -24,9 +24,8 @@ from cxrlab.core.terminal import terminal_safe
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import select_studies
 from cxrlab.evaluation.score_inputs import parse_sections
-from cxrlab.evaluation.select_metrics import select_metrics
+from cxrlab.evaluation.select_metrics import list_given_families, select_metrics
 from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
-from cxrlab.extraction.fidelity import extra_cards
 from cxrlab.extraction.query_pools import Folder, Images, Mix, Pool, with_split
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.models.hf.adapters import resolve
@@ -51,7 +50,7 @@ def check_measurable(config: ExtractConfig) -> Corpus:
             f"None of the {len(ids)} studies of {config.data} has a reference in its {config.measure.section} section, "
             "so no copy could be measured; name another corpus, split or --measure.section."
         )
-    select_metrics(config.measure.metrics, extra_cards(config.measure.extras))
+    select_metrics(config.measure.metrics, list_given_families(config.measure.extras))
     return corpus
 
 

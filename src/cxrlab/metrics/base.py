@@ -146,6 +146,7 @@ FAMILIES = Registry(
         "sacre": "cxrlab.metrics.bleu:SacreBleu",
         "rouge-n": "cxrlab.metrics.rouge:GoogleRuns",
         "rouge-l": "cxrlab.metrics.rouge:GoogleLongest",
+        "rouge-unstemmed": "cxrlab.metrics.rouge:GoogleUnstemmed",
         "chexpert": "cxrlab.metrics.chexpert_labels:ChexpertLabels",
         "findings": "cxrlab.metrics.finding_scores:FindingsF1",
         "errors": "cxrlab.metrics.finding_scores:ErrorCounts",

@@ -7,7 +7,8 @@ add up to the row of their corpus.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,44 +86,54 @@ def coco_bleu(sums: Matrix, order: int) -> Matrix:
     return np.where(sums[..., PAIRS] > 0, value, np.nan)
 
 
-def sacre_bleu(sums: Matrix) -> Matrix:
-    """Corpus BLEU-4 as in sacreBLEU, smoothed exponentially, of sums of rows [..., 10] → [...], 0..1.
+def sacre_bleu(sums: Matrix, order: int = ORDER) -> Matrix:
+    """Corpus BLEU as in sacreBLEU, smoothed exponentially, of sums of rows [..., 10] → [...], 0..1.
 
     The k-th order without a match counts as 1 / 2^k of a match. 0 where no word matches or no candidate
-    has four words; not-a-number without pairs.
+    has as many words as the order; not-a-number without pairs.
     """
-    matches, runs = sums[..., MATCHES], sums[..., RUNS]
+    matches, runs = sums[..., MATCHES][..., :order], sums[..., RUNS][..., :order]
     halvings = np.cumsum(matches == 0, axis=-1)
     smoothed = np.where(matches > 0, matches, 0.5**halvings)
     precisions = np.divide(smoothed, runs, out=np.zeros_like(smoothed), where=runs > 0)
     words, wanted = sums[..., ORDER], sums[..., REFERENCE_WORDS]
     brevity = np.exp(np.minimum(0.0, 1.0 - wanted / np.maximum(words, 1.0)))
-    value = brevity * precisions.prod(axis=-1) ** (1.0 / ORDER)
+    value = brevity * precisions.prod(axis=-1) ** (1.0 / order)
     value = np.where(matches.any(axis=-1), value, 0.0)
     return np.where(sums[..., PAIRS] > 0, value, np.nan)
 
 
-METRIC = Metric(
+CONVENTIONS = {"nrefs": "1", "case": "mixed", "eff": "no", "tok": "13a", "smooth": "exp", "unit": "0..1"}
+BLEU_4 = Metric(
     name="bleu4:sacre",
     direction="higher",
     range=(0.0, 1.0),
     identity=None,
     undefined="pairs without a reference",
-    conventions={"nrefs": "1", "case": "mixed", "eff": "no", "tok": "13a", "smooth": "exp", "unit": "0..1"},
+    conventions=CONVENTIONS,
     about="corpus BLEU-4 as sacreBLEU prints it, divided by 100",
     quirk="0 where no candidate has four words, even against itself; empty text scores 0",
+)
+BLEU_1 = replace(
+    BLEU_4,
+    name="bleu1:sacre",
+    conventions={**CONVENTIONS, "order": "1"},
+    about="corpus BLEU of single words as sacreBLEU prints it (max_ngram_order=1), divided by 100",
+    quirk="empty text scores 0, also against itself",
 )
 
 
 class SacreBleu:
-    """`bleu4:sacre`; counts of texts are cached between batches."""
+    """`bleu4:sacre` and `bleu1:sacre`; counts of texts are cached between batches."""
 
-    metrics = (METRIC,)
+    metrics = (BLEU_4, BLEU_1)
+    default = (BLEU_4.name,)
 
     def __init__(self) -> None:
         self._cache = NgramCache(words_13a, ORDER)
 
     def tallies(self, batch: Batch) -> list[Tally]:
-        """One tally of corpus counts."""
+        """Tallies of corpus counts."""
         found = counted(batch, self._cache)
-        return [Tally(METRIC, found.rows, found.defined, sacre_bleu)]
+        values = ((BLEU_4, sacre_bleu), (BLEU_1, partial(sacre_bleu, order=1)))
+        return [Tally(metric, found.rows, found.defined, value_of) for metric, value_of in values]

@@ -38,6 +38,15 @@ class Support:
     candidate: int
 
 
+def observation_support(tally: Tally) -> Support | None:
+    """How often the observation of a metric such as `chexbert.Edema.f1:…` is positive; None for any other metric."""
+    name = tally.metric.name.partition(":")[0].split(".")
+    if len(name) != 3 or name[1] not in _COLUMN:
+        return None
+    tp, fp, fn, _ = tally.rows.sum(axis=0).astype(int).tolist()
+    return Support(tp + fn, tp + fp)
+
+
 class ChexpertLabels:
     """The fourteen CheXpert labels of references and candidates, compared.
 

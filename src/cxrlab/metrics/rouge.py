@@ -1,15 +1,16 @@
-"""ROUGE-1, ROUGE-2 and ROUGE-L with stemming, as the rouge-score package computes them."""
+"""ROUGE-1, ROUGE-2 and ROUGE-L as the rouge-score package computes them, with and without stemming."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cxrlab.metrics.base import Matrix, Metric, Tally, mean_tally
 from cxrlab.metrics.ngrams import NgramCache, NgramCounts, Numbers, Words, common_length
 from cxrlab.metrics.report_pairs import Batch, Status
-from cxrlab.metrics.tokenization import stems
+from cxrlab.metrics.tokenization import letters, stems
 
 _WHAT = {"1": "words", "2": "runs of two words", "L": "words of the longest common subsequence"}
 
@@ -30,6 +31,17 @@ ROUGE_1, ROUGE_2, ROUGE_L = (
         ),
     )
     for kind in _WHAT
+)
+
+
+UNSTEMMED_2, UNSTEMMED_L = (
+    replace(
+        metric,
+        name=f"{metric.name}-unstemmed",
+        conventions={**metric.conventions, "stem": "none"},
+        about=metric.about.replace("stemmed", "not stemmed"),
+    )
+    for metric in (ROUGE_2, ROUGE_L)
 )
 
 
@@ -60,6 +72,25 @@ class GoogleLongest:
         values = rouge_l([stems(text) for text in batch.references], [stems(text) for text in batch.candidates])
         undefined = [status is Status.NO_REFERENCE for status in batch.statuses]
         return [mean_tally(ROUGE_L, np.where(undefined, np.nan, values))]
+
+
+class GoogleUnstemmed:
+    """ROUGE-2 and ROUGE-L without stemming, as evaluators print them that leave rouge-score's settings as they are."""
+
+    metrics = (UNSTEMMED_2, UNSTEMMED_L)
+    default = ()
+
+    def __init__(self) -> None:
+        self._cache = NgramCache(letters, 2)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """Means of pairs."""
+        undefined = np.array([status is Status.NO_REFERENCE for status in batch.statuses])
+        reference, candidate = self._cache.numbers(batch.references, batch.candidates)
+        runs = rouge_n(self._cache.counts[1], reference, candidate)
+        longest = rouge_l(*([letters(text) for text in side] for side in (batch.references, batch.candidates)))
+        values = zip(self.metrics, (runs, longest), strict=True)
+        return [mean_tally(metric, np.where(undefined, np.nan, row)) for metric, row in values]
 
 
 def rouge_n(counts: NgramCounts, reference: Numbers, candidate: Numbers) -> Matrix:

@@ -3,8 +3,9 @@
 | function | case | punctuation | who |
 |---|---|---|---|
 | `coco_words` | lower | marks of prose split off, the rest stays in the word | the `:coco` metrics |
-| `words_13a` | kept | split off as in the 13a script | `bleu4:sacre` |
+| `words_13a` | kept | split off as in the 13a script | the `:sacre` metrics |
 | `stems` | lower | removed, words of more than three letters stemmed | the `:google` metrics |
+| `letters` | lower | removed | the `:google-unstemmed` metrics |
 
 No rule looks across white space, so a text is split there first and each distinct piece is processed once. The words
 of a text are cached too: several metrics, and several candidates for one reference, use them.
@@ -74,9 +75,19 @@ def words_13a(text: str) -> tuple[str, ...]:
 
 @lru_cache(_TEXTS)
 def stems(text: str) -> tuple[str, ...]:
-    """Runs of `a-z0-9` of the lower-cased text; those of more than three letters are stemmed."""
+    """`letters`; those of more than three letters are stemmed."""
+    return tuple(map(_STEMS.__getitem__, _runs(text)))
+
+
+@lru_cache(_TEXTS)
+def letters(text: str) -> tuple[str, ...]:
+    """Runs of `a-z0-9` of the lower-cased text."""
+    return tuple(run.decode() for run in _runs(text))
+
+
+def _runs(text: str) -> list[bytes]:
     plain = text if text.isascii() else text.lower()  # some signs are letters a-z in lower case
-    return tuple(map(_STEMS.__getitem__, plain.encode("ascii", "replace").translate(_LETTERS).split()))
+    return plain.encode("ascii", "replace").translate(_LETTERS).split()
 
 
 def _prose(piece: str) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class BatchAnswers:
             for offset, _, line in scan_jsonl(file):
                 key, response = line.get("custom_id"), line.get("response")
                 answered = isinstance(response, dict) and response.get("status_code") == 200
-                # An answer stands, whatever other files or lines say of its request.
+                # An answer takes precedence over failed lines of its request.
                 if isinstance(key, str) and (answered or key not in self._places):
                     self._places[key] = (number, offset)
 

@@ -26,7 +26,8 @@ class ConvertConfig:
 
     Args:
         base: Folder of the language model under a LoRA; for LLaVA-Rad, Vicuna 7B v1.5.
-        vision_encoder: Folder of the open_clip encoder whose vision encoder is used; default: beside the LoRA.
+        vision_encoder: Folder of the open_clip encoder whose vision encoder is used; default: beside the LoRA. For
+            LLaVA-1.5 and LLaVA-Med the folder of CLIP (openai/clip-vit-large-patch14-336).
         text: Folder with config.json and tokenizer of an encoder's text model; default: beside its weights.
         keep_adapter: Keep the LoRA as an adapter folder with its base inside, instead of merging it.
         collections: Image collections that the model was trained on, as named in corpus cards; known for LLaVA-Rad.
@@ -45,6 +46,7 @@ class ConvertConfig:
 CONVERTERS = Registry(
     "checkpoint layout",
     {
+        "llava": "cxrlab.models.convert_llava:convert_llava",
         "llava-rad": "cxrlab.models.convert_llava_rad:convert_llava_rad",
         "open-clip": "cxrlab.models.convert_open_clip:convert_open_clip",
     },

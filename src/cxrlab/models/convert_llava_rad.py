@@ -20,7 +20,7 @@ from cxrlab.models.convert import (
     without,
 )
 from cxrlab.models.convert_open_clip import image_processor, read_open_clip, vision_encoder_of
-from cxrlab.models.hf.conversations import vicuna_template
+from cxrlab.models.hf.conversations import llava_template
 from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.model_parts import add_image_token, add_rows
@@ -38,18 +38,18 @@ _COLLECTIONS = (
     "san-juan-alicante",
 )
 _BASE = "base"  # folder of the base inside an adapter's
-_SHARD = "5GB"
+SHARD = "5GB"
 _ANSWER = 256  # most tokens of an answer, as LLaVA-Rad was evaluated
-_PROJECTOR = re.compile(r"(?:base_model\.)?(?:model\.)*mm_projector\.(.+)")
-_PLACES = {"0.weight": "linear_1", "0.bias": "linear_1", "2.weight": "linear_2", "2.bias": "linear_2"}
+PROJECTOR = re.compile(r"(?:base_model\.)?(?:model\.)*mm_projector\.(.+)")
+PLACES = {"0.weight": "linear_1", "0.bias": "linear_1", "2.weight": "linear_2", "2.bias": "linear_2"}
 _SELECT = {"patch": "default", "cls_patch": "full"}
 # The only values in config.json that transformers' LLaVA supports; None: the key may be absent.
-_NEEDED: Mapping[str, tuple[Any, ...]] = {
+NEEDED: Mapping[str, tuple[Any, ...]] = {
     "mm_projector_type": ("mlp2x_gelu",),
     "mm_use_im_start_end": (False, None),
     "mm_use_im_patch_token": (False, None),
-    "image_aspect_ratio": ("square", None),
 }
+_NEEDED: Mapping[str, tuple[Any, ...]] = {**NEEDED, "image_aspect_ratio": ("square", None)}
 # Settings of the language model that are in both configs and must agree.
 _SHARED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps")
 _UNUSED = {
@@ -65,14 +65,14 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
 
     if config.base is None:
         raise ConfigError("LLaVA-Rad is published without its language model; give the folder of Vicuna with --base.")
-    settings = _read_settings(source)
+    settings = read_settings(source, _NEEDED)
     lora = read_lora(source)
     projector_file = source / "non_lora_trainables.bin"
     tensors = read_tensors(projector_file)
-    projector = {match[1]: tensor for name, tensor in tensors.items() if (match := _PROJECTOR.fullmatch(name))}
-    others = {name for name in tensors if not _PROJECTOR.fullmatch(name)}
-    surplus = others | (set(projector) - set(_PLACES))
-    check_names(set(_PLACES) - set(projector), surplus, f"the projector ({projector_file})")
+    projector = {match[1]: tensor for name, tensor in tensors.items() if (match := PROJECTOR.fullmatch(name))}
+    others = {name for name in tensors if not PROJECTOR.fullmatch(name)}
+    surplus = others | (set(projector) - set(PLACES))
+    check_names(set(PLACES) - set(projector), surplus, f"the projector ({projector_file})")
     encoder, unused = read_open_clip(config.vision_encoder or source), dict[str, str]()
     language, tokenizer = _load_language_model(config, settings)
     check_fit(language, lora)
@@ -81,7 +81,7 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
     visual = {name: t for name, t in encoder.tensors.items() if not name.startswith("visual.trunk.")}
     check_names([], without(visual, _UNUSED, unused), "the open_clip encoder")
     vision_encoder = vision_encoder_of(encoder, language.dtype)
-    model = _assemble(vision_encoder, language, projector, tokenizer, settings)
+    model = assemble(vision_encoder, language, projector, tokenizer, settings)
     processor = LlavaProcessor(
         image_processor=image_processor(encoder),
         tokenizer=tokenizer,
@@ -89,11 +89,11 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
         vision_feature_select_strategy=model.config.vision_feature_select_strategy,
         num_additional_image_tokens=1,
         image_token=IMAGE,
-        chat_template=vicuna_template(tokenizer),
+        chat_template=llava_template(tokenizer),
     )
     whole = make_folder(out / _BASE) if config.keep_adapter else out
     with quiet_loading():
-        model.save_pretrained(whole, max_shard_size=_SHARD)
+        model.save_pretrained(whole, max_shard_size=SHARD)
         processor.save_pretrained(whole)
     extra = {"layout": "llava-rad", "source": source.name, "language_model": config.base.name}
     card = ModelCard("convert", PROMPTS, config.collections or _COLLECTIONS, extra=extra)
@@ -106,13 +106,13 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
     return Converted(type(model).__name__, model.num_parameters(), encoder.image, unused)
 
 
-def _read_settings(source: Path) -> Mapping[str, Any]:
-    """config.json of the published folder; raises for settings that cannot be converted."""
+def read_settings(source: Path, needed: Mapping[str, tuple[Any, ...]]) -> Mapping[str, Any]:
+    """config.json of a published LLaVA 1.x; raises for settings that cannot be converted."""
     path = source / "config.json"
     found = read_json(path)
     if not isinstance(found, dict) or "mm_projector_type" not in found:
         raise DataError(f"{path} is not a config of LLaVA 1.x: it has no mm_projector_type.")
-    for key, allowed in _NEEDED.items():
+    for key, allowed in needed.items():
         if found.get(key) not in allowed:
             raise DataError(
                 f"{path} has {key}={short_repr(found.get(key))}; it must be {short_repr(allowed[0])} to be converted."
@@ -163,7 +163,7 @@ def _load_language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> 
     return model.eval(), tokenizer
 
 
-def _assemble(
+def assemble(
     vision_encoder: Any, language: Any, projector: Mapping[str, Any], tokenizer: Any, settings: Mapping[str, Any]
 ) -> Any:
     """One LLaVA that shares the tensors of its parts; only the projector is copied."""
@@ -187,7 +187,7 @@ def _assemble(
     model.lm_head = language.lm_head
     place = model.model.multi_modal_projector.to_empty(device="cpu").to(language.dtype)
     with torch.no_grad():
-        for name, layer in _PLACES.items():
+        for name, layer in PLACES.items():
             target, value = getattr(getattr(place, layer), name.partition(".")[2]), projector[name]
             if target.shape != value.shape:
                 raise DataError(f"mm_projector.{name} is {shape(value)} where {shape(target)} was expected.")

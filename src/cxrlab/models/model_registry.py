@@ -24,6 +24,9 @@ KINDS = Registry(
         "retrieval": "cxrlab.models.baselines:Retrieval",
         "hf": "cxrlab.models.hf.model:HfModel",
         "builtin": "cxrlab.models.builtin:Builtin",
+        "chexagent": "cxrlab.models.foreign_models:CheXagent",
+        "chexagent-2": "cxrlab.models.foreign_models:CheXagent2",
+        "maira-2": "cxrlab.models.foreign_models:Maira2",
         "http": "cxrlab.models.http_models:HttpReportModel",
         "https": "cxrlab.models.http_models:HttpReportModel",
     },
@@ -71,6 +74,8 @@ def how_to_name(name: str, kinds: Registry = KINDS) -> str:
     if whole := [usage for usage in _usages(kinds) if usage.partition(":")[2] == name]:
         return f"write {' or '.join(whole)}"
     plain = re.sub(r"[\W_]+", "", name.lower())
+    if kind := next((kind for known, kind in _OWN_CODE.items() if known in plain and kind in kinds), None):
+        return f"write {kind}:{name} for the published model with its own code"
     layout = next((layout for known, layout in _PUBLISHED.items() if known in plain), None)
     ways = [] if _HOSTED.match(name) else [f"write hf:{name} for weights of the Hugging Face layout"]
     if layout is not None:
@@ -86,7 +91,13 @@ def how_to_name(name: str, kinds: Registry = KINDS) -> str:
 
 
 _HOSTED = re.compile(r"(chatgpt|gpt-[345]|o[1-9](-|$)|claude|gemini|grok)", re.IGNORECASE)  # without public weights
-_PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name → layout of `models convert`
+_OWN_CODE = {"chexagent2": "chexagent-2", "chexagent8b": "chexagent", "maira2": "maira-2"}  # in a name → its kind
+_PUBLISHED = {
+    "llavarad": "llava-rad",
+    "llavamed": "llava",
+    "liuhaotianllavav15": "llava",
+    "biomedclip": "open-clip",
+}  # in a name → layout of `models convert`
 
 
 def load_text_model(

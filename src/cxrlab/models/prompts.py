@@ -26,6 +26,7 @@ class Prompts:
         findings_without_indication: Prompt for a report without an indication.
         align: Prompt in projector alignment; may be empty.
         closed_question: Prompt for yes or no, with the placeholder `{question}`.
+        conversation: Chat template in place of the checkpoint's own; empty keeps that.
     """
 
     name: str
@@ -33,11 +34,12 @@ class Prompts:
     findings_without_indication: str
     align: str
     closed_question: str
+    conversation: str = ""
 
     def __post_init__(self) -> None:
         if _QUESTION not in self.closed_question:
             raise ConfigError(f"prompts '{self.name}': closed_question has no placeholder {_QUESTION}.")
-        for field in fields(self)[1:]:
+        for field in fields(self)[1:-1]:
             for found in re.findall(r"\{[^{}]*\}", getattr(self, field.name)):
                 if found != _ALLOWED.get(field.name):
                     raise ConfigError(
@@ -134,8 +136,9 @@ def _rows(path: Path) -> dict[str, Prompts]:
                 raise ConfigError(
                     f"{path}: prompts '{name}' have an unknown key '{key}'.{did_you_mean(str(key), known)}"
                 )
+        given = {"conversation": "", **given}
         for key in known:
-            if not isinstance(given.get(key), str):
+            if not isinstance(given[key] if key in given else None, str):
                 raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {short_repr(given.get(key))}.")
         rows[str(name)] = Prompts(str(name), **{key: given[key] for key in known})
     return rows

@@ -13,6 +13,7 @@ from cxrlab.render.components import (
     difference,
     figure,
     interval,
+    number,
     over_seeds,
     part,
     published_table,
@@ -29,7 +30,9 @@ class Ablations:
     seeds: Sequence[Any]  # Trained for each variant
     n: Any  # Test studies of each
     metrics: Table  # Every metric, with the values of the seeds beneath
-    published: Table | None  # The paper's own figures, where the study gives them
+    published: Table | None  # The paper's own figures in percent, where the study gives them, and those of the study
+    beside: bool  # Whether the study's own figures stand above the paper's
+    notes: Sequence[str]  # Columns of the paper without a value and why, and what to know of the others
 
 
 @per_run(ABLATIONS)
@@ -58,13 +61,30 @@ def ablations(run: RunFolder, found: Mapping[str, Any]) -> Ablations | None:
             seeds = " ".join(map(figure, one.get("values") or ()))
             cells.append(Cell(figure(one.get("mean")), lines=(Cell(seeds, tone="later"),)))
         every.append(cells)
+    columns = found.get("columns") or ()
+    heads = ["variant", "in the paper"]
+    notes = [f"{row['label']}: {words}" for row in columns if (words := row.get("missing") or row.get("note"))]
     return Ablations(
         Table(["variant", "what is changed", metrics[0], "", "interval", "difference"], rows),
         found.get("seeds") or (),
         found.get("n"),
         Table(["variant", *metrics], every),
-        published_table(variants, ["variant", "in the paper"], "paper"),
+        _beside_the_paper(variants, columns, heads) if columns else published_table(variants, heads, "paper"),
+        bool(columns),
+        notes,
     )
+
+
+def _beside_the_paper(variants: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Table:
+    """The columns of a preset in percent: the mean over seeds of the same convention, and the paper's figure beneath."""
+
+    def cell(row: Mapping[str, Any], column: Mapping[str, Any]) -> Cell:
+        mean = number(part(row, "metrics", str(column.get("metric"))).get("mean"))
+        published = figure(part(row, "published").get(str(column["label"])), digits=1)
+        return Cell(figure(None if mean is None else 100 * mean, digits=1), lines=(Cell(published, tone="later"),))
+
+    rows = [[name, row.get("paper"), *(cell(row, column) for column in columns)] for name, row in variants.items()]
+    return Table([*heads, *(column["label"] for column in columns)], rows, len(heads), dense=True)
 
 
 def _difference(gap: Mapping[str, Any]) -> Cell:

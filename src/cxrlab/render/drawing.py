@@ -184,6 +184,10 @@ class _Plot:
         known = [(at, v if low is None else low, v if high is None else high) for at, v, low, high in curve.points]
         if all(low == high for _, low, high in known):
             return []
+        if len(known) == 1:  # a point alone has no shade
+            at, low, high = known[0]
+            way = f"M{self.x(at):.1f} {self.y(low):.1f}V{self.y(high):.1f}"
+            return [shape("path", d=way, stroke=curve.colour, stroke_opacity="0.6")]
         upper = [f"{self.x(at):.1f},{self.y(high):.1f}" for at, _, high in known]
         lower = [f"{self.x(at):.1f},{self.y(low):.1f}" for at, low, _ in reversed(known)]
         return [shape("polygon", points=" ".join(upper + lower), fill=curve.colour, fill_opacity="0.13")]
@@ -360,6 +364,42 @@ def share_forest(rows: Sequence[Row], heading: str, reference: tuple[str, Spread
         shapes += [shape("circle", cx=scale.x(dot), cy=y + 28, r=2, fill=colour) for dot, _, _ in row.alone]
         shapes.append(label(scale.right + 14, y + 23, _written(row.mean)))
     return Drawing(heading, width, base + 30, tuple(shapes))
+
+
+@dataclass(frozen=True)
+class CircleRow:
+    """A row of circles, one for each model."""
+
+    label: str
+    weight: float  # The area of the row's circles, in any unit
+    values: Sequence[Spread | None]  # In the order of the models; None where a model has no value
+
+
+def draw_circles(rows: Sequence[CircleRow], names: Sequence[str], heading: str) -> Drawing:
+    """Shares between 0 and 1 on a line per row: a circle for each model, its interval through it."""
+    width, top, step = 760, 40, 30
+    scale, base = _Scale(260, width - 20, 0.0, 1.0), top + step * len(rows)
+    most = max((row.weight for row in rows), default=0) or 1.0
+    curves = [Curve(name, (), COLOURS[place % len(COLOURS)], 0) for place, name in enumerate(names)]
+    shapes = [title_of(heading, 16), *_grid(scale, top - 6, base, base + 16)]
+    for place, row in enumerate(rows):
+        y = top + step * (place + 0.5)
+        shapes.append(label(scale.left - 14, y + 4, truncated(row.label, 38), "end"))
+        for turn, (curve, spread) in enumerate(zip(curves, row.values, strict=True)):
+            if spread is None:
+                continue
+            value, low, high = spread
+            middle = y + 5 * (turn - (len(curves) - 1) / 2)  # intervals of several models beneath each other
+            if low is not None and high is not None:
+                line = f"M{scale.x(low):.1f} {middle:.1f}H{scale.x(high):.1f}"
+                shapes.append(shape("path", d=line, stroke=curve.colour, stroke_opacity="0.6"))
+            ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+            words = f"{curve.label}, {row.label}: {value:.3f}{ends}"
+            radius = max(2.0, 11.0 * math.sqrt(row.weight / most))
+            more = {"fill": curve.colour, "fill_opacity": "0.55"}
+            shapes.append(shape("circle", title=words, cx=scale.x(value), cy=middle, r=radius, **more))
+    legend, lines = _legend(curves, "", Layout(width=width, height=base + 30))
+    return Drawing(heading, width, base + 36 + lines * _ROW, (*shapes, *legend))
 
 
 def _grid(scale: _Scale, top: float, base: float, written: float, signed: bool = False) -> list[Shape]:

@@ -35,6 +35,8 @@ SECTIONS = Registry(
         "trainings": "cxrlab.render.training:trainings",
         "others": "cxrlab.render.overview:others",
         "scores": "cxrlab.render.scores:scores",
+        "observations": "cxrlab.render.factuality:observations",
+        "model_sizes": "cxrlab.render.factuality:model_sizes",
         "image_dependence": "cxrlab.render.scores:image_dependence",
         "alignment": "cxrlab.render.alignment:alignment",
         "robustness": "cxrlab.render.robustness:robustness",

@@ -9,16 +9,26 @@ ablations.json                           the table over seeds
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
+from cxrlab.core.json_values import plain
+from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, state
+from cxrlab.data.corpus import load_corpus
+from cxrlab.data.views import selected_image
 from cxrlab.evaluation.compare import compare
+from cxrlab.evaluation.config import MetricResources
+from cxrlab.evaluation.generate import select_studies
+from cxrlab.evaluation.metric_presets import PRESETS, PresetRow
+from cxrlab.evaluation.select_metrics import build_extra_families, list_given_families
+from cxrlab.metrics.base import Family
+from cxrlab.metrics.radgraph import PACKAGE_MODELS, by_package
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import number_at, over_seeds
 
@@ -43,7 +53,7 @@ class AblationVariant:
         align: Settings of stage 2 that differ.
         finetune: Settings of stage 3 that differ.
         prompts: Prompts for the trained model; those that it was trained with when left out.
-        published: Metric → the paper's figure for it.
+        published: Column of the preset → the paper's figure for it.
     """
 
     changes: str
@@ -89,7 +99,11 @@ class AblationsConfig(StudyConfig):
         encoder: Settings of stage 1 in the full recipe; 'data' names a corpus of the list.
         align: Settings of stage 2.
         finetune: Settings of stage 3.
-        n: Test studies; every one when left out.
+        preset: Columns of a paper beside its published figures, as in 'score'; their metrics are scored too. A column that
+            lacks graphs or weights stays empty, with the reason.
+        extras: Your weights for CheXbert, BERTScore and RadCliQ, and the name of a RadGraph model.
+        unit: study (its first frontal image), or image: every frontal image of the test studies is a pair, as in the paper.
+        n: Test studies (or images); all of them when left out.
         control_studies: Test studies that each model also gets with control images, to measure image dependence.
         batch_size: Images per batch of generation.
         max_new_tokens: Longest report, in tokens.
@@ -104,6 +118,9 @@ class AblationsConfig(StudyConfig):
     align: Mapping[str, Any] = field(default_factory=dict)
     finetune: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
+    preset: Literal["paper", "llava-rad", "rexrank"] | None = None
+    extras: MetricResources = MetricResources()
+    unit: Literal["study", "image"] = "study"
     n: int | None = None
     control_studies: int = 50
     batch_size: int = 64
@@ -123,6 +140,27 @@ class AblationsConfig(StudyConfig):
         if taken := {"scores", COMPARISON} & set(self.variants):
             raise ConfigError(f"variants has the name '{min(taken)}', which is a folder of the study; choose another.")
         self.check_corpus("test")
+        labels = [column.label for column in self.columns()]
+        for name, variant in self.chosen().items():
+            if labels and (unknown := [label for label in variant.published if label not in labels]):
+                raise ConfigError(
+                    f"variants, '{name}': published has '{unknown[0]}', which is no column of the preset "
+                    f"{self.preset}.{did_you_mean(unknown[0], labels)}"
+                )
+        if self.extras.graphs is not None and not by_package(self.extras.graphs):
+            raise ConfigError(
+                f"extras.graphs={self.extras.graphs} is not usable: no file holds graphs of reports that are yet to be "
+                f"generated. Name a model of the radgraph package: {', '.join(PACKAGE_MODELS)}."
+            )
+
+    def columns(self) -> tuple[PresetRow, ...]:
+        """The columns of the preset, each with its metric or with what it lacks; none without a preset."""
+        rows = PRESETS[self.preset] if self.preset else ()
+        return tuple(row.resolve(vars(self.extras), ()) for row in rows)
+
+    def scored(self) -> tuple[str, ...]:
+        """The metrics of the tables: the chosen ones, then those of the preset."""
+        return tuple(dict.fromkeys((*self.metrics, *(name for row in self.columns() for name in row.metrics))))
 
 
 class Ablations(StudyRecipe):
@@ -140,6 +178,15 @@ class Ablations(StudyRecipe):
             "scores": Kind("cxrlab.evaluation.config:ScoreConfig", "cxrlab.evaluation.score:run_score"),
         }
     )
+
+    def extra_families(self) -> Sequence[Family]:
+        """Those that the extras suffice for."""
+        return list_given_families(self.config.extras)
+
+    def needed_files(self) -> Sequence[Path]:
+        """Weights and tokenizers of the extras."""
+        extras = self.config.extras
+        return [path for path in (extras.chexbert, extras.bert, extras.encoder) if path is not None]
 
     def trial(self, name: str, variant: AblationVariant, seed: int) -> Mapping[str, str]:
         """The stages of a variant, the reports of its last stage, and their scores."""
@@ -167,7 +214,7 @@ class Ablations(StudyRecipe):
         generation = {
             "model": f"hf:{start['start']}/{CHECKPOINT}",
             "data": str(self.corpora[config.test]),
-            **{key: getattr(config, key) for key in ("n", "control_studies", "batch_size")},
+            **{key: getattr(config, key) for key in ("unit", "n", "control_studies", "batch_size")},
             "decoding": {"max_new_tokens": config.max_new_tokens},
             "loading": {**config.loading, **({"prompts": variant.prompts} if variant.prompts else {})},
         }
@@ -176,23 +223,37 @@ class Ablations(StudyRecipe):
         scoring = {
             "references": str(self.corpora[config.test]),
             "predictions": str(self.out / reports.folder),
-            "metrics": list(config.metrics),
+            "metrics": list(config.scored()),
             "trials": config.trials,
+            "unit": config.unit,
+            **{key: value for key, value in plain(config.extras).items() if value is not None},
         }
         folder = f"seed{seed}/scores/{name}"  # its last part is the label in a comparison
         scores = self.add("scores", folder, scoring, {}, seed=seed, place=f"scores of '{home}'", key=folder)
         return {**parts, "reports": reports.folder, "scores": scores.folder}
 
     def prepare(self, run: Run) -> None:
-        """Train nothing when there is nothing to score on."""
+        """Train nothing when there is nothing to score on, or nothing to score with."""
         super().prepare(run)
-        self.check_splits(self.config.test, ["test"])
+        test = self.config.test
+        self.check_splits(test, ["test"])
+        reports = next(part.config for part in self.parts if part.kind == "reports")
+        corpus = load_corpus(self.corpora[test])
+        n = reports.n if reports.unit == "study" else None
+        chosen = set(select_studies(corpus, reports.split, n, reports.seed))
+        if unusable := [study.id for study in corpus.studies(reports.split) if study.id in chosen and _no_image(study)]:
+            raise DataError(
+                f"{len(unusable):,} of {len(chosen):,} test studies of '{test}' ({corpus.path}) have no frontal image, "
+                f"such as {unusable[0]}; no model can report on them. Test on a composition that takes its views PA, AP "
+                "and frontal alone (a corpus of the kind 'composed', or 'cxrlab data compose')."
+            )
+        build_extra_families(self.config.extras)  # missing or damaged weights are an error before training
 
     def measured(self, trial: Trial) -> Mapping[str, Any]:
         """Number of test studies, and value, interval and studies with a value of each metric."""
         scores: Mapping[str, Any] = read_json(self.out / trial.parts["scores"] / "scores.json")
         keys = ("value", "low", "high", "n")
-        found = {name: {key: scores["metrics"][name][key] for key in keys} for name in self.config.metrics}
+        found = {name: {key: scores["metrics"][name][key] for key in keys} for name in self.config.scored()}
         return {"studies": scores["n"], "scores": found}
 
     def results(self, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -202,13 +263,21 @@ class Ablations(StudyRecipe):
             folder = self.out / f"seed{seed}" / COMPARISON
             if state(folder) != "finished":
                 runs = [self.out / trial.parts["scores"] for trial in self.trials if trial.seed == seed]
-                compare(runs, out=folder, metrics=config.metrics, trials=config.trials)
+                compare(runs, out=folder, metrics=config.scored(), trials=config.trials)
         about = f"{len(config.variants)} ways to train; seeds: {len(config.seeds)}."
         return {TABLE: ablation_table(config, trials), SUMMARY: {"about": about}}
 
     def page_runs(self) -> list[Path]:
         """The full recipe's reports and the first comparison; the other models have the same name."""
         return [self.out / self.trials[0].parts["reports"], self.out / f"seed{self.config.seeds[0]}" / COMPARISON]
+
+
+def _no_image(study: Study) -> bool:
+    try:
+        selected_image(study)
+    except DataError:
+        return True
+    return False
 
 
 def ablation_table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -223,7 +292,7 @@ def ablation_table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> 
     rows: dict[str, Any] = {}
     for name, variant in variants.items():
         metrics = {}
-        for metric in config.metrics:
+        for metric in config.scored():
             own, base = values(name, metric), values(baseline, metric)
             gap = over_seeds(mine - theirs for mine, theirs in zip(own, base, strict=True))
             metrics[metric] = {**over_seeds(own), "difference": None if name == baseline else gap}
@@ -238,7 +307,11 @@ def ablation_table(config: AblationsConfig, trials: list[Mapping[str, Any]]) -> 
     return {
         "baseline": baseline,
         "seeds": list(config.seeds),
-        "metrics": list(config.metrics),
+        "metrics": list(config.scored()),
+        "columns": [
+            {"label": row.label, "metric": next(iter(row.metrics), None), "missing": row.missing, "note": row.note}
+            for row in config.columns()
+        ],
         "n": max(int(trial["studies"]) for trial in trials),
         "variants": rows,
     }

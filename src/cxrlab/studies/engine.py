@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -32,6 +32,7 @@ from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.parallel import follow_parent, worker_count
+from cxrlab.metrics.base import Family
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.corpora import corpus_folders, make_corpora, with_folders
 
@@ -187,17 +188,26 @@ class StudyRecipe(ABC):
 
     def plan(self) -> None:
         """Fill `parts` and `trials`: every variant with every seed."""
-        from cxrlab.evaluation.select_metrics import select_metrics
+        from cxrlab.evaluation.select_metrics import match_names
 
         for name in self.config.metrics:  # each is a column of a table
             try:
-                if (found := select_metrics((name,)).ready) != (name,):
+                named = match_names((name,), self.extra_families())
+                if (found := named.ready + named.extra) != (name,):
                     self.problems.append(f"metrics: '{name}' stands for {len(found)} metrics; name them one by one.")
             except ConfigError as error:
                 self.problems.append(f"metrics: {error}")
         for seed in self.config.seeds:
             for name, variant in self.config.chosen().items():
                 self.trials.append(Trial(name, seed, self.trial(name, variant, seed)))
+
+    def extra_families(self) -> Sequence[Family]:
+        """Families of metrics that need graphs or weights which the settings give; only their cards are used."""
+        return ()
+
+    def needed_files(self) -> Sequence[Path]:
+        """Files and folders of the user, beside corpora and models, without which the study cannot end."""
+        return ()
 
     def corpus_rows(self) -> Mapping[str, Any]:
         """The corpora of the study, as its settings give them; none where it draws its own."""
@@ -328,12 +338,13 @@ def _mentions(value: Any, folder: Path) -> bool:
 
 
 def missing_inputs(recipe: StudyRecipe) -> list[CxrlabError]:
-    """Corpora and models that a study names and that are not there; what it makes itself is not missing."""
+    """Corpora, models and files that a study names and that are not there; what it makes itself is not missing."""
     missing: list[CxrlabError] = [
         DataError(f"corpora, '{name}': the folder {recipe.corpora[name]} does not exist.")
         for name, row in recipe.corpus_rows().items()
         if isinstance(row, str) and not recipe.corpora[name].is_dir()
     ]
+    missing += [DataError(f"{path} does not exist.") for path in recipe.needed_files() if not path.exists()]
     named = {name for part in recipe.parts for name in _named_models(plain(part.config))}
     for name in sorted(named):
         if not Path(name.removeprefix("hf:")).is_relative_to(recipe.out):

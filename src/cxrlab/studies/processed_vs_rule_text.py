@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cxrlab.core.egress import is_address
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 RULE, PROCESSED, TEXTS, INPUTS = "rule", "processed", "texts", "inputs"
 ANALYSIS, COUNTS = "analysis.json", "counts.json"
+SCORED_WITH = ("metrics", "preset", "trials", "seed", "chexbert", "bert", "graphs")  # settings of 'score' too
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,13 @@ class AnalysisConfig:
         predictions: Runs of 'generate' on the same split, to be scored against both.
         split: train, val or test.
         metrics: Names or groups of metrics; the default ones when left out.
+        preset: The columns of a paper, as in 'score', beside these metrics.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples; passed to a text model.
         structure: Settings of a text model; its model, split, limit and workers are not used.
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
+        graphs: JSON with RadGraph graphs of all texts, or a model of the installed radgraph package, for RadGraph F1.
     """
 
     references: Path
@@ -69,11 +72,13 @@ class AnalysisConfig:
     predictions: tuple[Path, ...] = ()
     split: str = "test"
     metrics: tuple[str, ...] = ()
+    preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     trials: int = 1000
     seed: int = 7
     structure: StructureConfig = field(default_factory=StructureConfig)
     chexbert: Path | None = None
     bert: Path | None = None
+    graphs: Path | None = None
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -119,7 +124,7 @@ class TextAnalysis(StudyRecipe):
         texts = {"references": references, "predictions": predictions}
         own = {
             **{key: str(self.out / INPUTS / f"{name}.jsonl") for key, name in texts.items()},
-            **{key: plain(getattr(self.config, key)) for key in ("metrics", "trials", "seed", "chexbert", "bert")},
+            **{key: plain(getattr(self.config, key)) for key in SCORED_WITH},
             "slices": False,
         }
         given = {key: value for key, value in own.items() if value is not None}

@@ -87,7 +87,7 @@ class SequenceConfig:
 
 
 class CommandSequence(StudyRecipe):
-    """Looks at what each command of a sequence needs and has made."""
+    """Reports the state of each command of a sequence: what it needs, and what it has made."""
 
     config: SequenceConfig
     config_class = SequenceConfig
@@ -146,7 +146,7 @@ def _is_made(out: Path) -> bool:
 
 
 def _compare_pairs(step: Step, done: str) -> tuple[str, str]:
-    """Hold the pairs that a training learns, or has learnt, against the table of its composed corpus."""
+    """Compare the pairs of a training, to come or done, with the table of its composed corpus."""
     composed = composed_pairs(read_card(step.flag("--data") / CARD))
     if done == "done":
         learnt = read_json(step.flag("--out") / SUMMARY)["rows"]

@@ -331,7 +331,7 @@ class AlignConfig(ReportConfig, PairSelection):
         start: In place of both, a whole LLaVA whose projector is trained further: hf:FOLDER or builtin:NAME.
         extra_corpora: Further corpora, name → {data, weight, text, views, members, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
-        conversation: Text around image and prompt: plain, as in LLaVA; own, vicuna-v1 or a file as in `train finetune`.
+        conversation: Text around image and prompt: plain, as in LLaVA; others as in `train finetune`.
         validation: Loss on the validation split.
     """
 
@@ -399,8 +399,8 @@ class FinetuneConfig(AdapterConfig, PairSelection):
         train_language: false freezes the language model; lora_rank must then be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
         conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
-            if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad; or a file with a
-            chat template. It is saved with the checkpoint.
+            if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad;
+            mistral-instruct, that of LLaVA-Med 1.5; or a file with a chat template. It is saved with the checkpoint.
         validation: Loss on the validation split.
     """
 

@@ -85,8 +85,8 @@ def check_weights_are_whole() -> None:
     """Refuse validation where FSDP or DeepSpeed spreads the weights over processes: those of the best step are kept."""
     if any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
         raise ConfigError(
-            "a model whose weights are spread over processes cannot be validated while it is trained; give "
-            "--validation.n 0, or launch with configs/distributed/ddp.yaml."
+            "validation does not support sharded weights (FSDP, DeepSpeed); give --validation.n 0, or launch with "
+            "configs/distributed/ddp.yaml."
         )
 
 

@@ -28,7 +28,7 @@ from cxrlab.training.config import AlignConfig, EncoderConfig, ExtraCorpus, Fine
 from cxrlab.training.image_cache import ImageFile
 
 SPLIT = "train"
-NO_SPLIT, ANOTHER_IMAGE = "no split", "another image of its study is learnt"
+NO_SPLIT, ANOTHER_IMAGE = "no split", "another image of its study is used"
 QUESTIONS, NO_IMAGE, MADE_BY = "questions", "no image", "structured:"
 # Parts of a study that are not used and take long to read.
 UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
@@ -242,9 +242,9 @@ def _nothing_to_learn(corpus: Corpus, split: str, tally: _Tally, text: str | Non
     wanted = [name.removeprefix(MADE_BY) for name in _choices(text or "") if name not in TEXTS]
     hint = ""
     if unknown := [name for name in wanted if name not in makers]:
-        hint = f"{did_you_mean(unknown[0], makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
+        hint = f"{did_you_mean(unknown[0], makers)} Texts available: {', '.join(sorted(makers)) or 'none'}."
     return DataError(
-        f"none of the {left_out.total():,} {split} studies of {corpus.path} can be learnt from ({reasons}); a study needs "
+        f"none of the {left_out.total():,} {split} studies of {corpus.path} can be used for training ({reasons}); a study needs "
         f"an image of the wanted view (by default a frontal one) and the wanted text (by default findings).{hint}"
     )
 

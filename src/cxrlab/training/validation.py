@@ -51,7 +51,7 @@ def validation_source(config: EncoderConfig | AlignConfig | FinetuneConfig) -> S
     if not corpus.ids(SPLIT):
         if is_main_process():
             NoticeStream(sys.stderr).write(
-                f"nothing is validated: {corpus.no_study_error(SPLIT)} Name a corpus that has one with --validation.data, "
+                f"No validation loss: {corpus.no_study_error(SPLIT)} Name a corpus that has one with --validation.data, "
                 "or switch validation off with --validation.n 0.\n"
             )
         return None
@@ -119,7 +119,7 @@ def contrastive_validation(
 
 
 def summarise_validation(source: Source | None, fitted: Fitted) -> dict[str, Any]:
-    """What a summary holds of the validation: its samples, and the step whose weights are in RUN/best."""
+    """The validation entry of summary.json: its samples, and the step whose weights are in RUN/best."""
     if source is None:
         return {}
     best = {"checkpoint": BEST, "step": fitted.best.step, "loss": fitted.best.score} if fitted.best else {}

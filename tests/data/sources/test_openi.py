@@ -21,6 +21,7 @@ from cxrlab.data import bounded_reading
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.sources.openi import FROM_PICTURE, SPREADSHEET_ERROR, ImageName, image_name, plan
+from cxrlab.data.views import FRONTAL
 
 FIXTURES = Path(__file__).parent / "fixtures"
 XML, CSV = FIXTURES / "openi", FIXTURES / "openi_csv"
@@ -244,6 +245,18 @@ def test_all_reports_and_their_agreement_with_the_csv_form(real_data: Path, tmp_
         also = {image_name(Path(one.path).name): one.view for one in other.absent_images or ()}
         assert named.items() <= also.items()
     assert different == ["indication"] * 3
+
+
+@pytest.mark.real_data
+def test_the_frontal_images_with_findings_are_more_than_the_papers_2163(real_data: Path, tmp_path: Path) -> None:
+    """What configs/data/external_openi.yaml takes where the images are there, by the table of views."""
+    corpus = import_corpus("openi", ImportConfig(real_data / "openi"), tmp_path / "xml")
+    frontal = [
+        sum(image.view in FRONTAL for image in study.absent_images or ())
+        for study in corpus
+        if study.sections is not None and study.sections.findings
+    ]
+    assert (sum(count > 0 for count in frontal), sum(frontal)) == (3199, 3307)
 
 
 @pytest.mark.real_data

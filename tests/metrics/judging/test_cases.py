@@ -36,7 +36,7 @@ def answer(case: dict[str, Any]) -> Answer:
 
 def parsed_counts(case: dict[str, Any]) -> Parsed:
     green = case.get("ask_matched", False)
-    return parse_counts(answer(case), matched=green, fractions=not green)
+    return parse_counts(answer(case), matched=green)
 
 
 @every_row("case", cases(*OF_COUNTS), ids=lambda case: case["id"])

@@ -62,7 +62,7 @@ def test_chexprompt_gives_totals_and_twelve_counts() -> None:
     """2 + 1 significant and 3 insignificant errors are 6 a report."""
     judge = judge_family("chexprompt:m", FunctionModel(counting("210000", "000003")))
     told = values(judge, batch("Clear."))
-    assert len(told) == 14 and told["chexprompt:m"] == 6 and told["chexprompt.significant:m"] == 3
+    assert len(told) == 16 and told["chexprompt:m"] == 6 and told["chexprompt.significant:m"] == 3
     assert told["chexprompt.false_positive_finding.significant:m"] == 2
     assert told["chexprompt.omission_finding.significant:m"] == 1
     assert told["chexprompt.omission_comparison.insignificant:m"] == 3
@@ -85,12 +85,27 @@ def test_the_mean_is_over_reports_that_have_a_value() -> None:
     assert judge.evidence(pairs)[2]["reason"] == "the judge refuses to answer"
 
 
+def test_the_shares_of_reports_without_errors_are_those_of_the_answers() -> None:
+    """Of four reports one has no error, two none that is significant; the one that could not be read is in neither."""
+    answers = {"One": "000000/000000", "Two": "000000/010000", "Three": "100000/000000", "Four": "200000/000000"}
+
+    def answer(prompt: str) -> str:
+        found = next((counts for word, counts in answers.items() if f"{word} candidate" in prompt), None)
+        return counting(*found.split("/"))(prompt) if found else "I cannot say."
+
+    pairs = batch(*(f"{word} candidate." for word in (*answers, "Five")))
+    tallies = {tally.metric.name: tally for tally in judge_family("chexprompt:m", FunctionModel(answer)).tallies(pairs)}
+    shares = [tallies[f"chexprompt.error-free{part}:m"] for part in ("", ".significant")]
+    assert [share.value for share in shares] == [0.25, 0.5] and {share.n for share in shares} == {4}
+    assert {share.metric.direction for share in shares} == {"higher"}
+
+
 def test_a_partial_answer_has_its_cells_but_no_total() -> None:
     judge = judge_family("chexprompt:m", FunctionModel(lambda prompt: "SIGNIFICANT: (A, 1), (B, 0), (C"))
     told = values(judge, batch("Clear."))
     assert told["chexprompt.false_positive_finding.significant:m"] == 1
     assert told["chexprompt.omission_finding.significant:m"] == 0
-    assert sum(math.isnan(value) for value in told.values()) == 12
+    assert sum(math.isnan(value) for value in told.values()) == 14
     record = judge.evidence(batch("Clear."))[0]
     assert record["status"] == "partial" and record["score"] is None
     assert record["counts"]["significant"] == {"false_positive_finding": 1, "omission_finding": 0}
@@ -127,6 +142,8 @@ def test_silence_is_not_a_normal_report() -> None:
     assert values(grade, batch("", "XXXX"))["grade:m"] == 1
     counts = judge_family("chexprompt:m", FunctionModel(counting("010000")))
     assert values(counts, batch(""))["chexprompt:m"] == 1
+    none = judge_family("chexprompt:m", FunctionModel(counting("000000")))
+    assert values(none, batch(""))["chexprompt.error-free:m"] == 0, "whatever the answer"
 
 
 def test_what_is_absent_is_not_asked() -> None:
@@ -134,7 +151,7 @@ def test_what_is_absent_is_not_asked() -> None:
     model = FunctionModel(counting("000000"))
     pairs = Batch([Pair("a", None, "Clear."), Pair("b", "Clear.", None), Pair("c", "___", "Clear.")])
     judge = judge_family("chexprompt:m", model)
-    assert [tally.n for tally in judge.tallies(pairs)] == [0] * 14 and model.prompts == []
+    assert [tally.n for tally in judge.tallies(pairs)] == [0] * 16 and model.prompts == []
     records = judge.evidence(pairs)
     assert {record["status"] for record in records} == {"not asked"} and records[0]["answer"] is None
     assert [record["reason"] for record in records] == [

@@ -26,7 +26,7 @@ from torch.nn.functional import gelu
 from cxrlab.core.errors import CxrlabError
 from cxrlab.models.convert import ConvertConfig, convert, under
 from cxrlab.models.hf.checkpoint import open_checkpoint
-from cxrlab.models.hf.conversations import SYSTEM, vicuna_template
+from cxrlab.models.hf.conversations import SYSTEM, llava_template
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_parts import add_image_token
 
@@ -142,7 +142,7 @@ def test_tokens_around_the_image_are_those_of_separate_pieces(space: str, writte
     pieces = (f"{SYSTEM} USER: ", f"\n{PROMPT} ASSISTANT:")
     before, after = (tokenizer(piece)["input_ids"] for piece in pieces)
     add_image_token(tokenizer)
-    image, template = tokenizer.convert_tokens_to_ids("<image>"), vicuna_template(tokenizer)
+    image, template = tokenizer.convert_tokens_to_ids("<image>"), llava_template(tokenizer)
     assert written.replace("\n", "\\n") in template or written in template
     whole = tokenizer(written.removesuffix("\n").join(pieces))["input_ids"]
     assert whole == [*before, image, *after[1:]]

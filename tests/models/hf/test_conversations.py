@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from published_checkpoints import vicuna_tokenizer
+from tiny_families import save_tiny
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.models.hf.checkpoint import open_processor
 from cxrlab.models.hf.conversations import OWN, PLAIN, VICUNA, check_conversation, set_conversation
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import chat_template, prompt_format, prompt_text
 from cxrlab.models.load_settings import LoadSettings
 
@@ -109,3 +112,20 @@ def test_a_template_that_does_not_write_image_and_question_is_refused(template: 
 def test_an_unknown_conversation_is_named() -> None:
     with pytest.raises(UnknownName, match="'vicuna'.*vicuna-v1"):
         check_conversation("vicuna")
+
+
+def test_a_row_of_prompts_may_bring_its_conversation(tmp_path: Path) -> None:
+    """MedGemma is a Gemma 3: its prompts replace the template of the checkpoint, system text and order included."""
+    folder = save_tiny("gemma3", tmp_path / "gemma")
+    own = HfModel.load(str(folder))
+    assert own.prompts.name == "llava-rad/1" and "expert radiologist" not in prompt_text(own.processor, "Clear?")
+    model = HfModel.load(str(folder), loading=LoadSettings(prompts="medgemma/1"))
+    assert prompt_text(model.processor, model.prompts.ask()).removeprefix(model.tokenizer.bos_token) == (
+        "<start_of_turn>user\nYou are an expert radiologist.\n\n"
+        "Write the findings section of the report of this chest X-ray.<start_of_image><end_of_turn>\n"
+        "<start_of_turn>model\n"
+    )
+    encoded = model.encode([torch.zeros(20, 20)], [model.prompts.ask("cough")])
+    ids = encoded.inputs["input_ids"][0].tolist()
+    assert ids.count(model.tokenizer.bos_token_id) == 1 and ids.count(model.tokenizer.image_token_id) == 4
+    assert model.generate([torch.zeros(20, 20)])[0].tokens > 0

@@ -13,7 +13,7 @@ from tiny_models import TEXTS
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.model_interfaces import HasTrainingCollections, ImageToText
+from cxrlab.core.model_interfaces import HasParameterCount, HasTrainingCollections, ImageToText
 from cxrlab.models.decoding import Decoding, SupportsSplitSampling
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.model import HfModel
@@ -53,6 +53,10 @@ def test_sixteen_images_at_once_are_sixteen_images_one_by_one(llava: HfModel) ->
         torch.testing.assert_close(told.means[k], -loss[0], atol=TOLERANCE, rtol=0)
         assert one.grad is not None and whole.grad is not None and float(one.grad.abs().max()) > 0
         torch.testing.assert_close(whole.grad[k], one.grad[0], atol=TOLERANCE, rtol=0)
+
+
+def test_its_size_is_the_number_of_its_weights(llava: HfModel) -> None:
+    assert isinstance(llava, HasParameterCount) and llava.parameter_count == llava.model.num_parameters() > 0
 
 
 def test_log_probabilities_are_those_of_the_model_under_its_own_processor(llava: HfModel) -> None:

@@ -209,3 +209,11 @@ def test_generate_writes_the_predictions_of_a_model_behind_an_address(
     assert main(words) == 0 and len(server.requests) == 5
     assert main([*words[:-1], str(tmp_path / "b"), "--decoding.max-new-tokens", "7"]) == 1  # its words are its own
     assert "omit the --decoding flags" in capsys.readouterr().err and len(server.requests) == 5
+
+
+def test_general_models_are_asked_for_the_findings_alone(server: ChatServer) -> None:
+    load_model(server.address("gpt"), LoadSettings(prompts="endpoint/1")).generate([image(7)], ["cough"])
+    prompt = last_message_text(server.requests[0].body)
+    assert "Indication: cough Answer with the text of the findings alone" in prompt
+    content = server.requests[0].body["messages"][-1]["content"]
+    assert [part["type"] for part in content] == ["text", "image_url"]

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
+from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus, assign_split
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
-from cxrlab.data.phantom.render import PhantomPatient, render
+from cxrlab.data.phantom.render import PhantomPatient, hidden_findings, render, render_lateral
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_count
@@ -22,6 +23,7 @@ from cxrlab.findings.simulated_patients import CaseConfig, draw_patient, visit_c
 # Increase it when the same settings yield other images or words than before (`test_phantom_corpus.py` detects that). It is
 # on every card, so that a corpus is never continued with another drawing.
 DRAWING = 2
+LATERAL_DRAWING = 1  # the same for the lateral images, on the card of corpora that have them
 MISTAKEN = "mistaken"
 
 
@@ -37,6 +39,10 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     settings = card_settings(config)
     if not config.mistakes:
         del settings["mistakes"]  # a corpus without a second text is the same as ever
+    if config.lateral:
+        settings["lateral_drawing"] = LATERAL_DRAWING
+    else:
+        del settings["lateral"], settings["hidden"]  # and so is one of frontal images alone
     card = Card(
         name="phantom",
         source="Drawn from a seed by cxrlab; no patient behind it.",
@@ -75,10 +81,18 @@ def draw_studies(config: PhantomConfig, patient_visits: PatientVisits) -> list[N
         name = study_id(case.patient, visit.number)
         # The first visit's age, so that the body stays the same while the patient grows older.
         patient = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
-        image = render(patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+        hidden = hidden_findings(patient, visit.findings, config.hidden)
+        image = render(
+            patient, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks, hidden
+        )
         narrated = narrate(visit, config.seed, name, config.lexicon)
         path = f"images/{name}.png"
         files = {path: encode_png(to_uint8(image.image))}
+        images = [ImageFile(path, visit.view)]
+        if config.lateral:
+            lateral = render_lateral(patient, visit.number, visit.findings, config.size, config.preset, hidden)
+            images.append(ImageFile(f"images/{name}_l.png", View.LATERAL))
+            files[images[1].path] = encode_png(to_uint8(lateral))
         masks = {str(index): f"masks/{name}_{index}.png" for index in image.masks}
         files.update({masks[str(index)]: encode_png(mask) for index, mask in image.masks.items()})
         structured = {}
@@ -87,10 +101,12 @@ def draw_studies(config: PhantomConfig, patient_visits: PatientVisits) -> list[N
             plan = draw_error_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
             candidate = mistaken(visit, config.seed, name, plan, (config.lexicon, config.lexicon)).candidate
             structured[MISTAKEN] = {"findings": candidate.report.findings or ""}
+        # Which findings the frontal image hardly shows, by their index.
+        hidden_extra = {"hidden": [k for k, one in enumerate(visit.findings) if one in hidden]} if hidden else {}
         study = Study(
             id=name,
             patient=case.patient,
-            images=(ImageFile(path, visit.view),),
+            images=tuple(images),
             sections=narrated.report,
             split=split,
             age=visit.age,
@@ -100,7 +116,7 @@ def draw_studies(config: PhantomConfig, patient_visits: PatientVisits) -> list[N
             findings=narrated.findings,
             masks=masks,
             structured=structured,
-            extra={"context": visit.context},
+            extra={"context": visit.context, **hidden_extra},
         )
         studies.append(NewStudy(study, files))
     return studies

@@ -31,23 +31,10 @@ from cxrlab.data.phantom.image_plane import (
 )
 from cxrlab.data.phantom.thorax import SIGN, Region, Thorax
 
-_HEIGHT = {"apex": 0.17, "upper zone": 0.24, "mid zone": 0.50, "perihilar": 0.52, "lower zone": 0.77, "base": 0.86}
-
 
 def sides(finding: Finding) -> tuple[Side, ...]:
     """The sides to draw on; a finding without a side is drawn on both."""
     return (finding.side,) if finding.side in SIGN else (Side.RIGHT, Side.LEFT)
-
-
-def place(
-    thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator, out: tuple[float, float]
-) -> tuple[float, float]:
-    """A point (x, y) in the lung zone that the finding names, `out` of the way to the wall."""
-    a = thorax.anatomy
-    top, bottom = a.apex, a.dome(side)
-    y = top + (bottom - top) * (_HEIGHT.get(finding.location or "", 0.5) + float(rng.uniform(-0.05, 0.05)))
-    share = float(rng.uniform(*out))
-    return SIGN[side] * share * float(thorax.cage_at(y)), y
 
 
 def together(patches: list[Patch]) -> Patch:
@@ -100,7 +87,7 @@ def _bodies(
     """One body of half width `half` on each side that the finding names."""
     patches = []
     for side in sides(finding):
-        at = place(thorax, finding, side, rng, out)
+        at = thorax.place(finding, side, rng, out)
         patches.append(_blob(thorax, at, half, rng, ragged, edge).scaled(density))
     return together(patches)
 
@@ -115,7 +102,7 @@ def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
 def consolidation(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A dense patch with a ragged, soft rim and dark air bronchograms that branch and thin out."""
     half = grade(finding, 24.0, 32.0, 41.0)
-    at = place(thorax, finding, side, rng, (0.52, 0.68))
+    at = thorax.place(finding, side, rng, (0.52, 0.68))
     body = _blob(thorax, at, half, rng, 0.5, 0.45)
     dense = np.float32(0.66) * body.delta
     root = np.array([at[0] - SIGN[side] * half * 0.8, at[1] - half * 0.1])
@@ -137,7 +124,7 @@ def pneumonia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
     """Many fluffy spots of different size close together, running into each other."""
     patches = []
     for side in sides(finding):
-        x, y = place(thorax, finding, side, rng, (0.55, 0.66))
+        x, y = thorax.place(finding, side, rng, (0.55, 0.66))
         spread = grade(finding, 20.0, 26.0, 33.0)
         for _ in range(round(grade(finding, 8, 11, 15))):
             at = (x + float(rng.normal(0, spread * 0.62)), y + float(rng.normal(0, spread * 0.62)))
@@ -149,7 +136,7 @@ def atelectasis(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> P
     """Plates: one to three straight bands, nearly level."""
     patches = []
     for side in sides(finding):
-        x, y = place(thorax, finding, side, rng, (0.56, 0.66))
+        x, y = thorax.place(finding, side, rng, (0.56, 0.66))
         slope = float(rng.uniform(-0.2, 0.2))
         for number in range(round(grade(finding, 1, 2, 3))):
             long = grade(finding, 52.0, 62.0, 72.0) * float(rng.uniform(0.9, 1.1))
@@ -198,7 +185,7 @@ def mass(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
 def cavity(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A thick-walled ring around air."""
     half = (finding.size_mm or 40.0) / 2
-    at = place(thorax, finding, side, rng, (0.5, 0.62))
+    at = thorax.place(finding, side, rng, (0.5, 0.62))
     outer = _blob(thorax, at, half, rng, 0.0, 0.14)
     frame = thorax.frame
     q = ellipse_distance(
@@ -275,7 +262,7 @@ def pneumothorax(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Ge
 def thickening(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A band along the inner chest wall with an uneven inner border."""
     box, lung = _half(thorax, side)
-    _, y = place(thorax, finding, side, rng, (0.9, 0.9))
+    _, y = thorax.place(finding, side, rng, (0.9, 0.9))
     thick = grade(finding, 9.0, 14.0, 20.0)
     long = grade(finding, 36.0, 46.0, 58.0)
     reach = np.clip(1.0 - ((CURVE_Y - y) / long) ** 2, 0.0, 1.0) ** 0.5
@@ -288,7 +275,7 @@ def thickening(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Gene
 def plaque(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A flat calcified patch seen from the front: ragged, with a dense rolled rim."""
     frame = thorax.frame
-    at = place(thorax, finding, side, rng, (0.6, 0.74))
+    at = thorax.place(finding, side, rng, (0.6, 0.74))
     rows, cols = frame.box(*at, 34.0, 30.0)
     q = ellipse_distance(frame.x[rows, cols], frame.y[rows, cols], at, (22.0, 16.0), float(rng.uniform(-35, 35)))
     radius = np.sqrt(q) + np.float32(0.30) * cloud(rng, q.shape, 6.0, 2)
@@ -326,9 +313,14 @@ def aortic_calcification(thorax: Thorax, finding: Finding, rng: np.random.Genera
 
 def hernia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A rounded sac behind the heart with gas over a level of fluid."""
+    return hernia_sac(thorax, finding, float(rng.uniform(6.0, 16.0)))
+
+
+def hernia_sac(thorax: Thorax, finding: Finding, x_mm: float) -> Patch:
+    """The sac of a hiatal hernia in any view, with its middle at `x_mm`."""
     frame, a = thorax.frame, thorax.anatomy
     radius = grade(finding, 21.0, 27.0, 34.0)
-    at = (float(rng.uniform(6.0, 16.0)), a.dome_left - radius * 0.55)
+    at = (x_mm, a.dome_left - radius * 0.55)
     rows, cols = frame.box(*at, radius + 3, radius + 3)
     x, y = frame.x[rows, cols], frame.y[rows, cols]
     q = ellipse_distance(x, y, at, (radius, radius * 0.9))
@@ -406,7 +398,7 @@ def chest_wall_air(thorax: Thorax, finding: Finding, side: Side, rng: np.random.
     return splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30)
 
 
-def _tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
+def tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
     """A hollow tube: two walls and a dense stripe."""
     normal = normals(path)
     parts = [stroke(thorax.frame, path + k * width / 2 * normal, 1.3).scaled(wall) for k in (-1.0, 1.0)]
@@ -424,7 +416,7 @@ def endotracheal(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
     else:
         height = finding.tip_mm if finding.tip_mm is not None else (85.0 if finding.tip == "high" else 40.0)
         points.append((lean, max(a.carina_y - height, 14.0)))
-    return _tube(thorax, smooth_path(points), 8.5, 0.34, 0.75)
+    return tube(thorax, smooth_path(points), 8.5, 0.34, 0.75)
 
 
 def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -444,7 +436,7 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     return stroke(thorax.frame, smooth_path(points), 3.2).scaled(0.85)
 
 
-_VEIN_END = {
+VEIN_END = {
     "brachiocephalic vein": -22.0,
     "superior vena cava": 4.0,
     "cavoatrial junction": 30.0,
@@ -456,7 +448,7 @@ _VEIN_END = {
 def central_line(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator) -> Patch:
     """A catheter from the neck or under the clavicle into the superior vena cava."""
     a = thorax.anatomy
-    end = a.carina_y + _VEIN_END.get(finding.tip or "", 4.0)
+    end = a.carina_y + VEIN_END.get(finding.tip or "", 4.0)
     cava = -0.86 * a.pedicle_right
     if side is Side.RIGHT:
         points = [(-46.0, -30.0), (-41.0, 20.0), (-27.0, a.apex + 34.0), (cava - 1.0, a.apex + 62.0)]
@@ -485,7 +477,7 @@ def chest_tube(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Gene
         points = [entry, wall, (s * 0.66 * a.cage, a.dome(side) - 26.0), (s * 0.36 * a.cage, a.dome(side) - 18.0)]
     else:
         points = [entry, wall, (s * 0.68 * a.cage, a.apex + 95.0), (s * 0.40 * a.cage, a.apex + 30.0)]
-    return _tube(thorax, smooth_path(points), 7.5, 0.42, 0.70)
+    return tube(thorax, smooth_path(points), 7.5, 0.42, 0.70)
 
 
 def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -531,7 +523,7 @@ class Appearance:
     """One row: `sign` +1 whitens and -1 darkens the image; `draw` is None for findings that reshape the chest."""
 
     contrast: float
-    draw: Draw | None = None
+    draw: Callable[..., Patch] | None = None  # a `Draw`, or one of a lateral thorax
     sign: int = 1
 
 

@@ -1,4 +1,4 @@
-"""Render one visit of one patient: an image and the exact mask of every finding on it.
+"""Render one visit of one patient: a frontal image and the exact mask of every finding on it, and a lateral image.
 
 A mask is where the noise-free image would look different without the finding. Anatomy, exposure, noise and each finding
 have generators of their own, so the same visit without a finding differs by that finding and what it moves alone.
@@ -6,26 +6,30 @@ have generators of their own, so the same visit without a finding differs by tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.randomness import generator
+from cxrlab.core.randomness import generator, uniform
 from cxrlab.core.records import Finding
-from cxrlab.core.vocabulary import View
+from cxrlab.core.vocabulary import Severity, View
 from cxrlab.data.phantom.acquisition_presets import Preset
 from cxrlab.data.phantom.acquisition_presets import preset as preset_named
 from cxrlab.data.phantom.anatomy import RESHAPES, at_visit, draw_anatomy, reshape, strength
-from cxrlab.data.phantom.findings import APPEARANCE
+from cxrlab.data.phantom.findings import APPEARANCE, Appearance
 from cxrlab.data.phantom.image_plane import Array, Frame, Patch, cloud, step
+from cxrlab.data.phantom.lateral import LateralThorax, draw_lateral_shoulders, draw_lateral_vessels, project_lateral
+from cxrlab.data.phantom.lateral_findings import LATERAL
 from cxrlab.data.phantom.thorax import Thorax, draw_shoulders, draw_vessels, project
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
 MOST_TRIES = 10  # strengthenings of a drawing that falls short of its contrast
+HIDDEN = 0.1  # share of its contrast that a hidden finding has on the frontal image
 MASK_LEAST = 0.008  # least difference of image density inside a mask
+HIDEABLE = frozenset({"lung opacity", "consolidation", "pneumonia", "atelectasis"})
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,14 @@ def render(
     size: int = 224,
     preset: str = "standard",
     masks: bool = True,
+    hidden: Collection[Finding] = (),
 ) -> RenderedImage:
-    """Draw one image (PA or AP); masks are optional, since they take a fifth of the time."""
+    """Draw one frontal image (PA or AP); masks are optional, since they take a fifth of the time.
+
+    Args:
+        hidden: Findings behind the heart or the top of the diaphragm, drawn with a tenth of their contrast and
+            without a mask.
+    """
     machine = preset_named(preset)
     seed, name = patient.seed, patient.patient
     healthy = draw_anatomy(generator(seed, "anatomy", name), patient.sex, patient.age, machine)
@@ -70,10 +80,12 @@ def render(
     mu = project(thorax)
     radiograph = _Layers(mu, masks)
     for index, finding in enumerate(findings):
-        draw = APPEARANCE[finding.observation].draw
-        if finding.present and draw is not None:
-            rng = generator(seed, "finding", name, finding.observation, str(finding.side), str(finding.location))
-            radiograph.add(index, finding, draw(thorax, finding, rng))
+        row = APPEARANCE[finding.observation]
+        if finding.present and row.draw is not None:
+            patch = row.draw(thorax, finding, _lesion(patient, finding))
+            radiograph.add(index, row, strength(finding) * (HIDDEN if finding in hidden else 1.0), patch)
+            if finding in hidden:
+                radiograph.masks.pop(index, None)
     # Masks of the findings that changed the chest itself: project it once more without each.
     for index, finding in enumerate(findings if masks else ()):
         if finding.observation in RESHAPES and finding.present:
@@ -86,21 +98,74 @@ def render(
     return RenderedImage(image, radiograph.masks, radiograph.contrast)
 
 
+def render_lateral(
+    patient: PhantomPatient,
+    visit: int,
+    findings: Sequence[Finding],
+    size: int = 224,
+    preset: str = "standard",
+    hidden: Collection[Finding] = (),
+) -> Array:
+    """Draw the lateral image of a visit: the same body, breath and findings, taken upright, without masks."""
+    machine = preset_named(preset)
+    seed, name = patient.seed, patient.patient
+    healthy = draw_anatomy(generator(seed, "anatomy", name), patient.sex, patient.age, machine)
+    healthy = at_visit(healthy, generator(seed, "breath", name, visit), View.LATERAL)
+    exposure = draw_exposure(generator(seed, "lateral exposure", name, visit), machine, View.LATERAL)
+    frame = Frame(size, exposure.turn, exposure.shift, exposure.zoom)
+    thorax = LateralThorax(frame, reshape(healthy, findings), hidden)
+    thorax.vessels = draw_lateral_vessels(thorax, generator(seed, "lateral vessels", name))
+    thorax.shoulders = draw_lateral_shoulders(thorax)
+    radiograph = _Layers(project_lateral(thorax), keep_masks=False)
+    for index, finding in enumerate(findings):
+        row = LATERAL.get(finding.observation)
+        if finding.present and row is not None and row.draw is not None:
+            radiograph.add(index, row, strength(finding), row.draw(thorax, finding, _lesion(patient, finding)))
+    return develop(radiograph.mu, exposure, frame, generator(seed, "lateral noise", name, visit))
+
+
+def hidden_findings(patient: PhantomPatient, findings: Sequence[Finding], share: float) -> tuple[Finding, ...]:
+    """The findings that the frontal image hardly shows: a share of small effusions and of opacities of the lower zone.
+
+    The choice depends on the lesion, so that it stays hidden from visit to visit until an effusion grows.
+    """
+    return tuple(finding for finding in findings if _may_hide(finding) and _hides(patient, finding) < share)
+
+
+def _may_hide(finding: Finding) -> bool:
+    if not finding.present:
+        return False
+    if finding.observation == "pleural effusion":
+        return finding.severity in (Severity.TRACE, Severity.MILD)
+    return finding.observation in HIDEABLE and finding.location == "lower zone"
+
+
+def _hides(patient: PhantomPatient, finding: Finding) -> float:
+    """A number of [0, 1) that belongs to the lesion."""
+    place = (finding.observation, str(finding.side), str(finding.location))
+    return uniform(patient.seed, "hidden", patient.patient, *place)
+
+
+def _lesion(patient: PhantomPatient, finding: Finding) -> np.random.Generator:
+    """The generator of a lesion's form, the same at every visit and in both views."""
+    place = (finding.observation, str(finding.side), str(finding.location))
+    return generator(patient.seed, "finding", patient.patient, *place)
+
+
 class _Layers:
     """The attenuation so far, and what each finding added to it."""
 
-    def __init__(self, mu: Array, masks: bool):
+    def __init__(self, mu: Array, keep_masks: bool):
         self.mu = mu.copy()
         self.masks: dict[int, NDArray[np.bool_]] = {}
         self.contrast: dict[int, float] = {}
-        self._keep = masks
+        self._keep = keep_masks
 
-    def add(self, index: int, finding: Finding, patch: Patch) -> None:
-        """Add a drawing at no less than its stated contrast."""
-        row = APPEARANCE[finding.observation]
+    def add(self, index: int, row: Appearance, share: float, patch: Patch) -> None:
+        """Add a drawing at no less than this share of its stated contrast."""
         area = self.mu[patch.rows, patch.cols]
         before = tone(area)
-        target = row.contrast * strength(finding)
+        target = row.contrast * share
         for _ in range(MOST_TRIES):
             after = np.maximum(area + patch.delta, np.float32(0.005))
             inside, mean = _inside((tone(after) - before) * np.float32(row.sign), target)

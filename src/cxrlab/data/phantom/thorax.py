@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side
 from cxrlab.data.phantom.anatomy import Anatomy
 from cxrlab.data.phantom.image_plane import (
@@ -28,6 +29,8 @@ from cxrlab.data.phantom.image_plane import (
     stroke,
 )
 
+# Where a location lies between the apex of the lung (0) and its diaphragm (1).
+_HEIGHT = {"apex": 0.17, "upper zone": 0.24, "mid zone": 0.50, "perihilar": 0.52, "lower zone": 0.77, "base": 0.86}
 SIGN = {Side.RIGHT: -1.0, Side.LEFT: 1.0}  # direction on the image of the patient's sides
 
 
@@ -78,6 +81,16 @@ class Thorax:
 
     def region(self, x: float, y: float, half_x: float, half_y: float) -> Region:
         return Region(self, *self.frame.box(x, y, half_x, half_y))
+
+    def place(
+        self, finding: Finding, side: Side, rng: np.random.Generator, out: tuple[float, float]
+    ) -> tuple[float, float]:
+        """A point (x, y) in the lung zone that the finding names, `out` of the way to the wall."""
+        a = self.anatomy
+        top, bottom = a.apex, a.dome(side)
+        y = top + (bottom - top) * (_HEIGHT.get(finding.location or "", 0.5) + float(rng.uniform(-0.05, 0.05)))
+        share = float(rng.uniform(*out))
+        return SIGN[side] * share * float(self.cage_at(y)), y
 
     # -- curves, in millimetres ------------------------------------------------------------------
 
@@ -366,8 +379,19 @@ _STEPS = 34  # points of one vessel
 
 def draw_vessels(thorax: Thorax, rng: np.random.Generator) -> Array:
     """Added attenuation [S, S] of the lung vessels: tapering branches from both hila, and the hila themselves."""
-    frame, a = thorax.frame, thorax.anatomy
-    paths = [_branches(rng, SIGN[side], a.carina_y + low) for side, low in ((Side.RIGHT, 31.0), (Side.LEFT, 22.0))]
+    a = thorax.anatomy
+    hila = [(SIGN[side], a.carina_y + low) for side, low in ((Side.RIGHT, 31.0), (Side.LEFT, 22.0))]
+    out = vessel_lines(thorax.frame, [branches(rng, s, y) for s, y in hila])
+    for s, y in hila:
+        at = (s * 32.0, y)
+        box = thorax.region(*at, 24.0, 36.0)
+        q = ellipse_distance(box.x, box.y, at, (12.0, 23.0), s * -20.0)
+        out[box.rows, box.cols] += np.float32(0.22) * np.maximum(np.float32(1.0) - q, 0.0)
+    return out
+
+
+def vessel_lines(frame: Frame, paths: list[tuple[NDArray[np.float64], ...]]) -> Array:
+    """Added attenuation [S, S] of tapering vessels: x, y and calibre [N, steps] of each group."""
     x, y, calibre = (np.concatenate([part[k] for part in paths]) for k in range(3))
     xs = [x[:, :-1] + t * (x[:, 1:] - x[:, :-1]) for t in (0.0, 1 / 3, 2 / 3)]
     ys = [y[:, :-1] + t * (y[:, 1:] - y[:, :-1]) for t in (0.0, 1 / 3, 2 / 3)]
@@ -378,15 +402,10 @@ def draw_vessels(thorax: Thorax, rng: np.random.Generator) -> Array:
         lines = np.float32(1.35) * soften(lines)
     out = np.zeros((frame.size, frame.size), dtype=np.float32)
     out[fine.rows, fine.cols] = np.float32(0.19) * lines + np.float32(0.17) * soften(lines)
-    for side, low in ((Side.RIGHT, 31.0), (Side.LEFT, 22.0)):
-        at = (SIGN[side] * 32.0, a.carina_y + low)
-        box = thorax.region(*at, 24.0, 36.0)
-        q = ellipse_distance(box.x, box.y, at, (12.0, 23.0), SIGN[side] * -20.0)
-        out[box.rows, box.cols] += np.float32(0.22) * np.maximum(np.float32(1.0) - q, 0.0)
     return out
 
 
-def _branches(rng: np.random.Generator, s: float, hilum_y: float) -> tuple[NDArray[np.float64], ...]:
+def branches(rng: np.random.Generator, s: float, hilum_y: float) -> tuple[NDArray[np.float64], ...]:
     """Paths of one lung's vessels: x, y and calibre, each [N, steps]; twigs leave the main branches."""
     main, twigs = 11, 46
     x0 = 24.0 + rng.uniform(0, 8.0, main)

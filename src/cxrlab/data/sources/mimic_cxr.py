@@ -5,7 +5,8 @@ Views: PA, AP and lateral. Decubitus, lordotic (AP AXIAL), oblique and swimmer's
     beside them. For a blank ViewPosition the view code or a portable AP procedure decides, else other.
 Labels: the CheXpert labeller's by report; where version 2.1.0 labels a test study by radiologists, theirs ("Airspace
     Opacity" is Lung Opacity), the labeller's then beside them under 'chexpert'. NegBio's are kept under 'negbio'.
-Language: English; one free-text report per study, cut into sections by rule.
+Language: English; one free-text report per study, cut into sections by our rules, or with --sections official by the
+    published rules of MIMIC-CXR.
 Licence: PhysioNet Credentialed Health Data License 1.5.0: credentialed users only, no sharing, no re-identification.
 Citation: Johnson et al., MIMIC-CXR, a de-identified publicly available database of chest radiographs with free-text
     reports, Scientific Data 2019; Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042.
@@ -45,6 +46,7 @@ from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, read_bounded, read_mem
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus_writer import Dropped
 from cxrlab.data.importing import Imported, ImportPlan
+from cxrlab.data.official_sections import official_report
 from cxrlab.data.sections import parse
 
 LAYOUTS = ("jpg", "dicom")
@@ -52,6 +54,7 @@ NO_IMAGE = "study without any image"
 NO_REPORT = "no report text"
 NO_FINDINGS = "report without a findings section"
 NO_SECTION = "report in which no section was found"
+OTHER_FINDINGS = "report of which the official rules give other findings than ours"
 NO_SPLIT = "study in no official split"
 IMAGE_WITHOUT_SPLIT = "image without an official split; that of the study's other images counts"
 SPLITS_DISAGREE = "images of the study are in different official splits; test goes before val, val before train"
@@ -77,20 +80,21 @@ def plan(config: ImportConfig) -> ImportPlan[JoinedStudy]:
     words = [f"{layout} 2.1.0" if archive.radiologists else layout]
     words += ["reports apart"] if config.reports else []
     words += ["patients of MIMIC-IV"] if archive.patients else []
+    words += ["official sections"] if config.sections else []
     return ImportPlan(
         items=archive.studies(),
         study_id=attrgetter("id"),
-        read=partial(read, config.root, find_reports(config.root, config.reports)),
+        read=partial(read, config.root, find_reports(config.root, config.reports), config.sections == "official"),
         total=len(archive.visits),
         layout=", ".join(words),
         collections=("beth-israel",),
-        used_settings=("reports",),
+        used_settings=("reports", "sections"),
         remarks=archive.remarks,
     )
 
 
-def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Dropped:
-    """One study with its report; one without any image is left out."""
+def read(root: Path, reports: Reports, official: bool, joined: JoinedStudy) -> Imported | Dropped:
+    """One study with its report, in sections by our or the official rules; one without any image is left out."""
     visit = joined.visit
     if not visit.images:
         return Dropped(joined.id, NO_IMAGE)
@@ -117,7 +121,10 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
         age = record.anchor_age + int(moment.date[:4]) - record.anchor_year
     age_remark = None if age is None or 0 <= age <= source_tables.MAX_AGE else source_tables.AGE_OUT_OF_RANGE
     text = reports.read(joined.patient, joined.id)
-    sections = parse(text.text).report if text else Report()
+    sections = ours = parse(text.text).report if text else Report()
+    if official and text:
+        sections = official_report(text.text, joined.id)
+    other_findings = (sections.findings or "").split() != (ours.findings or "").split()
     text_remark = NO_FINDINGS if not sections.findings else None
     if sections == Report():
         text_remark = NO_SECTION if text else NO_REPORT
@@ -157,6 +164,7 @@ def read(root: Path, reports: Reports, joined: JoinedStudy) -> Imported | Droppe
         age_remark,
         text.remark if text else None,
         text_remark,
+        OTHER_FINDINGS if other_findings else None,
         None if labels else NO_LABELS,
         BY_RADIOLOGISTS if joined.radiologists else None,
         None if visit.moment else NO_DATE,

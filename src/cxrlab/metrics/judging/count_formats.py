@@ -190,12 +190,11 @@ class Count:
     end: int = 0
 
 
-def read_count(text: str, *, fractions: bool = True, sentences: bool = True) -> Count:
+def read_count(text: str, *, sentences: bool = True) -> Count:
     """The count at the beginning of a folded text.
 
     Args:
         text: Starts where the count should be.
-        fractions: Whether 0.5 is a count, as a mean over readers is.
         sentences: Whether "no errors" counts as 0; for matched findings "no findings were missed" does not.
     """
     start = _LEAD.match(text)
@@ -213,7 +212,7 @@ def read_count(text: str, *, fractions: bool = True, sentences: bool = True) -> 
     elif found["digits"] and len(found["digits"]) > 12:
         problem = f"a count above {LARGEST}"
     value = _WORDS[found["word"].lower()] if found["word"] else float(found["digits"][:12])
-    if problem is None and value != int(value) and not fractions:
+    if problem is None and value != int(value):
         problem = "a fraction"
     if problem is None and value > LARGEST:
         problem = f"a count above {LARGEST}"
@@ -234,7 +233,6 @@ _NAME = (
 )
 TOTAL = re.compile(rf"{_NAME}\W{{0,4}}", re.I)  # a cell or a key that is nothing else
 _STATED = re.compile(rf"(?:^|[.;(\[,]\s?){_NAME}[\"'*_)\]]{{0,4}}\s?(?:[:=]|is\b)(?P<rest>[^\n]{{1,40}})", re.I | re.M)
-_ROUNDING = 0.005  # of each count, where a mean over readers is written with two digits
 
 
 def stated_totals(text: str, answer: Answer) -> tuple[Total, ...]:
@@ -260,7 +258,7 @@ def contradiction(counts: Mapping[Cell, float], totals: Sequence[Total]) -> str 
         sums[weight] = sum(counts[cell] for cell in cells) if all(cell in counts for cell in cells) else None
     for about, total in totals:
         may_be = list(sums.values()) if about is None else [sums[about]]
-        if not any(value is None or abs(value - total) <= _ROUNDING * len(CELLS) for value in may_be):
+        if not any(value is None or value == total for value in may_be):
             whose = f"{about} errors" if about else "errors"
             return f"a total of {total:g} {whose} that is not the sum of the counts"
     return None
@@ -372,12 +370,12 @@ class _ObjectCounts:
                 self.clash = f"two different counts for {describe_cell(cell)}"
 
 
-def read_objects(text: str, *, fractions: bool) -> list[Unit]:
+def read_objects(text: str) -> list[Unit]:
     """One unit per object that holds counts."""
     units = []
     for start, end, value in objects_in(text):
         found = _ObjectCounts()
-        _walk(value, None, None, found, fractions)
+        _walk(value, None, None, found)
         about = {weight for weight, _ in found.counts} | ({MATCHED} if found.matched is not None else set())
         if about or found.problems or found.clash:
             problems, totals = tuple(found.problems), tuple(found.totals)
@@ -387,27 +385,25 @@ def read_objects(text: str, *, fractions: bool) -> list[Unit]:
     return units
 
 
-def _walk(value: Any, weight: str | None, kind: ErrorKind | None, found: _ObjectCounts, fractions: bool) -> None:
+def _walk(value: Any, weight: str | None, kind: ErrorKind | None, found: _ObjectCounts) -> None:
     if not isinstance(value, (dict, list)):
-        found.add(weight, kind, _count_value(value, fractions))
+        found.add(weight, kind, _count_value(value))
     elif isinstance(value, dict):
-        _walk_object(value, weight, kind, found, fractions)
+        _walk_object(value, weight, kind, found)
     elif kind is not None or weight == MATCHED:
         found.add(weight, kind, Count(None, "a list instead of a count"))
     elif len(value) == len(KINDS) and all(isinstance(item, float) for item in value):
         for place, item in enumerate(value):
-            found.add(weight, KINDS[place], _count_value(item, fractions))
+            found.add(weight, KINDS[place], _count_value(item))
     else:
         for item in value:
             if isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
-                found.add(weight, labelled_kind(item[0]), _count_value(item[1], fractions))
+                found.add(weight, labelled_kind(item[0]), _count_value(item[1]))
             elif isinstance(item, dict):
-                _walk_object(item, weight, None, found, fractions)
+                _walk_object(item, weight, None, found)
 
 
-def _walk_object(
-    value: Mapping[str, Any], weight: str | None, kind: ErrorKind | None, found: _ObjectCounts, fractions: bool
-) -> None:
+def _walk_object(value: Mapping[str, Any], weight: str | None, kind: ErrorKind | None, found: _ObjectCounts) -> None:
     if isinstance(value, _Pairs) and value.twice:
         found.clash = f"the key '{value.twice[0][:40]}' with two different values"
     labels = [labelled_kind(label) for key in _KIND_KEYS if isinstance(label := value.get(key), str)]
@@ -422,26 +418,26 @@ def _walk_object(
             continue
         if key.lower() in _COUNT_KEYS:
             if not nested:
-                found.add(weight, kind, _count_value(inner, fractions))
+                found.add(weight, kind, _count_value(inner))
             continue
         which = kind or (named_kind(key) if about in WEIGHTS else None if about else labelled_kind(key))
         if flagged and about in WEIGHTS and not nested:
             # {"type": "A", "significant": 1, "count": 3}: whether it is significant, not how often.
             found.add(about, kind, Count(None, "a flag beside a count"))
         elif about is not None or which is not None or nested:  # else an explanation or anything else that is no cell
-            _walk(inner, about or weight, which, found, fractions)
+            _walk(inner, about or weight, which, found)
 
 
-def _count_value(value: Any, fractions: bool) -> Count:
+def _count_value(value: Any) -> Count:
     if isinstance(value, str):
-        count = read_count(value[:80], fractions=fractions)
+        count = read_count(value[:80])
         rest = value[count.end :].strip(" \"'*_`.")
         return Count(None, "more than a number") if count.value is not None and rest else count
     if isinstance(value, bool) or not isinstance(value, float):
         return Count(None, "no number")
     if value != value or value < 0 or value > LARGEST:
         return Count(None, "a negative number" if value < 0 else f"a count above {LARGEST}")
-    return Count(value) if fractions or value == int(value) else Count(None, "a fraction")
+    return Count(value) if value == int(value) else Count(None, "a fraction")
 
 
 _ROW = re.compile(r"^[^\n|]*\|[^\n]*\|[^\n]*$", re.M)
@@ -451,7 +447,7 @@ _NO_COUNTS = re.compile(r"[%?]|percent|share|rate\b|probab|confiden|yes|0/1", re
 Row = tuple[int, int, list[str]]
 
 
-def read_tables(text: str, *, fractions: bool) -> list[Unit]:
+def read_tables(text: str) -> list[Unit]:
     """One unit per table with a column per weight and a row per kind, or the other way round."""
     tables: list[list[Row]] = []
     for found in _ROW.finditer(text):
@@ -463,10 +459,10 @@ def read_tables(text: str, *, fractions: bool) -> list[Unit]:
             tables[-1].append(row)
         else:
             tables.append([row])
-    return [unit for rows in tables if (unit := _read_table(rows, fractions)) is not None]
+    return [unit for rows in tables if (unit := _read_table(rows)) is not None]
 
 
-def _read_table(rows: Sequence[Row], fractions: bool) -> Unit | None:
+def _read_table(rows: Sequence[Row]) -> Unit | None:
     lines = [row for row in rows if not _RULE.fullmatch("|".join(row[2]))]
     if len(lines) < 2:
         return None
@@ -486,7 +482,7 @@ def _read_table(rows: Sequence[Row], fractions: bool) -> Unit | None:
             if kind is not None:
                 cells += [((weight, kind), cell) for weight, cell in by_weight]
             if row and TOTAL.fullmatch(row[0]):
-                counts_of_row = [(weight, _count_cell(cell, fractions=True).value) for weight, cell in by_weight]
+                counts_of_row = [(weight, _count_cell(cell).value) for weight, cell in by_weight]
                 totals += [(weight, value) for weight, value in counts_of_row if value is not None]
         elif sum(kind is not None for kind in kinds) >= 3:
             weight = _counted_weight(row[0]) if row else None
@@ -498,7 +494,7 @@ def _read_table(rows: Sequence[Row], fractions: bool) -> Unit | None:
     counts: dict[Cell, float] = {}
     problems, clash = [], None
     for cell, text in cells:
-        count = _count_cell(text, fractions)
+        count = _count_cell(text)
         if count.value is None:
             problems.append(f"{count.problem} for {describe_cell(cell)}")
         elif counts.setdefault(cell, count.value) != count.value:
@@ -512,5 +508,5 @@ def _counted_weight(head: str) -> str | None:
     return None if _NO_COUNTS.search(head) else weight_of(head)
 
 
-def _count_cell(text: str | None, fractions: bool) -> Count:
-    return Count(None, "a row of another length") if text is None else _count_value(text, fractions)
+def _count_cell(text: str | None) -> Count:
+    return Count(None, "a row of another length") if text is None else _count_value(text)

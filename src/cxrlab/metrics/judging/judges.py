@@ -156,10 +156,11 @@ _SIGNIFICANT = tuple(cell for cell in CELLS if cell[0] == SIGNIFICANT)
 
 
 class ChexPrompt(Judge):
-    """Errors per report: all, the significant ones, and each of the twelve counts.
+    """Errors per report: all, the significant ones, each of the twelve counts, and the shares of reports without errors.
 
-    A total has no value where one of its counts is missing. A candidate without a word is judged like any other: all
-    findings of the reference are missing from it.
+    A count is a whole number. A total, and whether it is 0, has no value where one of its counts is missing. A candidate
+    without a word is judged like any other, as all findings of the reference are missing from it, but is never free of
+    errors.
     """
 
     wording: ClassVar[str] = "chexprompt"
@@ -174,11 +175,17 @@ class ChexPrompt(Judge):
             name = f"chexprompt{part}:{model}"
             return Metric(name, "lower", (0.0, math.inf), None, UNDEFINED, conventions, about)
 
+        def share(part: str, about: str) -> Metric:
+            name = f"chexprompt.error-free{part}:{model}"
+            return Metric(name, "higher", (0.0, 1.0), None, UNDEFINED, conventions, about)
+
         return (
             card("", "errors per report, as a language model counts them"),
             card(
                 ".significant", "errors per report that are likely to change what is done, as a language model counts"
             ),
+            share("", "share of reports without an error, as a language model counts"),
+            share(".significant", "share of reports without a significant error, as a language model counts"),
             *(
                 card(f".{kind.value}.{weight}", f"{describe_cell((weight, kind))}, per report")
                 for weight, kind in CELLS
@@ -188,7 +195,9 @@ class ChexPrompt(Judge):
     def read(self, answer: Answer, silent: bool) -> Judged:
         """See `Judge`."""
         parsed = parse_counts(answer)
-        values = (parsed.total(), parsed.total(_SIGNIFICANT), *(parsed.counts.get(cell) for cell in CELLS))
+        totals = (parsed.total(), parsed.total(_SIGNIFICANT))
+        free = (None if total is None else float(total == 0 and not silent) for total in totals)
+        values = (*totals, *free, *(parsed.counts.get(cell) for cell in CELLS))
         numbers = tuple(math.nan if value is None else value for value in values)
         record = {"counts": parsed.plain(), "score": parsed.total()}
         return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
@@ -202,7 +211,7 @@ def green_value(parsed: Parsed) -> float | None:
     wrong = parsed.total(_SIGNIFICANT)
     if wrong is None or parsed.matched is None:
         return None
-    # Both are whole numbers: the parser refuses fractions of findings.
+    # Both are whole numbers: the parser refuses fractions.
     matched, errors = int(parsed.matched), int(wrong)
     return green_score(matched, [errors]) if matched or errors else 1.0
 
@@ -233,7 +242,7 @@ class GreenJudge(Judge):
 
     def read(self, answer: Answer, silent: bool) -> Judged:
         """See `Judge`."""
-        parsed = parse_counts(answer, matched=True, fractions=False)
+        parsed = parse_counts(answer, matched=True)
         score = green_value(parsed)
         score = min(0.0, score) if silent and score is not None else score
         values = (score, parsed.total(_SIGNIFICANT), parsed.matched)

@@ -41,7 +41,7 @@ class Found:
     copy: bool
 
 
-def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = True) -> Parsed:
+def parse_counts(answer: Answer, *, matched: bool = False) -> Parsed:
     """The twelve counts of an answer and, for GREEN, the `matched` findings.
 
     The answer is the part after the judge's mark, the last mark first, else the whole text. Lists that a report holds
@@ -52,7 +52,7 @@ def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = Tru
         return Parsed(Reading.FAILED, reason=words.problem)
     reasons = []
     for region in words.regions:
-        units = _read_units(region.text, answer, fractions)
+        units = _read_units(region.text, answer)
         if len(units) > MOST_UNITS:
             return Parsed(Reading.FAILED, reason=f"the answer holds more than {MOST_UNITS} lists of counts")
         found = [
@@ -85,17 +85,17 @@ def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = Tru
     return Parsed(Reading.FAILED, reason=reasons[0])
 
 
-def _read_units(text: str, answer: Answer, fractions: bool) -> list[Unit]:
+def _read_units(text: str, answer: Answer) -> list[Unit]:
     """Every list of counts in a text; each reader gets the text without what earlier readers have taken."""
     units: list[Unit] = []
     for read in (read_objects, read_tables):
-        found = read(text, fractions=fractions)
+        found = read(text)
         if len(found) > MOST_UNITS:
             return found
         for unit in found:
             text = text[: unit.start] + "\n" * (unit.end - unit.start) + text[unit.end :]
         units += found
-    return [*units, *read_sections(text, answer, fractions=fractions)]
+    return [*units, *read_sections(text, answer)]
 
 
 def _own_units(found: Sequence[Found], region: Region) -> list[Unit]:
@@ -229,7 +229,7 @@ class Heading:
     titled: bool  # a title of a section as GREEN writes them, where "No …" stands for zeros
 
 
-def read_sections(text: str, answer: Answer, *, fractions: bool) -> list[Unit]:
+def read_sections(text: str, answer: Answer) -> list[Unit]:
     """One unit per heading in a region of an answer; where nothing could be read, the unit has a problem."""
     headings = _find_headings(text, answer)[:MOST_HEADINGS]
     stops = sorted({heading.start for heading in headings} | {found.start() for found in _OTHER.finditer(text)})
@@ -242,7 +242,7 @@ def read_sections(text: str, answer: Answer, *, fractions: bool) -> list[Unit]:
         if heading.about == MATCHED:
             units.append(_read_matched(text, heading, body, ends_answer))
         else:
-            entries = read_entries(body, answer, fractions=fractions, ends_answer=ends_answer)
+            entries = read_entries(body, answer, ends_answer=ends_answer)
             unit = _unit_of_entries(text, heading, entries) if entries else _read_zeros(text, heading, body)
             # A letter that is none of the six but has a count, as in `(G, 1)`.
             unknown = _UNKNOWN_KIND.search(text[unit.start : min(stop, unit.end + 40)])
@@ -326,7 +326,7 @@ def _read_zeros(text: str, heading: Heading, body: str) -> Unit:
 
 
 def _read_matched(text: str, heading: Heading, body: str, ends_answer: bool) -> Unit:
-    count = read_count(body, fractions=False, sentences=False)
+    count = read_count(body, sentences=False)
     about = frozenset((MATCHED,))
     value, end, problem = count.value, count.end, count.problem
     if value is not None and numbered_list(value, body[end:]):
@@ -382,20 +382,20 @@ class Entry:
     stray: bool = False
 
 
-def read_entries(body: str, answer: Answer, *, fractions: bool, ends_answer: bool) -> list[Entry]:
+def read_entries(body: str, answer: Answer, *, ends_answer: bool) -> list[Entry]:
     """Entries of a section, folded, in the style that it is written in; empty where it has none.
 
     With `ends_answer` the answer was cut off where this body ends, so that its last number may lack digits.
     """
-    pairs = _read_pairs(body, fractions)
+    pairs = _read_pairs(body)
     if not pairs and _OPEN_PAIR.search(body):
         return []  # pairs of which none is whole: the letters label nothing
-    styles = [pairs, _read_six(body, fractions), _read_names(body, fractions, ends_answer)]
+    styles = [pairs, _read_six(body), _read_names(body, ends_answer)]
     for pattern, must_be_named in _STYLES:
         labels = list(pattern.finditer(body))
         stops = [*(label.start() for label in labels[1:]), len(body)]
         entries = [
-            _read_labelled(body, label, stop, fractions, must_be_named, ends_answer)
+            _read_labelled(body, label, stop, must_be_named, ends_answer)
             for label, stop in zip(labels, stops[: len(labels)], strict=True)
         ]
         styles.insert(-1, entries)
@@ -430,31 +430,31 @@ def _drop_copies(entries: Sequence[Entry], body: str, answer: Answer) -> list[En
     return kept
 
 
-def _read_pairs(body: str, fractions: bool) -> list[Entry]:
+def _read_pairs(body: str) -> list[Entry]:
     """The pairs that follow one another, and those that stand apart further down."""
     entries: list[Entry] = []
     stray = False
     for found in _PAIR.finditer(body):
         gap = body[entries[-1].end : found.start()] if entries else ""
         stray = stray or any(sign.isalnum() for sign in gap)
-        count = _count_alone(found[2], fractions)
+        count = _count_alone(found[2])
         entries.append(Entry(lettered(found[1]), count, found[0], found.start(), found.end(), stray))
     return entries
 
 
-def _count_alone(text: str, fractions: bool) -> Count:
+def _count_alone(text: str) -> Count:
     """A count with nothing beside it."""
-    count = read_count(text, fractions=fractions)
+    count = read_count(text)
     rest = text[count.end :].strip(" \"'*_`")
     return Count(None, "more than a number") if count.value is not None and rest else count
 
 
-def _read_six(body: str, fractions: bool) -> list[Entry]:
+def _read_six(body: str) -> list[Entry]:
     """Six numbers in brackets, in the published order; more or fewer are no answer."""
     found = _SIX.match(body)
     if not found:
         return []
-    counts = [_count_alone(part, fractions) for part in found[1].split(",")]
+    counts = [_count_alone(part) for part in found[1].split(",")]
     if len(counts) != len(KINDS):
         return []
     return [Entry(kind, count, found[0], 0, found.end()) for kind, count in zip(KINDS, counts, strict=True)]
@@ -471,14 +471,12 @@ _STYLES: Sequence[tuple[re.Pattern[str], bool]] = (
 )
 
 
-def _read_labelled(
-    body: str, label: re.Match[str], stop: int, fractions: bool, must_be_named: bool, ends_answer: bool
-) -> Entry:
+def _read_labelled(body: str, label: re.Match[str], stop: int, must_be_named: bool, ends_answer: bool) -> Entry:
     sign, start, after = label[1], label.start(), label.end()
     kind = lettered(sign)
     chunk = body[after : min(stop, after + 4 * _DESCRIPTION)]
-    name, at = _split_name(chunk, fractions)
-    count = read_count(chunk[at:], fractions=fractions) if at is not None else Count(None, "no number")
+    name, at = _split_name(chunk)
+    count = read_count(chunk[at:]) if at is not None else Count(None, "no number")
     where, before = at or 0, body[max(0, start - 30) : start]
     problem = None
     if count.value is not None and numbered_list(count.value, chunk[where + count.end :]):
@@ -497,12 +495,12 @@ def _read_labelled(
     return Entry(kind, count, body[start:end], start, end)
 
 
-def _split_name(chunk: str, fractions: bool) -> tuple[str, int | None]:
+def _split_name(chunk: str) -> tuple[str, int | None]:
     """The description after a label, and where its count begins; None where nothing marks that place."""
     head = chunk[:_DESCRIPTION]
     lead = _LEAD.match(head)
     at = lead.end() if lead else 0
-    if _DIGIT.match(head, at) or read_count(head[at:], fractions=fractions).value is not None:
+    if _DIGIT.match(head, at) or read_count(head[at:]).value is not None:
         return "", at
     if found := _NAME.match(head):
         return found[1], found.end()
@@ -511,14 +509,14 @@ def _split_name(chunk: str, fractions: bool) -> tuple[str, int | None]:
     return head, None
 
 
-def _read_names(body: str, fractions: bool, ends_answer: bool) -> list[Entry]:
+def _read_names(body: str, ends_answer: bool) -> list[Entry]:
     """`false_positive_finding: 1`, for names of one kind."""
     entries = []
     for found in _NAMED.finditer(body):
         kind = named_kind(found[1])
         if kind is None or len(found[1].split()) > 8:
             continue
-        count = read_count(body[found.end() : found.end() + _DESCRIPTION], fractions=fractions)
+        count = read_count(body[found.end() : found.end() + _DESCRIPTION])
         end = found.end() + count.end
         if ends_answer and end >= len(body):
             count = Count(None, "the answer is cut off at the number")

@@ -13,8 +13,8 @@ from cxrlab.core.files import read_text
 from cxrlab.models.hf.prompting import render_chat
 from cxrlab.models.random_init import IMAGE
 
-PLAIN, OWN, VICUNA = "plain", "own", "vicuna-v1"
-CONVERSATIONS = (PLAIN, OWN, VICUNA)
+PLAIN, OWN, VICUNA, MISTRAL = "plain", "own", "vicuna-v1", "mistral-instruct"
+CONVERSATIONS = (PLAIN, OWN, VICUNA, MISTRAL)
 _UNUSED = "language_model"  # name under which a plain processor keeps the template of its language model
 
 
@@ -33,7 +33,8 @@ def set_conversation(processor: Any, name: str) -> None:
     Args:
         processor: Its present template, or that of its tokenizer, is its own.
         name: `plain`: no template; its own is kept for a later stage. `own`: its own, extended by the image if it was
-            written for text alone; plain if it has none. `vicuna-v1`: that of LLaVA 1.5. Else a file with a template.
+            written for text alone; plain if it has none. `vicuna-v1`: that of LLaVA 1.5; `mistral-instruct`: that of
+            LLaVA-Med 1.5. Else a file with a template.
     """
     check_conversation(name)
     stored = [one.chat_template for one in (processor, processor.tokenizer)]
@@ -44,8 +45,8 @@ def set_conversation(processor: Any, name: str) -> None:
         template = None if own is None else {_UNUSED: own}
     elif name == OWN:
         template = None if own is None else _with_image(processor, own, "the language model")
-    elif name == VICUNA:
-        template = vicuna_template(processor.tokenizer)
+    elif name in _LLAVA:
+        template = llava_template(processor.tokenizer, name)
     else:
         template = _with_image(processor, read_text(Path(name)), name)
     # Both, since they are saved to the same files.
@@ -121,27 +122,48 @@ _VICUNA = """\
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- "ASSISTANT:" -}}{%- endif -%}"""
-_PIECES = (f"{SYSTEM} USER: ", "\nProvide a description of the findings in the radiology image. ASSISTANT:")
+_MISTRAL = """\
+{%- for message in messages -%}
+{%- if message.content is string -%}{%- set words = message.content -%}
+{%- else -%}
+{%- set words = message.content | selectattr("type", "equalto", "text") | map(attribute="text") | join("") -%}
+{%- endif -%}
+{%- if message.role == "user" -%}
+{{- "[INST] " -}}
+{%- if message.content is not string -%}
+{%- for part in message.content if part.type == "image" -%}{{- "IMAGE\n" -}}{%- endfor -%}
+{%- endif -%}
+{{- words + " [/INST]" -}}
+{%- elif message.role == "assistant" -%}{{- " " + words + "END" -}}
+{%- else -%}{{- raise_exception("this conversation has the roles user and assistant alone") -}}
+{%- endif -%}
+{%- endfor -%}"""
+_QUESTION_OF_LLAVA = "\nProvide a description of the findings in the radiology image."
+# Template, and the text before and after the image of a conversation.
+_LLAVA = {
+    VICUNA: (_VICUNA, (f"{SYSTEM} USER: ", f"{_QUESTION_OF_LLAVA} ASSISTANT:")),
+    MISTRAL: (_MISTRAL, ("[INST] ", f"{_QUESTION_OF_LLAVA} [/INST]")),
+}
 
 
-def vicuna_template(tokenizer: Any) -> str:
-    """Vicuna's conversation as a chat template that gives the tokens of LLaVA 1.x.
+def llava_template(tokenizer: Any, name: str = VICUNA) -> str:
+    """A conversation of LLaVA 1.x, `vicuna-v1` or `mistral-instruct`, as a chat template that gives its tokens.
 
     Some tokenizers put a space before every piece of text, others only before the first. LLaVA 1.x tokenized the pieces
     around the image separately, each with a space, so for the latter kind the template writes it.
     """
-    before, after = (tokenizer(piece)["input_ids"] for piece in _PIECES)
+    template, pieces = _LLAVA[name]
+    before, after = (tokenizer(piece)["input_ids"] for piece in pieces)
     if after and after[0] == tokenizer.bos_token_id:
         after = after[1:]
     original = [*before, tokenizer.convert_tokens_to_ids(IMAGE), *after]
     for image in (IMAGE, f"{IMAGE} "):
-        if tokenizer(image.join(_PIECES))["input_ids"] == original:
+        if tokenizer(image.join(pieces))["input_ids"] == original:
             parts = {"SYSTEM": SYSTEM, "IMAGE": image, "END": tokenizer.eos_token}
-            template = _VICUNA
             for mark, words in parts.items():
                 template = template.replace(mark, words)
             return template
     raise DataError(
-        "the tokenizer splits the text around an image differently from LLaVA 1.x did; it is not Vicuna's, and the "
-        f"conversation {VICUNA} cannot be used with it."
+        "the tokenizer splits the text around an image differently from LLaVA 1.x did; it is not that of the language "
+        f"model, and the conversation {name} cannot be used with it."
     )

@@ -92,6 +92,8 @@ class HfModel:
         chosen = load_prompts(settings.prompts) if settings.prompts else None  # checked before the weights are read
         checkpoint = open_checkpoint(argument, settings)
         prompts = chosen or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
+        if prompts.conversation:
+            checkpoint.processor.chat_template = checkpoint.tokenizer.chat_template = prompts.conversation
         model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
         if not model.path.differentiable:
             NoticeStream(sys.stderr).write(f"{model.path.reason}\n")
@@ -108,6 +110,11 @@ class HfModel:
         if self.card is None:
             raise AttributeError(f"{self.name} has no card with the collections that it was trained on")
         return self.card.collections
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights, adapters included."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def trained_on(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -87,7 +87,7 @@ class HfTextModel:
             answers = self._generate([ids[place] for place in places], max_tokens)
             for place, answer in zip(places, answers, strict=True):
                 extra = {**answer.extra, PROMPT_TOKENS: len(ids[place])}
-                yield place, Generated(answer.text, answer.mean_logprob, answer.tokens, extra)
+                yield place, replace(answer, extra=extra)
 
     def _ids(self, prompt: str) -> list[int]:
         """Tokens of a prompt as a user's turn, or as plain text without a chat template."""
