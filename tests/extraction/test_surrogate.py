@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from prediction_runs import EFFUSION
+from tiny_families import save_tiny
 from training_fixtures import saved_llava
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Report
 from cxrlab.extraction import surrogate
 from cxrlab.extraction.config import Fitting
-from cxrlab.extraction.surrogate import LlavaLearner, Parts, parse_surrogate
+from cxrlab.extraction.surrogate import Parts, SurrogateTrainer, parse_surrogate
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 
 FITTING = Fitting(learning_rate=1e-2, steps=2, batch_size=4, lora_rank=0, max_length=400)
@@ -33,8 +36,8 @@ def transcript(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_corpus(tmp_path_factory.mktemp("transcript") / "t", 3, dict.fromkeys(range(3), words)).path
 
 
-def learner(start: Path, fitting: Fitting = FITTING, seed: int = 1) -> LlavaLearner:
-    return LlavaLearner(f"hf:{start}", fitting, seed, LoadSettings(device="cpu"))
+def learner(start: Path, fitting: Fitting = FITTING, seed: int = 1) -> SurrogateTrainer:
+    return SurrogateTrainer(f"hf:{start}", fitting, seed, LoadSettings(device="cpu"))
 
 
 def test_names() -> None:
@@ -98,6 +101,23 @@ def test_a_step_is_no_larger_than_the_transcript(start: Path, transcript: Path) 
     """Behind a gate a few answers may be all there is; the audit must not end after the queries are paid."""
     config: Any = learner(start, Fitting(batch_size=32)).training_config(transcript, between_rounds=False)
     assert config.optimisation.batch_size == 3
+    pairs = Fitting(batch_size=1, accumulate=8, gradient_checkpointing=True)
+    settings = learner(start, pairs).training_config(transcript, between_rounds=False).optimisation
+    assert (settings.batch_size, settings.accumulate, settings.gradient_checkpointing) == (1, 3, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["idefics2", "internvl", "qwen3_vl"])
+def test_a_surrogate_of_another_family_learns(family: str, transcript: Path, tmp_path: Path) -> None:
+    """The copy predicts the victim's answer better than its start, and gives the gradients that move images."""
+    start = save_tiny(family, tmp_path / "start")
+    fitting = Fitting(learning_rate=1e-2, steps=3, batch_size=1, accumulate=3, gradient_checkpointing=True, lora_rank=4)
+    copy = learner(start, fitting).fit(transcript, tmp_path / "fit")
+    image = torch.rand(32, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    before, after = (model.losses([image], [EFFUSION]) for model in (HfModel.load(str(start)), copy))
+    assert float(after.detach()) < float(before.detach()) - 0.05
+    (gradient,) = torch.autograd.grad(after.sum(), image)
+    assert float(gradient.abs().max()) > 0.0
 
 
 def test_a_fit_leaves_its_start_alone_and_is_done_once(start: Path, transcript: Path, tmp_path: Path) -> None:

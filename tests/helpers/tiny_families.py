@@ -1,4 +1,4 @@
-"""Tiny checkpoints of eight families with random weights: the true classes, tokens and layouts in a few megabytes.
+"""Tiny checkpoints of ten families with random weights: the true classes, tokens and layouts in a few megabytes.
 
 Each row of `FAMILIES` gives (model, processor) of one family, with the chat template where the published checkpoints
 have one; `save_tiny` writes the folder that AutoModelForImageTextToText and AutoProcessor load.
@@ -299,6 +299,85 @@ def qwen2_5_vl() -> tuple[Any, Any]:
     return Qwen2_5_VLForConditionalGeneration(config), processor
 
 
+def qwen3_vl() -> tuple[Any, Any]:
+    from transformers import (
+        Qwen2VLImageProcessorPil,
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        Qwen3VLProcessor,
+    )
+
+    words = tokenizer(
+        {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        begins=False,
+        ends="<|im_end|>",
+    )
+    images = Qwen2VLImageProcessorPil(
+        patch_size=PATCH, size={"shortest_edge": (2 * PATCH) ** 2, "longest_edge": 12 * (2 * PATCH) ** 2}, **GREY
+    )
+    seen = CHAT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    processor = without_video(Qwen3VLProcessor)(images, words, chat_template=seen)
+    start, end = words.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+    config = Qwen3VLConfig(
+        vision_config={
+            "depth": 2,
+            "hidden_size": WIDTH,
+            "intermediate_size": 48,
+            "num_heads": 2,
+            "patch_size": PATCH,
+            "out_hidden_size": WIDTH,
+            "num_position_embeddings": 64,
+            "deepstack_visual_indexes": [0],
+        },
+        text_config={**TEXT, **ids(words), "rope_parameters": rotary},
+        image_token_id=words.image_token_id,
+        video_token_id=words.video_token_id,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+    )
+    return Qwen3VLForConditionalGeneration(config), processor
+
+
+def internvl() -> tuple[Any, Any]:
+    from transformers import (
+        GotOcr2ImageProcessorPil,
+        InternVLConfig,
+        InternVLForConditionalGeneration,
+        InternVLProcessor,
+        Qwen2Config,
+    )
+
+    words = tokenizer(
+        {
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": "<IMG_CONTEXT>",
+            "video_token": "<video>",
+        },
+        "<|im_start|>",
+        "<|im_end|>",
+        begins=False,
+        ends="<|im_end|>",
+    )
+    images = GotOcr2ImageProcessorPil(size={"height": SIDE, "width": SIDE}, max_patches=4)
+    processor = without_video(InternVLProcessor)(
+        images, words, image_seq_length=4, chat_template=CHAT.replace("IMAGE", "<IMG_CONTEXT>\n")
+    )
+    config = InternVLConfig(
+        vision_config={**VISION, "image_size": [SIDE, SIDE], "patch_size": [PATCH, PATCH]},
+        text_config=Qwen2Config(**TEXT, **ids(words)),
+        image_token_id=words.context_image_token_id,
+        image_seq_length=4,
+        tie_word_embeddings=False,
+    )
+    return InternVLForConditionalGeneration(config), processor
+
+
 FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "llava": llava,
     "llava_next": llava_next,
@@ -308,6 +387,8 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "paligemma": paligemma,
     "gemma3": gemma3,
     "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
+    "internvl": internvl,
 }
 
 

@@ -50,7 +50,7 @@ from cxrlab.extraction.llm_oracle import query_llm_oracle
 from cxrlab.extraction.query_ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.query_pools import open_pool
 from cxrlab.extraction.records import AuditScope, Query
-from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, LlavaLearner, write_transcript
+from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, SurrogateTrainer, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
 from cxrlab.models.decoding import Decoding, SupportsDecoding
@@ -87,7 +87,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     permission = preflight.check_permission(config.victim, victim.capabilities, authorised)
     guide_name = config.alignment.guide if config.method == "ada-steal" else None
     guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
-    learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
+    learner = SurrogateTrainer(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
     unused = preflight.unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
     shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
@@ -218,7 +218,7 @@ def defended_victim(config: ExtractConfig, victim: Any, ledger: Ledger, out: Pat
 
 
 def _train_and_measure(
-    config: ExtractConfig, learner: LlavaLearner, queries: Sequence[Query], budget: int, victim_run: Path, out: Path
+    config: ExtractConfig, learner: SurrogateTrainer, queries: Sequence[Query], budget: int, victim_run: Path, out: Path
 ) -> dict[str, Any]:
     """Train a new surrogate on the first queries and measure it; the untouched one if there is nothing to learn from."""
     place = out / COPIES / str(budget)

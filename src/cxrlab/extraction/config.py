@@ -209,7 +209,9 @@ class Fitting:
         epochs: Passes through the transcript.
         steps: Optimiser steps in place of epochs, for every fit.
         round_steps: The same for the fits between rounds, if they should differ from the last one.
-        batch_size: Queries per step.
+        batch_size: Queries per forward pass.
+        accumulate: Forward passes per step.
+        gradient_checkpointing: Recompute activations in the backward pass; saves memory, takes a third more time.
         lora_rank: Rank of adapters on the language model; 0 trains it whole.
         train_vision_encoder: Train the vision encoder too.
         precision: float32 or bfloat16.
@@ -227,6 +229,8 @@ class Fitting:
     steps: int | None = None
     round_steps: int | None = None
     batch_size: int = 32
+    accumulate: int = 1
+    gradient_checkpointing: bool = False
     lora_rank: int = 32
     train_vision_encoder: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -236,7 +240,7 @@ class Fitting:
     prompts: str = "llava-rad/1"
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=1, max_length=1, wordings=1, repeats=1, steps=1, round_steps=1)
+        check_at_least(self, batch_size=1, accumulate=1, max_length=1, wordings=1, repeats=1, steps=1, round_steps=1)
         if self.lora_rank < 0 or not self.epochs > 0 or not (self.learning_rate is None or self.learning_rate > 0):
             raise ConfigError(
                 f"lora_rank={self.lora_rank} epochs={self.epochs} learning_rate={self.learning_rate} is not usable; "
@@ -309,8 +313,8 @@ class ExtractConfig:
     Args:
         victim: The attacked model.
         data: Corpus with references on which victim and surrogate are measured; its images are never queried.
-        surrogate: Model that is trained into a copy: a LLaVA by name (hf:FOLDER, builtin:NAME, the run folder of a
-            training), or parts:VISION_ENCODER+LANGUAGE_MODEL with a new projector between them.
+        surrogate: Model that is trained into a copy: one of any family by name (hf:FOLDER, builtin:NAME, the run folder
+            of a training), or parts:VISION_ENCODER+LANGUAGE_MODEL with a new projector between them.
         method: knockoff, ada-steal, in-domain (Knockoff with a pool of chest images, the ceiling), or none (no query).
         pool: Query images: scenes, noise, folder:DIR, cifar:DIR, corpus:DIR, mix:R:IN+OUT.
         budget: Most queries.

@@ -1,4 +1,4 @@
-"""Surrogates: write the victim's answers as a training corpus, and fine-tune a LLaVA on it.
+"""Surrogates: write the victim's answers as a training corpus, and fine-tune a model on it.
 
 Where answers are learnt in several wordings, each wording is a study of its own with the same image.
 """
@@ -125,7 +125,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """A surrogate by name: a whole LLaVA (`start`), or a vision encoder and a language model."""
+    """A surrogate by name: a whole model (`start`), or a vision encoder and a language model."""
 
     start: str | None = None
     encoder: str | None = None
@@ -133,7 +133,7 @@ class Parts:
 
 
 def parse_surrogate(name: str) -> Parts:
-    """`parts:VISION_ENCODER+LANGUAGE_MODEL`, or the name of a whole LLaVA."""
+    """`parts:VISION_ENCODER+LANGUAGE_MODEL`, or the name of a whole model."""
     if not name.startswith(PARTS):
         return Parts(start=name)
     vision_encoder, plus, language = name.removeprefix(PARTS).partition("+")
@@ -146,8 +146,8 @@ def parse_surrogate(name: str) -> Parts:
 
 
 @dataclass(frozen=True)
-class LlavaLearner:
-    """Fine-tunes the LLaVA `name` on a transcript, from the same start every time."""
+class SurrogateTrainer:
+    """Fine-tunes the model `name` on a transcript, from the same start every time."""
 
     name: str
     fitting: Fitting
@@ -182,12 +182,13 @@ class LlavaLearner:
         return f"hf:{folder}"
 
     def training_config(self, transcript: Path, *, between_rounds: bool) -> Any:
-        """Settings of the fine-tuning on a transcript; the batch is no larger than the transcript."""
+        """Settings of the fine-tuning on a transcript; a step is no larger than the transcript."""
         from cxrlab.data.corpus import load_corpus
         from cxrlab.training.config import FinetuneConfig, Optimisation
 
         fitting, parts = self.fitting, parse_surrogate(self.name)
         samples = len(load_corpus(transcript).ids("train"))
+        batch_size = min(fitting.batch_size, samples)
         steps = fitting.round_steps if between_rounds and fitting.round_steps else fitting.steps
         return FinetuneConfig(
             data=transcript,
@@ -205,7 +206,9 @@ class LlavaLearner:
                 schedule=fitting.schedule,
                 epochs=fitting.epochs,
                 steps=steps,
-                batch_size=min(fitting.batch_size, samples),
+                batch_size=batch_size,
+                accumulate=min(fitting.accumulate, samples // batch_size),
+                gradient_checkpointing=fitting.gradient_checkpointing,
                 precision=fitting.precision,
                 max_length=fitting.max_length,
                 seed=self.seed,

@@ -56,7 +56,7 @@ def set_conversation(processor: Any, name: str) -> None:
 def set_family_conversation(processor: Any, name: str) -> None:
     """Give the processor of a family other than LLaVA a conversation: `own`, its template as it is, or a file's."""
     check_conversation(name)
-    if name in (PLAIN, VICUNA):
+    if name in CONVERSATIONS and name != OWN:
         raise ConfigError(
             f"--conversation {name} is made for a LLaVA; use --conversation own, the template of the checkpoint, or a "
             f"file with a template for {type(processor).__name__}."

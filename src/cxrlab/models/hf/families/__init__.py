@@ -8,6 +8,7 @@ The new file holds a subclass of `Family`, whose docstring lists what a family d
     qwen_vl.py      as many patches as the image is large
     llava_next.py   the whole image and tiles of it
     idefics.py      tiles with a mask over their padding
+    internvl.py     tiles in the grid nearest to the image's shape
 """
 
 from __future__ import annotations
