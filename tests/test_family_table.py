@@ -23,7 +23,6 @@ EVIDENCE = {
     "exact resume": ("training/test_finetune_families.py", "test_a_killed_training_ends_with_the_same_bytes"),
     "`prefer train`": ("preference/test_prefer_families.py", "test_dpo_moves_the_margin"),
 }  # fmt: skip
-FIXTURES = {"model", "family"}  # of these names, parametrised by FAMILIES
 
 
 def table() -> list[list[str]]:
@@ -47,13 +46,15 @@ def test_every_cell_is_that_of_a_test() -> None:
 
 
 def test_the_tests_behind_the_columns_run_for_every_family() -> None:
+    """Parametrised by FAMILIES, directly or by a fixture."""
     for file, name in EVIDENCE.values():
         tree = ast.parse((TESTS / file).read_text())
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        test = functions[name]
-        own = " ".join(ast.unparse(one) for one in test.decorator_list)
-        fixtures = [functions[one] for one in FIXTURES if one in functions]
-        given = " ".join(ast.unparse(one) for fixture in fixtures for one in fixture.decorator_list)
-        takes = {argument.arg for argument in test.args.args}
-        assert "('family', FAMILIES)" in own or ("params=FAMILIES" in given and takes & FIXTURES)
-        assert "skip" not in own
+        used, waiting = set(), {name}
+        while waiting:
+            used |= waiting
+            takes = {argument.arg for one in waiting for argument in functions[one].args.args}
+            waiting = takes & functions.keys() - used
+        decorators = " ".join(ast.unparse(one) for each in used for one in functions[each].decorator_list)
+        assert "('family', FAMILIES)" in decorators or "params=FAMILIES" in decorators
+        assert "skip" not in decorators
