@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dicom_images import write_image
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.image_codec import encode_png
-from cxrlab.data.images import as_uint8, fit, load_image, load_rgb
+from cxrlab.data.images import as_uint8, fit, image_size, load_image, load_rgb
 
 GREY = np.random.default_rng(0).integers(0, 256, (30, 20), dtype=np.uint8)
 
@@ -126,3 +127,20 @@ def test_the_same_picture_has_one_plain_form() -> None:
     assert as_uint8(grey > 100).tolist() == [[0, 0], [255, 255]]
     colour = np.dstack([grey, grey, 255 - grey])
     assert np.array_equal(as_uint8(colour), colour)
+
+
+def test_the_size_comes_from_the_header(tmp_path: Path) -> None:
+    """PNG, JPEG, a JPEG whose size stands behind 200 KB of notes, and DICOM; what is no image is refused."""
+    grey = Image.fromarray(np.zeros((30, 50), np.uint8))
+    grey.save(tmp_path / "a.png")
+    grey.save(tmp_path / "b.jpg")
+    notes = b"".join(b"\xff\xfe" + (60_002).to_bytes(2, "big") + bytes(60_000) for _ in range(4))
+    plain = (tmp_path / "b.jpg").read_bytes()
+    (tmp_path / "c.jpg").write_bytes(plain[:2] + notes + plain[2:])
+    write_image(tmp_path / "d.dcm", 30, 50)
+    for name in ("a.png", "b.jpg", "c.jpg", "d.dcm"):
+        assert image_size(tmp_path / name) == load_image(tmp_path / name).shape == (30, 50)
+    (tmp_path / "e.png").write_text("words")
+    for name in ("e.png", "missing.png"):
+        with pytest.raises(DataError, match=name):
+            image_size(tmp_path / name)

@@ -11,7 +11,7 @@ import re
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Picture = NDArray[Any]
 
 _DEPTHS = (8, 10, 12, 14, 16)
+_HEADER = 1 << 16  # bytes that hold the header of most PNG and JPEG files
 
 
 def load_image(path: str | Path, size: int | None = None) -> ImageArray:
@@ -68,12 +69,20 @@ def decode_picture(data: bytes, name: str) -> Picture:
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
-    """Height and width of an image, from its header alone."""
+    """Height and width of an image; of a PNG or JPEG its first bytes are read alone."""
+    name = str(path)
+    with suppress(OSError, DataError):  # what is wrong with the start is found again in the whole file
+        if Path(path).is_file():
+            with open(path, "rb") as file:
+                start = file.read(_HEADER)
+            if not is_dicom(start):
+                with open_picture(start, name) as picture:
+                    return picture.height, picture.width
     data = read_bounded(path)
     if is_dicom(data):
-        info = dicom_info(data, str(path))
+        info = dicom_info(data, name)
         return info.rows, info.columns
-    with open_picture(data, str(path)) as picture:
+    with open_picture(data, name) as picture:
         return picture.height, picture.width
 
 

@@ -82,7 +82,7 @@ def _kept(config: Any, settings: Optimisation) -> tuple[int, int]:
     A block keeps about 16 vectors of its width and 3 of its inner width; with checkpointing only its input, and one
     block in full while it is computed again.
     """
-    width = config.hidden_size
+    width = getattr(config, "embed_dim", config.hidden_size)  # Qwen2-VL's vision encoder calls its output hidden
     layers = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else config.depth
     block = 16 * width + 3 * getattr(config, "intermediate_size", 4 * width)
     return block, layers * width + block if settings.gradient_checkpointing else layers * block
