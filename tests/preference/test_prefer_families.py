@@ -79,3 +79,18 @@ def test_every_loss_trains_a_family_with_tiles(loss: str, data: Path, tmp_path: 
     before = margins(config.start.removeprefix("hf:"), config)
     after = margins(str(tmp_path / "run" / "checkpoint"), config)
     assert float((after - before).abs().mean()) > 1e-2
+
+
+def test_checkpoints_are_selected_and_measured_by_generated_reports(data: Path, tmp_path: Path) -> None:
+    """Generation in between disturbs no number of the training."""
+    short = replace(config_of("internvl", data, tmp_path), optimisation=replace(STEPS, steps=4))
+    prefer(short, tmp_path / "plain")
+    watched = replace(
+        short,
+        validation=Validation(n=2, every=2, max_new_tokens=4),
+        measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)),
+    )
+    _, found = prefer(watched, tmp_path / "watched")
+    assert found["n"] == 3 and [line["step"] for line in found["watched"]] == [0, 2, 4]
+    both = [[line["loss"] for line in history(tmp_path / name) if "loss" in line] for name in ("plain", "watched")]
+    assert both[0] == both[1]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pickle
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from tiny_families import FAMILIES, save_tiny, tiny
 from training_fixtures import killed_after, losses, phantoms, trained_names
 from transformers import AutoModelForImageTextToText
@@ -30,6 +36,7 @@ from cxrlab.training.trainer import ITEMS
 
 pytestmark = pytest.mark.slow
 
+PROCESS = Path(__file__).parent / "finetune_process.py"
 TOLERANCE = 2e-4
 OTHERS = [name for name in FAMILIES if name != "llava"]
 STEPS = Optimisation(
@@ -220,6 +227,32 @@ def test_validation_and_several_readers_of_images(corpus: Path, tmp_path: Path) 
     finetune(dataclasses.replace(config, optimisation=dataclasses.replace(short, workers=1)), tmp_path / "workers")
     assert losses(tmp_path / "run") == losses(tmp_path / "workers")
     assert HfModel.load(str(tmp_path / "run" / "best"), loading=LoadSettings()).name
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["llava_onevision", "idefics2", "qwen3_vl"])
+def test_two_processes_equal_one_with_twice_the_batch(corpus: Path, name: str, tmp_path: Path) -> None:
+    """With a trained vision encoder, whose last layers may get no gradient: the other process would wait for them."""
+    settings = dataclasses.replace(STEPS, batch_size=2, steps=4)
+    config = FinetuneConfig(
+        data=corpus, start=f"hf:{save_tiny(name, tmp_path / 'start')}", n=8, lora_rank=4, lora_dropout=0.0,
+        train_vision_encoder=True, optimisation=settings, validation=Validation(n=2, every=2),
+    )  # fmt: skip
+    twice = dataclasses.replace(settings, batch_size=4)
+    finetune(dataclasses.replace(config, optimisation=twice), tmp_path / "one")
+    (tmp_path / "config").write_bytes(pickle.dumps(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {
+        **os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+    }  # fmt: skip
+    command = [sys.executable, str(PROCESS), str(tmp_path / "config"), str(tmp_path / "two")]
+    started = [subprocess.Popen(command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    assert [process.wait(200) for process in started] == [0, 0]
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    one, two = (load_file(tmp_path / each / "checkpoint" / "model.safetensors") for each in ("one", "two"))
+    assert max(float((one[key] - two[key]).abs().max()) for key in one) < 2e-3
 
 
 def test_memory_of_images_and_logits() -> None:
