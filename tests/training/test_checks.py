@@ -15,7 +15,7 @@ from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import NONE, Augmentation, FinetuneConfig, Optimisation, parse_extra_corpora
 from cxrlab.training.memory_estimate import Memory, available_memory, check_context, check_memory, estimate
-from cxrlab.training.report_model import check_kind
+from cxrlab.training.report_model import check_kind, find_parts
 
 CPU = torch.device("cpu")
 
@@ -56,6 +56,13 @@ def test_a_sample_longer_than_the_model_reads_is_refused() -> None:
 def test_only_a_llava_is_trained() -> None:
     with pytest.raises(ConfigError, match="'hf:x' is a model of the type 'clip'"):
         check_kind(SimpleNamespace(config=SimpleNamespace(model_type="clip")), "hf:x")
+
+
+def test_a_model_whose_parts_are_unknown_is_refused() -> None:
+    model = torch.nn.Linear(1, 1)
+    model.config = SimpleNamespace(model_type="blip")  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="a 'blip' cannot be trained"):
+        find_parts(model)
 
 
 @pytest.mark.parametrize(
