@@ -113,6 +113,7 @@ class StudyRows:
         self.folder: str | None = None  # the deepest folder that holds every image file
         self.present = 0  # image files that are there
         self.studies = 0
+        self.alike = 0  # patients whose ids differ only in case or blanks from another's
 
     def close(self) -> None:
         self._db.close()
@@ -172,6 +173,8 @@ class StudyRows:
         )
         for patient, several in self._db.execute(splits):
             problems.add(TWO_SPLITS, f"{quoted(patient)} in {several.replace(',', ' and ')}")
+        alike = "SELECT COUNT(DISTINCT patient) AS several FROM studies GROUP BY LOWER(REPLACE(patient, ' ', ''))"
+        self.alike = self._one(f"SELECT COALESCE(SUM(several), 0) FROM ({alike}) WHERE several > 1")
         self._find_priors()
 
     def _one(self, query: str) -> int:
