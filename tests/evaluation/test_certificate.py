@@ -24,7 +24,8 @@ NOTHING = around(0.0)
 GOOD = Facts(
     n=100, patients=100, predictions=100, references=100, extra=0, missing=0, distinct=90, repeated=around(0.05),
     repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, same=around(0.5), same_gap=NOTHING,
-    compared=50, own=NOTHING, own_gap=NOTHING, value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
+    compared=50, own=NOTHING, own_gap=NOTHING, half=NOTHING, half_gap=NOTHING,
+    detected=around(0.8), value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
     copied=None, copied_references=None, copied_gap=None, image=None, image_sentence="", untested=("image dependence",),
 )  # fmt: skip
 COPIES = {"copied": around(0.9), "copied_references": around(0.1), "copied_gap": around(0.8)}
@@ -41,7 +42,9 @@ CASES: dict[str, dict[str, Any]] = {
     "few patients": {"patients": 29, "gain": around(0.1, 0.2)},
     "not shown": {"gain": around(0.1, 0.2), "repeated_gap": around(0.6)},
     "seen in training": {**COPIES, "copied_references": around(0.95), "repeated_gap": around(0.6)},
+    "close to the references": {"half": around(0.5), "half_gap": around(0.4), "repeated_gap": around(0.6)},
     "mostly one text": {"repeated": around(0.9), "repeated_gap": around(0.6), **COPIES},
+    "mostly called normal": {"detected": around(0.1), **COPIES},
     "copied": {**COPIES, "errors_gap": around(0.3)},
     "more errors than a normal report": {"errors_gap": around(0.3)},
     "fits": {},

@@ -19,6 +19,7 @@ MOSTLY = 0.5  # by so much more often does the most frequent report occur than t
 SAME_FINDINGS = 0.95  # share of reports that state the same findings
 COPIED = 0.5  # share of reports that are training reports word for word
 SEEN = 0.9  # share of references that are training reports; real reports repeat, but not that often
+DETECTED = 0.25  # share of the studies with a finding whose report states any, below which reports are mostly normal
 MARGIN = 0.05  # a gain of the deciding metric below this counts as none
 DECIDING = "findings.f1"
 
@@ -51,6 +52,8 @@ class Facts:
         compared: Reports that were compared with their own reference.
         own: Share of these that are its text.
         own_gap: This share minus the same when the reports are dealt to other patients; None where they cannot be dealt.
+        half, half_gap: Like own and own_gap, for half of the phrases in common.
+        detected: Of the studies whose reference states a finding, the share of those whose report states any.
         value, dealt: Deciding metric of the reports, and when they are dealt to other patients.
         gain: Their difference; None where the reports cannot be dealt.
         wording: Lexical metrics that are higher than those of one normal report for all.
@@ -80,6 +83,9 @@ class Facts:
     compared: int
     own: Estimate
     own_gap: Estimate | None
+    half: Estimate | None
+    half_gap: Estimate | None
+    detected: Estimate
     value: float
     dealt: float
     gain: Estimate | None
@@ -133,6 +139,15 @@ def _references(f: Facts) -> str:
     dealt = "" if f.own_gap is None else f" ({f.own.value - f.own_gap.value:.0%} when dealt to other patients)"
     share = f"{f.own.value:.0%} of {f.compared:,} compared reports are the text of their own reference{dealt}."
     return f"These are the references: {share}" if f.own.value >= 0.9 else f"Partly copied from the references: {share}"
+
+
+def _close(f: Facts) -> str:
+    assert f.half is not None and f.half_gap is not None
+    return (
+        f"{f.half.value:.0%} of {f.compared:,} compared reports share half of their phrases with their own reference "
+        f"({f.half.value - f.half_gap.value:.0%} when dealt to other patients): they are copied from it in part, or both "
+        "are written in fixed phrases."
+    )
 
 
 def _no_finding(f: Facts) -> str:
@@ -229,10 +244,25 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "close to the references",
+        "caution",
+        lambda f: f.half_gap is not None and f.half_gap.low > OWN_REFERENCE,
+        _close,
+    ),
+    Rule(
         "mostly one text",
         "caution",
         lambda f: f.repeated_gap.low > MOSTLY,
         lambda f: f"{f.repeated.value:.0%} of the reports are one and the same text; over all of them {_gain(f)}.",
+    ),
+    Rule(
+        "mostly called normal",
+        "caution",
+        lambda f: f.detected.high < DETECTED,
+        lambda f: (
+            f"Of the studies whose reference states a finding, {f.detected.value:.0%} have a report that states any; "
+            f"over all studies {_gain(f)}."
+        ),
     ),
     Rule(
         "copied",

@@ -256,7 +256,7 @@ class _Examination:
         }
         inputs, dependence = self.inputs, self.sheet.image_dependence
         text, findings = variety.numbers["most_frequent"], variety.numbers["most_frequent_findings"]
-        copied = overlap.numbers.get("verbatim", {})
+        copied, half = overlap.numbers.get("verbatim", {}), copies.numbers["half"] or {}
         gains = {name: self._gain("constant", name) for name in ("errors.significant", *LEXICAL)}
         fewer_errors = gains["errors.significant"]
         facts = Facts(
@@ -277,6 +277,9 @@ class _Examination:
             compared=copies.numbers["compared"],
             own=copies.numbers["own_reference"],
             own_gap=copies.numbers["difference"],
+            half=half.get("predictions"),
+            half_gap=half.get("difference"),
+            detected=content.numbers["detected"],
             value=self._tallies[""][DECIDING].value,
             dealt=self._tallies["dealt"][DECIDING].value if "dealt" in self._tallies else float("nan"),
             gain=self._gain("dealt", DECIDING) if "dealt" in self._tallies else None,
