@@ -121,8 +121,13 @@ class StudyRows:
     def __enter__(self) -> StudyRows:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
+        if isinstance(error, sqlite3.Error):
+            raise DataError(
+                f"the temporary database of the import failed ({error}); free some space, or set SQLITE_TMPDIR to a folder "
+                "with as much as the table takes."
+            ) from error
 
     def __len__(self) -> int:
         return self._count

@@ -143,9 +143,9 @@ def check_variety(sample: Sample) -> Check:
     numbers |= {"most_frequent": text, "most_frequent_findings": same}
     sentence = (
         f"Different texts: {numbers['reports']['distinct']:,} of {len(mine):,} reports, "
-        f"{numbers['references']['distinct']:,} of {len(other):,} references; the most frequent is {text['predictions'].value:.1%} of the reports "
-        f"({text['references'].value:.1%} of the references). The most frequent findings are those of "
-        f"{same['predictions'].value:.1%} of the reports ({same['references'].value:.1%})."
+        f"{numbers['references']['distinct']:,} of {len(other):,} references; "
+        f"the most frequent is {text['predictions'].value:.1%} of the reports ({text['references'].value:.1%} of the references). "
+        f"The most frequent findings are those of {same['predictions'].value:.1%} of the reports ({same['references'].value:.1%})."
     )
     begin, usual = (numbers[side]["shared_first_words"] for side in ("reports", "references"))
     framed = begin >= LEAST_WORDS > usual and numbers["reports"]["distinct"] > 1

@@ -322,6 +322,14 @@ def test_the_rows_leave_nothing_behind_after_a_kill() -> None:
         assert spilled and all(file.endswith("(deleted)") for file in spilled)
 
 
+def test_a_full_disk_is_reported_with_a_remedy() -> None:
+    with pytest.raises(DataError, match="SQLITE_TMPDIR") as error, StudyRows() as rows:
+        rows._db.execute("PRAGMA max_page_count = 20")
+        for number in range(1000):
+            rows.add(f"t.csv:{number}", f"s{number}", {"report": REPORT * 10}, [])
+    assert "Cough" not in str(error.value)
+
+
 def test_cells_that_hold_images_are_written_into_the_corpus(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
