@@ -82,3 +82,15 @@ def test_a_certificate_comes_back_from_its_file() -> None:
     assert Certificate.from_json(plain(found.to_json())) == found
     for severity, failing in zip(SEVERITIES, ([True, False, False], [True, True, False], [True] * 3), strict=True):
         assert [replace(found, severity=severity).fails(on) for on in SEVERITIES] == failing
+
+
+def test_a_certificate_is_printed_as_its_verdict_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    checks = (Check("variety", "pass", "Two. " * 20, {"n": 2}), Check("content", "fail", "None.", {}))
+    found = Certificate("fits", "ok", "It fits.", checks, 2, 2, "0")
+    lines = str(found).splitlines()
+    assert lines[0] == "OK: It fits." and max(map(len, lines)) <= 60 and "digest" not in str(found)
+    assert [line.split()[:2] for line in lines[3:] if line[0] != " "] == [["pass", "variety"], ["fail", "content"]]
+    assert "<table>" in found._repr_html_()
+    frame = pytest.importorskip("pandas") and found.to_frame()
+    assert list(frame.columns) == ["verdict", "check", "finding"] and len(frame) == 2

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cxrlab.core.tables import Column, Table, as_html, as_text, output_width
 from cxrlab.metrics.statistics.intervals import Estimate
 from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
 
@@ -303,6 +304,24 @@ class Certificate:
     n: int
     patients: int
     digest: str
+
+    def __str__(self) -> str:
+        return as_text(self.parts(), output_width())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.parts())
+
+    def parts(self) -> list[str | Table]:
+        """The verdict, and a table of the checks."""
+        return [f"{self.severity.upper()}: {self.headline}", "", self._table()]
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per check: verdict, name, sentence."""
+        return self._table().to_frame()
+
+    def _table(self) -> Table:
+        columns = (Column("verdict"), Column("check"), Column("finding"))
+        return Table(columns, tuple((check.verdict, check.name, check.sentence) for check in self.checks))
 
     def check(self, name: str) -> Check:
         """The check of this name."""
