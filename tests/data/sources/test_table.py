@@ -471,6 +471,14 @@ def test_no_image_cell_is_an_accident(tmp_path: Path, written: Any) -> None:
     assert [len(study.images) for study in corpus] == [1, 0]
 
 
+def test_a_table_without_a_header_is_refused_without_its_text(tmp_path: Path) -> None:
+    """Its first report would stand in every message as the name of a column."""
+    for first in (f"0.png,{REPORT}", f"0,{REPORT * 3}"):
+        (tmp_path / "t.csv").write_text(f"{first}\n1.png,Clear lungs.\n")
+        message = refused(tmp_path / "t.csv")
+        assert "Add a row of names" in message and "lungs" not in message
+
+
 def test_patients_who_differ_in_case_alone_are_counted(tmp_path: Path) -> None:
     source = table(tmp_path, *(row(k, patient=name) for k, name in enumerate(("A 1", "a1", "A1", "b"))))
     corpus = imported(source, tmp_path / "out", "auto", "patient=patient")

@@ -58,6 +58,7 @@ FORM = 1
 BATCH = 16
 _SAMPLED = 500  # rows from which the meaning of the columns is guessed
 _MOST_SAMPLED = 1 << 25  # bytes of images in these
+_LONGEST_NAME = 200  # characters of a column's name
 _SHOWN = 10  # studies shown before the import
 
 SPREADSHEET_ERROR = ("cells with a spreadsheet's error", "Correct their formulas and save the table again.")
@@ -169,6 +170,12 @@ def understand_columns(
     Args:
         images: Whether columns may hold images.
     """
+    for number, heading in enumerate(opened.columns, 1):
+        if heading.lower().endswith(IMAGE_ENDINGS) or len(heading) > _LONGEST_NAME:
+            raise DataError(
+                f"the first row of {opened.files[0]} holds values, not the names of columns: cell {number} is a path or "
+                "text. Add a row of names."
+            )
     sample: list[TableRow] = []
     held = 0  # bytes of images in the sample
     while len(sample) < _SAMPLED and held < _MOST_SAMPLED and (row := next(opened.rows, None)):
