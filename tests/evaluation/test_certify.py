@@ -305,6 +305,16 @@ def test_a_good_model_passes_with_its_controls(corpus: Path, tmp_path: Path) -> 
         cxrlab.certify(run, corpus, controls=[_without_controls(run, tmp_path / "bare")])
 
 
+def test_a_study_is_not_retrieved_as_its_own_nearest(corpus: Path) -> None:
+    reports = {
+        study.id: str(study.sections.findings)
+        for study in cxrlab.load_corpus(corpus).studies("train")
+        if study.sections
+    }
+    found = cxrlab.certify(reports, corpus, split="train", training=corpus, trials=50)
+    assert found.check("better than retrieval").verdict == "not tested"
+
+
 def _only(corpus: Path, run: Path) -> Reports:
     """The references of the studies in a run, in memory."""
     known = cxrlab.load_corpus(corpus)

@@ -327,8 +327,13 @@ class _Examination:
             return "give the training corpus with --training."
         if len(paths) < 2 or not all((path / STUDIES).is_file() for path in paths):
             return "retrieval needs a corpus with images for both --training and --references."
-        if not any(study.images for study in load_corpus(paths[0]).studies("train")):
+        train = {study.id for study in load_corpus(paths[0]).studies("train") if study.images}
+        if not train:
             return f"the train split of {paths[0]} has no images."
+        if paths[0].samefile(paths[1]) and any(
+            {pair.id, pair.id.rpartition("#")[0]} & train for pair in self.inputs.pairs
+        ):
+            return f"the studies are themselves in the train split of {paths[0]}."
         try:
             corpus = load_corpus(paths[1])
             model, images = open_model(f"retrieval:{paths[0]}", None, [corpus.egress_data]), Images(corpus)

@@ -58,11 +58,14 @@ class Sample:
         found = {"predictions": mine, "references": other, "difference": mine.minus(other)}
         return {name: value.estimate(self.level) for name, value in found.items()}
 
-    def compare(self, test: Callable[[str], bool], *, spoken: bool = False) -> dict[str, Estimate]:
-        """The shares of texts that pass a test; with `spoken` a text without words does not count."""
+    def compare(self, test: Callable[[str], bool], *, with_words: bool = False) -> dict[str, Estimate]:
+        """The shares of texts that pass a test; `with_words` a text without words does not count."""
         sides = (self.batch.candidates, self.batch.references)
         return self.shares(
-            *(np.array([np.nan if spoken and wordless(text) else float(test(text)) for text in side]) for side in sides)
+            *(
+                np.array([np.nan if with_words and wordless(text) else float(test(text)) for text in side])
+                for side in sides
+            )
         )
 
     @cached_property
@@ -73,10 +76,10 @@ class Sample:
         """
         batch = self.batch
         mine, other = [], []
-        for pair, said, meant in zip(batch.pairs, batch.candidate_findings, batch.reference_findings, strict=True):
-            spoken = pair.answerable and not wordless(pair.candidate or "")
-            mine.append(float(_labels(said).get(NORMAL) == 1) if spoken else np.nan)
-            other.append(float(_labels(meant).get(NORMAL) == 1) if pair.answerable else np.nan)
+        for pair, stated, expected in zip(batch.pairs, batch.candidate_findings, batch.reference_findings, strict=True):
+            has_words = pair.answerable and not wordless(pair.candidate or "")
+            mine.append(float(_labels(stated).get(NORMAL) == 1) if has_words else np.nan)
+            other.append(float(_labels(expected).get(NORMAL) == 1) if pair.answerable else np.nan)
         return np.array(mine), np.array(other)
 
     @cached_property
@@ -163,7 +166,7 @@ def check_content(sample: Sample) -> Check:
     numbers: dict[str, Any] = {
         "normal": normal,
         "empty": sample.compare(wordless),
-        "without_sentence_end": sample.compare(_is_cut, spoken=True),
+        "without_sentence_end": sample.compare(_is_cut, with_words=True),
         "masks": sample.compare(_is_masked),
         "detected": detected,
     }

@@ -39,8 +39,8 @@ from cxrlab.data.sources.table import (
     understand_columns,
     write_corpus,
 )
-from cxrlab.data.study_rows import TEXTS, FileIndex, Problems, RowImage, StudyRows
-from cxrlab.data.table_columns import Columns, listed_columns, parse_moment, parse_view
+from cxrlab.data.study_rows import FileIndex, Problems, RowImage, StudyRows
+from cxrlab.data.table_columns import TEXTS, Columns, listed_columns, parse_moment, parse_view
 from cxrlab.data.table_files import open_import_table
 
 if TYPE_CHECKING:

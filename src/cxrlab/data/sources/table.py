@@ -67,6 +67,7 @@ BAD_SPLIT = ("splits of unknown names", "Translate them, for example --split-nam
 BAD_LABEL = ("unreadable labels", "A label is 1, 0, -1 or empty; or give --columns labels=none.")
 AMBIGUOUS = ("image names of several files", "Write their paths into the table.")
 NOT_IMAGE = ("files that are no PNG, JPEG or DICOM image", "Correct their names, or give --allow-missing-images.")
+CELL_NOT_IMAGE = ("cells that hold no PNG, JPEG or DICOM image", "Write the table again.")
 UNPRINTABLE = ("ids with characters that cannot be seen", "Export the ids again without control characters.")
 DIGITS_LOST = ("ids whose digits a spreadsheet has rounded", "Export the ids as text.")
 
@@ -265,7 +266,7 @@ class RowReader:
                 path = f"row{number}_{len(found)}{ending if ending in IMAGE_ENDINGS else ''}"
                 found.append(RowImage(path, view, is_image(data[:1024]), data))
                 if not found[-1].present:
-                    problems.add(("cells that hold no PNG, JPEG or DICOM image", "Write the table again."), row.place)
+                    problems.add(CELL_NOT_IMAGE, row.place)
             for path in [] if held else image_references(row.values.get(column)):
                 found.append(self._file(path, view, row.place, problems))
         return found
