@@ -160,6 +160,11 @@ FILES: dict[str, tuple[Callable[[World], Reports], str, str]] = {
         "same findings",
         "severe",
     ),
+    "every third report empty": (
+        lambda w: {key: text if k % 3 else "" for k, (key, text) in enumerate(w.honest.items())},
+        "empty reports",
+        "caution",
+    ),
     "mostly constant": (
         lambda w: {key: text if k % 4 == 0 else REPORTS["normal"] for k, (key, text) in enumerate(w.honest.items())},
         "mostly one text",

@@ -16,6 +16,7 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "caution", "severe")
 
 # Shares and differences from which a rule applies; docs/certify.md explains each.
 OWN_REFERENCE = 0.05  # by so much more often does a report equal its own reference than another patient's
+EMPTY = 0.1  # by so much more often is a report empty than a reference
 MOSTLY = 0.5  # by so much more often does the most frequent report occur than the most frequent reference
 SAME_FINDINGS = 0.95  # share of reports that state the same findings
 COPIED = 0.5  # share of reports that are training reports word for word
@@ -48,6 +49,8 @@ class Facts:
         repeated_gap: This share minus that of the most frequent reference.
         abnormal, abnormal_references: Reports and references that state a finding.
         normal_gap: Share of normal reports minus share of normal references.
+        empty: Share of reports without words.
+        empty_gap: This share minus the same of the references.
         same: Share of the reports with the most frequent findings.
         same_gap: This share minus the same of the references.
         compared: Reports that were compared with their own reference.
@@ -79,6 +82,8 @@ class Facts:
     abnormal: int
     abnormal_references: int
     normal_gap: Estimate
+    empty: Estimate
+    empty_gap: Estimate
     same: Estimate
     same_gap: Estimate
     compared: int
@@ -201,7 +206,11 @@ RULES: tuple[Rule, ...] = (
         "constant",
         "severe",
         lambda f: f.distinct == 1 and f.repeated_gap.low > 0,
-        lambda f: f"All {f.n:,} reports are one and the same text{', without any finding' * (not f.abnormal)}.",
+        lambda f: (
+            f"All {f.n:,} reports are empty."
+            if f.empty.value == 1
+            else f"All {f.n:,} reports are one and the same text{', without any finding' * (not f.abnormal)}."
+        ),
     ),
     Rule("no findings", "severe", lambda f: not f.abnormal and f.normal_gap.low > 0, _no_finding),
     Rule(
@@ -249,6 +258,12 @@ RULES: tuple[Rule, ...] = (
         "caution",
         lambda f: f.half_gap is not None and f.half_gap.low > OWN_REFERENCE,
         _close,
+    ),
+    Rule(
+        "empty reports",
+        "caution",
+        lambda f: f.empty_gap.low > EMPTY,
+        lambda f: f"{f.empty.value:.0%} of the reports are empty; over all of them {_gain(f)}.",
     ),
     Rule(
         "mostly one text",

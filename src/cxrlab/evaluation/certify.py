@@ -272,6 +272,8 @@ class _Examination:
             abnormal=int(np.nansum(self._sample.normal[0] == 0)),
             abnormal_references=int(np.nansum(self._sample.normal[1] == 0)),
             normal_gap=content.numbers["normal"]["difference"],
+            empty=content.numbers["empty"]["predictions"],
+            empty_gap=content.numbers["empty"]["difference"],
             same=findings["predictions"],
             same_gap=findings["difference"],
             compared=copies.numbers["compared"],
