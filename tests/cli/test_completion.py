@@ -55,6 +55,7 @@ def complete(script: Path, *words: str) -> list[str]:
         (("score", "--trials", ""), []),
         (("generate", "--split", "t"), ["train", "test"]),
         (("data", "import", "nih"), ["nih-cxr14"]),
+        (("data", "import", "table", "--date-order", ""), ["dmy", "mdy"]),
         (("robustness", "--attacks", "fgsm,ap"), ["fgsm,apgd"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("defend", "t"), ["test-watermark"]),

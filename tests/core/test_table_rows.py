@@ -132,6 +132,18 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, data: bytes, 
         list(open_table(tmp_path / name).rows)
 
 
+def test_parquet_that_python_cannot_hold_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    late = pa.table({"day": pa.array([1 << 62], pa.timestamp("us"))})
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["id", "id"])
+    for table, found in ((late, "rows 1 to 512"), (twice, "'id' more than once")):
+        parquet.write_table(table, tmp_path / "t.parquet")
+        with pytest.raises(DataError, match=found):
+            list(open_table(tmp_path / "t.parquet").rows)
+
+
 def test_a_cut_excel_file_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
     path = written(tmp_path, ".xlsx")
     whole = path.read_bytes()

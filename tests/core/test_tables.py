@@ -126,6 +126,15 @@ def test_wrapping_keeps_every_letter(rows: list[list[str]], width: int) -> None:
     assert sorted("".join("".join(lines).split())) == sorted("".join("".join(map("".join, rows)).split()))
 
 
+def test_a_flag_keeps_its_dashes() -> None:
+    assert lay_out([["check", "Give the model (--model) or --control-studies."]], 22) == [
+        "check  Give the model",
+        "       (--model) or",
+        "       --control-",
+        "       studies.",
+    ]
+
+
 def test_sentences_are_wrapped_and_commands_are_not() -> None:
     text = "one two three four five\ncxrlab score a b --out c --metrics d"
     assert as_text([text], 12).splitlines() == ["one two", "three four", "five", text.splitlines()[1]]

@@ -47,6 +47,7 @@ def guessed(**columns: list[Any]) -> Columns:
         ({"file": ["there.png"], "Findings": [LONG], "Clinical History": [LONG], "Age (years)": ["61"]},
          {"image": "file", "findings": "Findings", "indication": "Clinical History", "age": "Age (years)"}),
         ({"pic": [{"bytes": b"x", "path": None}], "text": [LONG]}, {"image": "pic", "report": "text"}),
+        ({"pic": [[{"bytes": b"x", "path": None}]], "report": [{"a": LONG}]}, {"image": "pic", "report": "report"}),
     ],
 )  # fmt: skip
 def test_roles_follow_from_names_and_cells(columns: dict[str, list[Any]], roles: dict[str, str]) -> None:

@@ -23,8 +23,10 @@ def around(value: float, half: float = 0.02) -> Estimate:
 NOTHING = around(0.0)
 GOOD = Facts(
     n=100, patients=100, predictions=100, references=100, extra=0, missing=0, distinct=90, repeated=around(0.05),
-    repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, same=around(0.5), same_gap=NOTHING,
-    compared=50, own=NOTHING, own_gap=NOTHING, value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
+    repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, empty=NOTHING, empty_gap=NOTHING,
+    same=around(0.5), same_gap=NOTHING,
+    compared=50, own=NOTHING, own_gap=NOTHING, half=NOTHING, half_gap=NOTHING,
+    detected=around(0.8), value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
     copied=None, copied_references=None, copied_gap=None, image=None, image_sentence="", untested=("image dependence",),
 )  # fmt: skip
 COPIES = {"copied": around(0.9), "copied_references": around(0.1), "copied_gap": around(0.8)}
@@ -41,7 +43,10 @@ CASES: dict[str, dict[str, Any]] = {
     "few patients": {"patients": 29, "gain": around(0.1, 0.2)},
     "not shown": {"gain": around(0.1, 0.2), "repeated_gap": around(0.6)},
     "seen in training": {**COPIES, "copied_references": around(0.95), "repeated_gap": around(0.6)},
+    "close to the references": {"half": around(0.5), "half_gap": around(0.4), "repeated_gap": around(0.6)},
+    "empty reports": {"empty": around(0.4), "empty_gap": around(0.4), "repeated_gap": around(0.6)},
     "mostly one text": {"repeated": around(0.9), "repeated_gap": around(0.6), **COPIES},
+    "mostly called normal": {"detected": around(0.1), **COPIES},
     "copied": {**COPIES, "errors_gap": around(0.3)},
     "more errors than a normal report": {"errors_gap": around(0.3)},
     "fits": {},
@@ -69,6 +74,11 @@ def test_the_absence_of_fit_is_claimed_only_from_a_narrow_interval() -> None:
     assert decide(replace(GOOD, gain=Estimate(nan, nan, nan, 0)))[0].name == "not shown"
 
 
+def test_a_file_of_empty_reports_is_called_that() -> None:
+    empty = replace(GOOD, distinct=1, abnormal=0, repeated_gap=around(0.9), empty=around(1.0))
+    assert decide(empty)[1] == "All 100 reports are empty."
+
+
 def test_few_patients_and_untested_checks_are_never_hidden() -> None:
     assert decide(replace(GOOD, patients=29))[0].severity == "caution"
     assert "image dependence" in decide(GOOD)[1]
@@ -79,3 +89,15 @@ def test_a_certificate_comes_back_from_its_file() -> None:
     assert Certificate.from_json(plain(found.to_json())) == found
     for severity, failing in zip(SEVERITIES, ([True, False, False], [True, True, False], [True] * 3), strict=True):
         assert [replace(found, severity=severity).fails(on) for on in SEVERITIES] == failing
+
+
+def test_a_certificate_is_printed_as_its_verdict_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    checks = (Check("variety", "pass", "Two. " * 20, {"n": 2}), Check("content", "fail", "None.", {}))
+    found = Certificate("fits", "ok", "It fits.", checks, 2, 2, "0")
+    lines = str(found).splitlines()
+    assert lines[0] == "OK: It fits." and max(map(len, lines)) <= 60 and "digest" not in str(found)
+    assert [line.split()[:2] for line in lines[3:] if line[0] != " "] == [["pass", "variety"], ["fail", "content"]]
+    assert "<table>" in found._repr_html_()
+    frame = pytest.importorskip("pandas") and found.to_frame()
+    assert list(frame.columns) == ["verdict", "check", "finding"] and len(frame) == 2

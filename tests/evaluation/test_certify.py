@@ -90,6 +90,15 @@ def at_random(world: World) -> Reports:
     return {key: draw.choice(world.training) for key in world.references}
 
 
+def varied_normal(world: World) -> Reports:
+    """Normal reports of random sentences, and an honest one in eight."""
+    draw = random.Random(3)
+    sentences = ("The lungs are clear.", "No pneumothorax.", "The heart size is normal.", "No pleural effusion.",
+                 "No focal consolidation.", "The mediastinal contour is normal.", "No acute fracture.")  # fmt: skip
+    normal = {key: " ".join(draw.sample(sentences, 4)) for key in world.references}
+    return {key: text if k % 8 == 0 else normal[key] for k, (key, text) in enumerate(world.honest.items())}
+
+
 def certificate(world: World, predictions: Mapping[str, str], *, training: bool = False) -> Certificate:
     given = world.training if training else None
     return cxrlab.certify(dict(predictions), world.references, training=given, trials=TRIALS)
@@ -129,6 +138,15 @@ FILES: dict[str, tuple[Callable[[World], Reports], str, str]] = {
         "references",
         "severe",
     ),
+    "half of each reference, half of another": (
+        lambda w: {
+            key: f"{text[: len(text) // 2]} {other[len(other) // 2 :]}"
+            for (key, text), other in zip(w.references.items(), shuffled(w.references).values(), strict=True)
+        },
+        "close to the references",
+        "caution",
+    ),
+    "normal in varied words but for an eighth": (varied_normal, "mostly called normal", "caution"),
     "constant with one word changed": (
         lambda w: {key: f"{REPORTS['normal']} Reading {key}." for key in w.references},
         "no findings",
@@ -141,6 +159,11 @@ FILES: dict[str, tuple[Callable[[World], Reports], str, str]] = {
         },
         "same findings",
         "severe",
+    ),
+    "every third report empty": (
+        lambda w: {key: text if k % 3 else "" for k, (key, text) in enumerate(w.honest.items())},
+        "empty reports",
+        "caution",
     ),
     "mostly constant": (
         lambda w: {key: text if k % 4 == 0 else REPORTS["normal"] for k, (key, text) in enumerate(w.honest.items())},
@@ -285,6 +308,16 @@ def test_a_good_model_passes_with_its_controls(corpus: Path, tmp_path: Path) -> 
     assert own.check("image dependence").verdict == "pass"
     with pytest.raises(DataError, match="control images"):
         cxrlab.certify(run, corpus, controls=[_without_controls(run, tmp_path / "bare")])
+
+
+def test_a_study_is_not_retrieved_as_its_own_nearest(corpus: Path) -> None:
+    reports = {
+        study.id: str(study.sections.findings)
+        for study in cxrlab.load_corpus(corpus).studies("train")
+        if study.sections
+    }
+    found = cxrlab.certify(reports, corpus, split="train", training=corpus, trials=50)
+    assert found.check("better than retrieval").verdict == "not tested"
 
 
 def _only(corpus: Path, run: Path) -> Reports:

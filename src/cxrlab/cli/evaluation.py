@@ -106,8 +106,6 @@ def certify(config: CertifyConfig, out: Path | None = None, fail_on: Literal["ca
 
     note = _finished_before(out)
     found = run_certify(config, out)
-    columns = (Column("verdict"), Column("check"), Column("finding"))
-    checks = Table(columns, tuple((check.verdict, check.name, check.sentence) for check in found.checks))
     if out is not None:
         from cxrlab.render.page import PAGE, write_page
 
@@ -115,8 +113,7 @@ def certify(config: CertifyConfig, out: Path | None = None, fail_on: Literal["ca
         if not page.is_file():
             write_page([out], title="Certificate of predictions")
         note.append(f"the page: {page}")
-    headline = f"{found.severity.upper()}: {found.headline}"
-    return Result([headline, "", checks, *note], found.to_json(), ok=not found.fails(fail_on))
+    return Result([*found.parts(), *note], found.to_json(), ok=not found.fails(fail_on))
 
 
 def compare(

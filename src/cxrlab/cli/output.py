@@ -141,7 +141,7 @@ def unused_data(done: TrainingResult) -> list[str]:
     lines = []
     if left := sum(done.left_out.values()):
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in done.left_out.items())
-        lines.append(f"{left:,} studies were left out ({reasons})")
+        lines.append(f"{left:,} {'study was' if left == 1 else 'studies were'} left out ({reasons})")
     if done.cut:
         lines.append(f"{done.cut:,} reports were cut at max_length")
     return lines

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -179,9 +180,13 @@ def _names(names: Sequence[str], place: str) -> tuple[str, ...]:
     if not kept:
         raise DataError(f"{place} names no column; the first row must hold the names of the columns.")
     found = [name or f"column {number}" for number, name in enumerate(kept, 1)]
-    if repeated := sorted({name for name in found if found.count(name) > 1}):
-        raise DataError(f"{place} names the column '{repeated[0]}' more than once; rename one of them.")
+    _refuse_repeated(found, place)
     return tuple(found)
+
+
+def _refuse_repeated(names: Sequence[str], place: str) -> None:
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise DataError(f"{place} names the column '{repeated[0]}' more than once; rename one of them.")
 
 
 def _by_column(columns: Sequence[str], cells: Sequence[Any], place: str) -> dict[str, Any]:
@@ -293,9 +298,17 @@ def _damaged_parquet(path: Path, error: Exception) -> DataError:
 def arrow_rows(batches: Iterator[Any], schema: Any, path: Path) -> Iterator[TableRow]:
     """The rows of record batches; a column of class numbers (Hugging Face's ClassLabel) gives the names of classes."""
     names, number, size = class_names(schema), 0, _batch_size(schema)
+    _refuse_repeated(schema.names, str(path))
     for batch in batches:
         for start in range(0, batch.num_rows, size):
-            for values in batch.slice(start, size).to_pylist():
+            try:
+                records = batch.slice(start, size).to_pylist()
+            except (ValueError, OverflowError) as error:  # a date outside of the years 1 to 9999, or text not in UTF-8
+                raise DataError(
+                    f"{path} holds a value in rows {number + 1} to {number + size} that cannot be read "
+                    f"({type(error).__name__}); correct it and write the file again."
+                ) from None
+            for values in records:
                 number += 1
                 for column, classes in names.items():
                     if isinstance(at := values.get(column), int) and 0 <= at < len(classes):

@@ -319,8 +319,8 @@ def _share_out(rows: Sequence[Sequence[str]], sizes: list[int], measured: Sequen
     return used
 
 
-# A cell is wrapped at blanks and behind the signs that join the parts of names and paths.
-_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+?(?:[/:._,=#|-]+(?=[^\W\d])|$|(?=\s)))\s*")
+# A cell is wrapped at blanks and behind the signs that join the parts of names and paths; flags keep their dashes.
+_PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\(?-*\S+?(?:[/:._,=#|-]+(?=[^\W\d])|$|(?=\s)))\s*")
 
 
 def _longest_part(text: str) -> int:

@@ -192,7 +192,7 @@ class OwnDataConfig(CardConfig):
     columns: tuple[str, ...] = ()
     sheet: str | None = None
     split_names: tuple[str, ...] = ()
-    date_order: str | None = None
+    date_order: Literal["dmy", "mdy"] | None = None
     seed: int = 7
     copy: bool = False
     allow_missing_images: bool = False

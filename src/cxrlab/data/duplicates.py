@@ -111,14 +111,14 @@ class Phrases:
         self.words = words(text)
         self.phrases = frozenset(zip(*(self.words[k:] for k in range(PHRASE)), strict=False))
 
-    def resembles(self, other: Phrases) -> bool:
-        """Whether both have the same words, or most phrases of the shorter text are in the longer."""
+    def share(self, other: Phrases) -> float:
+        """The share of the phrases of the shorter text that are in the longer; 1 for the same words, 0 for a few words."""
         if not self.words or not other.words:
-            return False
+            return 0.0
         if self.words == other.words:
-            return True
+            return 1.0
         least = min(len(self.phrases), len(other.phrases))
-        return least >= LEAST_PHRASES and len(self.phrases & other.phrases) >= NEAR_SHARE * least
+        return len(self.phrases & other.phrases) / least if least >= LEAST_PHRASES else 0.0
 
 
 class _Grouper:

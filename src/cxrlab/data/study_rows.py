@@ -17,10 +17,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.records import SECTIONS
 from cxrlab.data.source_tables import StudyDate, prior_studies
+from cxrlab.data.table_columns import TEXTS
 
-TEXTS = ("report", *SECTIONS)
 EXAMPLES = 3
 _SHOWN_CHARS, _SHOWN_WORDS = 100, 4
 UNKNOWN_PRIOR = "prior study that is not another one of the same patient in the table, left out"
@@ -29,7 +28,7 @@ UNKNOWN_PRIOR = "prior study that is not another one of the same patient in the 
 MISSING = ("missing image files", "Give --images FOLDER, or --allow-missing-images to keep their studies without them.")
 IMAGE_TWICE = ("images that are listed twice", "List each image once; studies of the same image need one study id.")
 TWO_REPORTS = ("studies with two different reports", "Keep one report, or give each its own study id.")
-DISAGREE = ("studies whose rows disagree", "Correct them, or leave the column out of --columns.")
+DISAGREE = ("studies whose rows disagree", "Correct them; of a table, --columns can leave the column out.")
 TWO_SPLITS = ("patients in two splits", "Put each patient into one split, or leave the split out of --columns.")
 NOTHING = ("studies without image and report", "Give them one, or delete their rows.")
 EMPTY_STUDY = ("rows with an empty study id", "Fill in the ids, or leave the study out of --columns.")
@@ -113,6 +112,7 @@ class StudyRows:
         self.folder: str | None = None  # the deepest folder that holds every image file
         self.present = 0  # image files that are there
         self.studies = 0
+        self.alike = 0  # patients whose ids differ only in case or blanks from another's
 
     def close(self) -> None:
         self._db.close()
@@ -120,8 +120,13 @@ class StudyRows:
     def __enter__(self) -> StudyRows:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
+        if isinstance(error, sqlite3.Error):
+            raise DataError(
+                f"the temporary database of the import failed ({error}); free some space, or set SQLITE_TMPDIR to a folder "
+                "with as much as the table takes."
+            ) from error
 
     def __len__(self) -> int:
         return self._count
@@ -172,6 +177,8 @@ class StudyRows:
         )
         for patient, several in self._db.execute(splits):
             problems.add(TWO_SPLITS, f"{quoted(patient)} in {several.replace(',', ' and ')}")
+        alike = "SELECT COUNT(DISTINCT patient) AS several FROM studies GROUP BY LOWER(REPLACE(patient, ' ', ''))"
+        self.alike = self._one(f"SELECT COALESCE(SUM(several), 0) FROM ({alike}) WHERE several > 1")
         self._find_priors()
 
     def _one(self, query: str) -> int:
@@ -199,20 +206,20 @@ class StudyRows:
 
     def _merge_one(self, study: str, rows: list[tuple[str, int, str, str]], problems: Problems, patients: bool) -> None:
         merged: dict[str, Any] = {}
-        said: dict[str, str] = {}  # role → where its value stands
+        stated_at: dict[str, str] = {}  # role → place of its value
         for _, _, place, text in rows:
             for role, value in json.loads(text).items():
                 if role not in merged:
-                    merged[role], said[role] = value, place
+                    merged[role], stated_at[role] = value, place
                 elif not _agree(role, merged[role], value):
                     kind = TWO_REPORTS if role in TEXTS else DISAGREE
-                    problems.add(kind, f"{quoted(study)} in '{role}' at {said[role]} and {place}")
+                    problems.add(kind, f"{quoted(study)} in '{role}' at {stated_at[role]} and {place}")
         first, place = rows[0][1], rows[0][2]
         patient, prior = merged.pop("patient", None), merged.pop("prior", None)
         if patient is None and patients:
             problems.add(EMPTY_PATIENT, f"{quoted(study)} at {place}")
-        pictured = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
-        if pictured is None and not any(merged.get(role) for role in TEXTS):
+        has_image = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
+        if has_image is None and not any(merged.get(role) for role in TEXTS):
             problems.add(NOTHING, f"{quoted(study)} at {place}")
         self._db.execute(
             "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -47,6 +47,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "examination": ("examination", "exam", "procedure", "sectionexamination", "studydescription"),
     "prior": ("prior", "priorstudy", "priorstudyid", "previousstudy", "previousstudyid"),
 }  # fmt: skip
+_LISTED = 20  # columns that a message names
 _LONG_TEXT = 5  # words per cell from which a column may hold reports
 
 
@@ -132,8 +133,13 @@ def _column(name: str, columns: Sequence[str]) -> str:
         return close[0]
     raise ConfigError(
         f"columns names '{name}', which the table does not have.{did_you_mean(name, columns)} "
-        f"Its columns are {', '.join(columns[:20])}{', …' if len(columns) > 20 else ''}."
+        f"Its columns are {listed_columns(columns)}."
     )
+
+
+def listed_columns(columns: Sequence[str]) -> str:
+    """The first names of columns, for a message."""
+    return ", ".join(columns[:_LISTED]) + ", …" * (len(columns) > _LISTED)
 
 
 def _spelling(name: str, columns: Sequence[str]) -> str:
@@ -208,7 +214,7 @@ def _image_columns(
     columns: Sequence[str], cells: Mapping[str, Sequence[Any]], is_image: Callable[[str], bool]
 ) -> tuple[tuple[str, ...], str]:
     """The columns that hold images, and why."""
-    held = [name for name in columns if any(isinstance(cell, (bytes, dict)) for cell in cells[name])]
+    held = [name for name in columns if any(map(_holds_image, cells[name]))]
     if held:
         return tuple(held), "cells hold images"
     paths = {name: [path for cell in cells[name][:50] for path in image_references(cell)] for name in columns}
@@ -229,6 +235,13 @@ def _image_columns(
     return ((named[0],), "by its name, but the files were not found") if named else ((), "")
 
 
+def _holds_image(value: Any) -> bool:
+    """Whether a cell is an image and not its path: bytes, Hugging Face's {bytes, path}, or a list of these."""
+    if isinstance(value, list):
+        return any(map(_holds_image, value))
+    return isinstance(value, bytes) or (isinstance(value, dict) and {"bytes", "path"} <= value.keys())
+
+
 def _holds(value: Any) -> bool:
     return bool(value if isinstance(value, (bytes, dict, list)) else cell_text(value))
 
@@ -242,7 +255,7 @@ def image_references(value: Any) -> list[str]:
     if isinstance(value, (list, tuple)):
         return [path for one in value for path in image_references(one)]
     if isinstance(value, dict):
-        return [str(value.get("path") or "")]
+        return [str(value["path"])] if value.get("path") else []
     text = cell_text(value)
     if text.startswith("["):
         text = text.strip("[]").replace('"', "").replace("'", "").replace(",", ";")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cxrlab.core.tables import Column, Table, as_html, as_text, output_width
 from cxrlab.metrics.statistics.intervals import Estimate
 from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
 
@@ -15,10 +16,12 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "caution", "severe")
 
 # Shares and differences from which a rule applies; docs/certify.md explains each.
 OWN_REFERENCE = 0.05  # by so much more often does a report equal its own reference than another patient's
+EMPTY = 0.1  # by so much more often is a report empty than a reference
 MOSTLY = 0.5  # by so much more often does the most frequent report occur than the most frequent reference
 SAME_FINDINGS = 0.95  # share of reports that state the same findings
 COPIED = 0.5  # share of reports that are training reports word for word
 SEEN = 0.9  # share of references that are training reports; real reports repeat, but not that often
+DETECTED = 0.25  # share of the studies with a finding whose report states any, below which reports are mostly normal
 MARGIN = 0.05  # a gain of the deciding metric below this counts as none
 DECIDING = "findings.f1"
 
@@ -46,11 +49,15 @@ class Facts:
         repeated_gap: This share minus that of the most frequent reference.
         abnormal, abnormal_references: Reports and references that state a finding.
         normal_gap: Share of normal reports minus share of normal references.
+        empty: Share of reports without words.
+        empty_gap: This share minus the same of the references.
         same: Share of the reports with the most frequent findings.
         same_gap: This share minus the same of the references.
         compared: Reports that were compared with their own reference.
         own: Share of these that are its text.
         own_gap: This share minus the same when the reports are dealt to other patients; None where they cannot be dealt.
+        half, half_gap: Like own and own_gap, for half of the phrases in common.
+        detected: Of the studies whose reference states a finding, the share of those whose report states any.
         value, dealt: Deciding metric of the reports, and when they are dealt to other patients.
         gain: Their difference; None where the reports cannot be dealt.
         wording: Lexical metrics that are higher than those of one normal report for all.
@@ -75,11 +82,16 @@ class Facts:
     abnormal: int
     abnormal_references: int
     normal_gap: Estimate
+    empty: Estimate
+    empty_gap: Estimate
     same: Estimate
     same_gap: Estimate
     compared: int
     own: Estimate
     own_gap: Estimate | None
+    half: Estimate | None
+    half_gap: Estimate | None
+    detected: Estimate
     value: float
     dealt: float
     gain: Estimate | None
@@ -135,6 +147,15 @@ def _references(f: Facts) -> str:
     return f"These are the references: {share}" if f.own.value >= 0.9 else f"Partly copied from the references: {share}"
 
 
+def _close(f: Facts) -> str:
+    assert f.half is not None and f.half_gap is not None
+    return (
+        f"{f.half.value:.0%} of {f.compared:,} compared reports share half of their phrases with their own reference "
+        f"({f.half.value - f.half_gap.value:.0%} when dealt to other patients): they are copied from it in part, or both "
+        "are written in fixed phrases."
+    )
+
+
 def _no_finding(f: Facts) -> str:
     texts = (
         "one text, which reports no" if f.distinct == 1 else f"{f.distinct:,} different texts, none of which reports a"
@@ -185,7 +206,11 @@ RULES: tuple[Rule, ...] = (
         "constant",
         "severe",
         lambda f: f.distinct == 1 and f.repeated_gap.low > 0,
-        lambda f: f"All {f.n:,} reports are one and the same text{', without any finding' * (not f.abnormal)}.",
+        lambda f: (
+            f"All {f.n:,} reports are empty."
+            if f.empty.value == 1
+            else f"All {f.n:,} reports are one and the same text{', without any finding' * (not f.abnormal)}."
+        ),
     ),
     Rule("no findings", "severe", lambda f: not f.abnormal and f.normal_gap.low > 0, _no_finding),
     Rule(
@@ -229,10 +254,31 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "close to the references",
+        "caution",
+        lambda f: f.half_gap is not None and f.half_gap.low > OWN_REFERENCE,
+        _close,
+    ),
+    Rule(
+        "empty reports",
+        "caution",
+        lambda f: f.empty_gap.low > EMPTY,
+        lambda f: f"{f.empty.value:.0%} of the reports are empty; over all of them {_gain(f)}.",
+    ),
+    Rule(
         "mostly one text",
         "caution",
         lambda f: f.repeated_gap.low > MOSTLY,
         lambda f: f"{f.repeated.value:.0%} of the reports are one and the same text; over all of them {_gain(f)}.",
+    ),
+    Rule(
+        "mostly called normal",
+        "caution",
+        lambda f: f.detected.high < DETECTED,
+        lambda f: (
+            f"Of the studies whose reference states a finding, {f.detected.value:.0%} have a report that states any; "
+            f"over all studies {_gain(f)}."
+        ),
     ),
     Rule(
         "copied",
@@ -273,6 +319,24 @@ class Certificate:
     n: int
     patients: int
     digest: str
+
+    def __str__(self) -> str:
+        return as_text(self.parts(), output_width())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.parts())
+
+    def parts(self) -> list[str | Table]:
+        """The verdict, and a table of the checks."""
+        return [f"{self.severity.upper()}: {self.headline}", "", self._table()]
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per check: verdict, name, sentence."""
+        return self._table().to_frame()
+
+    def _table(self) -> Table:
+        columns = (Column("verdict"), Column("check"), Column("finding"))
+        return Table(columns, tuple((check.verdict, check.name, check.sentence) for check in self.checks))
 
     def check(self, name: str) -> Check:
         """The check of this name."""

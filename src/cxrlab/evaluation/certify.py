@@ -266,7 +266,7 @@ class _Examination:
         }
         inputs, dependence = self.inputs, self.sheet.image_dependence
         text, findings = variety.numbers["most_frequent"], variety.numbers["most_frequent_findings"]
-        copied = overlap.numbers.get("verbatim", {})
+        copied, half = overlap.numbers.get("verbatim", {}), copies.numbers["half"] or {}
         gains = {name: self._gain("constant", name) for name in ("errors.significant", *LEXICAL)}
         fewer_errors = gains["errors.significant"]
         facts = Facts(
@@ -282,11 +282,16 @@ class _Examination:
             abnormal=int(np.nansum(self._sample.normal[0] == 0)),
             abnormal_references=int(np.nansum(self._sample.normal[1] == 0)),
             normal_gap=content.numbers["normal"]["difference"],
+            empty=content.numbers["empty"]["predictions"],
+            empty_gap=content.numbers["empty"]["difference"],
             same=findings["predictions"],
             same_gap=findings["difference"],
             compared=copies.numbers["compared"],
             own=copies.numbers["own_reference"],
             own_gap=copies.numbers["difference"],
+            half=half.get("predictions"),
+            half_gap=half.get("difference"),
+            detected=content.numbers["detected"],
             value=self._tallies[""][DECIDING].value,
             dealt=self._tallies["dealt"][DECIDING].value if "dealt" in self._tallies else float("nan"),
             gain=self._gain("dealt", DECIDING) if "dealt" in self._tallies else None,
@@ -334,8 +339,13 @@ class _Examination:
             return "give the training corpus with --training."
         if len(paths) < 2 or not all((path / STUDIES).is_file() for path in paths):
             return "retrieval needs a corpus with images for both --training and --references."
-        if not any(study.images for study in load_corpus(paths[0]).studies("train")):
+        train = {study.id for study in load_corpus(paths[0]).studies("train") if study.images}
+        if not train:
             return f"the train split of {paths[0]} has no images."
+        if paths[0].samefile(paths[1]) and any(
+            {pair.id, pair.id.rpartition("#")[0]} & train for pair in self.inputs.pairs
+        ):
+            return f"the studies are themselves in the train split of {paths[0]}."
         try:
             corpus = load_corpus(paths[1])
             model = open_model(f"retrieval:{paths[0]}", None, [corpus.egress_data])

@@ -16,7 +16,7 @@ from cxrlab.core.json_values import plain
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.data.duplicates import NEAR_SHARE, Phrases, closest, words
-from cxrlab.evaluation.certificate import OWN_REFERENCE, SAME_FINDINGS, SEEN, Check, Verdict
+from cxrlab.evaluation.certificate import DETECTED, OWN_REFERENCE, SAME_FINDINGS, SEEN, Check, Verdict
 from cxrlab.metrics.base import Metric, mean_tally
 from cxrlab.metrics.report_pairs import Batch, wordless
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
@@ -26,6 +26,7 @@ LEAST_TELLING = 20  # references with a finding and a text of their own, before 
 LEAST_WORDS = 5  # with which nine in ten reports begin, before that is worth a note
 NORMAL = "No Finding"
 EXAMPLES = 3
+HALF = 0.5  # share of phrases from which a report may be copied in part
 _SHARE = Metric("share", "higher", (0.0, 1.0), None, "")
 _MASK = re.compile(r"x{3,}|_{2,}", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;][\"')\]]*\s*$")
@@ -57,11 +58,14 @@ class Sample:
         found = {"predictions": mine, "references": other, "difference": mine.minus(other)}
         return {name: value.estimate(self.level) for name, value in found.items()}
 
-    def compare(self, test: Callable[[str], bool], *, spoken: bool = False) -> dict[str, Estimate]:
-        """The shares of texts that pass a test; with `spoken` a text without words does not count."""
+    def compare(self, test: Callable[[str], bool], *, with_words: bool = False) -> dict[str, Estimate]:
+        """The shares of texts that pass a test; `with_words` a text without words does not count."""
         sides = (self.batch.candidates, self.batch.references)
         return self.shares(
-            *(np.array([np.nan if spoken and wordless(text) else float(test(text)) for text in side]) for side in sides)
+            *(
+                np.array([np.nan if with_words and wordless(text) else float(test(text)) for text in side])
+                for side in sides
+            )
         )
 
     @cached_property
@@ -72,10 +76,10 @@ class Sample:
         """
         batch = self.batch
         mine, other = [], []
-        for pair, said, meant in zip(batch.pairs, batch.candidate_findings, batch.reference_findings, strict=True):
-            spoken = pair.answerable and not wordless(pair.candidate or "")
-            mine.append(float(_labels(said).get(NORMAL) == 1) if spoken else np.nan)
-            other.append(float(_labels(meant).get(NORMAL) == 1) if pair.answerable else np.nan)
+        for pair, stated, expected in zip(batch.pairs, batch.candidate_findings, batch.reference_findings, strict=True):
+            has_words = pair.answerable and not wordless(pair.candidate or "")
+            mine.append(float(_labels(stated).get(NORMAL) == 1) if has_words else np.nan)
+            other.append(float(_labels(expected).get(NORMAL) == 1) if pair.answerable else np.nan)
         return np.array(mine), np.array(other)
 
     @cached_property
@@ -95,8 +99,8 @@ class Sample:
         return np.array(found), np.array([float(bool(text) and times[text] > 1) for text in references])
 
     @cached_property
-    def own(self) -> tuple[Flags, Flags]:
-        """Whether each report is the text of its own reference, and how often it is that of those it is dealt to.
+    def _own_shares(self) -> list[Flags]:
+        """The share of phrases that each report has in common with its own reference, then with those it is dealt to.
 
         Only references that state a finding and are unlike all others count where there are enough: common normal reports
         are met by chance.
@@ -107,14 +111,23 @@ class Sample:
         counted = telling if telling.sum() >= LEAST_TELLING else known
         phrases = {text: Phrases(text) for text in {*batch.candidates, *batch.references}}
 
-        def alike(candidates: Iterable[str]) -> Flags:
+        def common(candidates: Iterable[str]) -> Flags:
             pairs = zip(candidates, batch.references, counted, strict=True)
-            return np.array(
-                [float(phrases[one].resembles(phrases[two])) if compared else np.nan for one, two, compared in pairs]
-            )
+            return np.array([phrases[one].share(phrases[two]) if compared else np.nan for one, two, compared in pairs])
 
-        dealt = [alike([batch.candidates[place] for place in deal]) for deal in self.deals]
-        return alike(batch.candidates), np.mean(dealt, axis=0) if dealt else np.full(len(batch), np.nan)
+        dealt = ([batch.candidates[place] for place in deal] for deal in self.deals)
+        return [common(batch.candidates), *map(common, dealt)]
+
+    def own(self, least: float) -> tuple[Flags, Flags]:
+        """Whether each report shares so many phrases with its own reference, and how often with those it is dealt to."""
+        mine, *dealt = (np.where(np.isnan(shares), np.nan, shares >= least) for shares in self._own_shares)
+        return mine, np.mean(dealt, axis=0) if dealt else np.full(len(mine), np.nan)
+
+    @cached_property
+    def detected(self) -> Flags:
+        """Of the studies whose reference states a finding, whether the report states any."""
+        mine, other = self.normal
+        return np.where(other == 0, mine == 0, np.nan)
 
 
 def check_variety(sample: Sample) -> Check:
@@ -132,10 +145,10 @@ def check_variety(sample: Sample) -> Check:
     same = sample.shares(*map(_is_most_frequent, stated))
     numbers |= {"most_frequent": text, "most_frequent_findings": same}
     sentence = (
-        f"{numbers['reports']['distinct']:,} different reports ({numbers['references']['distinct']:,} different "
-        f"references); the most frequent is {text['predictions'].value:.1%} of the reports "
-        f"({text['references'].value:.1%} of the references). The most frequent findings are those of "
-        f"{same['predictions'].value:.1%} of the reports ({same['references'].value:.1%})."
+        f"Different texts: {numbers['reports']['distinct']:,} of {len(mine):,} reports, "
+        f"{numbers['references']['distinct']:,} of {len(other):,} references; "
+        f"the most frequent is {text['predictions'].value:.1%} of the reports ({text['references'].value:.1%} of the references). "
+        f"The most frequent findings are those of {same['predictions'].value:.1%} of the reports ({same['references'].value:.1%})."
     )
     begin, usual = (numbers[side]["shared_first_words"] for side in ("reports", "references"))
     framed = begin >= LEAST_WORDS > usual and numbers["reports"]["distinct"] > 1
@@ -148,19 +161,22 @@ def check_variety(sample: Sample) -> Check:
 
 
 def check_content(sample: Sample) -> Check:
-    """Share of normal reports, of empty and cut ones, and of those with masks copied from de-identified text."""
-    normal = sample.shares(*sample.normal)
-    numbers = {
+    """Share of normal reports, also where references are not; of empty and cut ones, and of those with masks."""
+    normal, detected = sample.shares(*sample.normal), sample.share(sample.detected)
+    numbers: dict[str, Any] = {
         "normal": normal,
         "empty": sample.compare(wordless),
-        "without_sentence_end": sample.compare(_is_cut, spoken=True),
+        "without_sentence_end": sample.compare(_is_cut, with_words=True),
         "masks": sample.compare(_is_masked),
+        "detected": detected,
     }
     gap = normal["difference"]
     sentence = (
         f"Normal: {normal['predictions'].value:.1%} of the reports, {normal['references'].value:.1%} of the references "
         f"(difference {format_points(gap)})."
     )
+    if not np.isnan(detected.value):
+        sentence += f" Of the studies whose reference states a finding, {detected.value:.1%} have a report with any."
     worse = [
         f"{numbers[key]['predictions'].value:.1%} {what}"
         for key, what in (("empty", "without words"), ("without_sentence_end", "without the end of a sentence"))
@@ -170,7 +186,8 @@ def check_content(sample: Sample) -> Check:
         worse.append(f"{numbers['masks']['predictions'].value:.1%} with masks (XXXX, ___)")
     sentence += f" Reports: {', '.join(worse)}." if worse else ""
     none = normal["predictions"].value == 1 and gap.low > 0
-    verdict: Verdict = "fail" if none else "warning" if gap.low > 0.1 or gap.high < -0.1 or worse else "pass"
+    off = gap.low > 0.1 or gap.high < -0.1 or detected.high < DETECTED
+    verdict: Verdict = "fail" if none else "warning" if off or worse else "pass"
     return Check("content", verdict, sentence, numbers)
 
 
@@ -199,9 +216,10 @@ def check_prevalence(sample: Sample) -> Check:
 
 def check_own_references(sample: Sample) -> Check:
     """How many reports are the text of their own reference, or of another one in the file."""
-    own, dealt = sample.own
+    own, dealt = sample.own(NEAR_SHARE)
     compared, share = int((~np.isnan(own)).sum()), sample.share(own)
     gap = sample.shares(own, dealt)["difference"] if sample.deals else None
+    half = sample.shares(*sample.own(HALF)) if sample.deals else None
     elsewhere = sample.shares(*sample.elsewhere)
     at_random = "" if gap is None else f", {share.value - gap.value:.1%} when dealt to other patients"
     sentence = (
@@ -209,9 +227,21 @@ def check_own_references(sample: Sample) -> Check:
         f"{elsewhere['predictions'].value:.1%} of all are the reference of another study word for word "
         f"({elsewhere['references'].value:.1%} of the references are)."
     )
+    close = half is not None and half["difference"].low > OWN_REFERENCE
+    if half is not None and close:
+        sentence += (
+            f" {half['predictions'].value:.1%} share half of their phrases with their own reference "
+            f"({half['references'].value:.1%} when dealt)."
+        )
     copied = gap is not None and gap.low > OWN_REFERENCE
-    verdict: Verdict = "fail" if copied else "warning" if elsewhere["difference"].low > 0.2 else "pass"
-    numbers = {"compared": compared, "own_reference": share, "difference": gap, "other_reference": elsewhere}
+    verdict: Verdict = "fail" if copied else "warning" if close or elsewhere["difference"].low > 0.2 else "pass"
+    numbers = {
+        "compared": compared,
+        "own_reference": share,
+        "difference": gap,
+        "half": half,
+        "other_reference": elsewhere,
+    }
     return Check("copied references", verdict, sentence, numbers)
 
 
@@ -241,14 +271,14 @@ def check_training_overlap(sample: Sample, training: Sequence[str]) -> tuple[Che
 def collect_evidence(sample: Sample, training: Flags) -> list[dict[str, Any]]:
     """One record for each study: its id and what was found, without any text."""
     mine, _ = sample.texts
-    times = Counter(mine)
+    times, (own, _) = Counter(mine), sample.own(NEAR_SHARE)
     return [
         {
             "id": pair.id,
             "same_text": times[mine[k]],
             "normal": plain(sample.normal[0][k]),
             "reference_normal": plain(sample.normal[1][k]),
-            "own_reference": plain(sample.own[0][k]),
+            "own_reference": plain(own[k]),
             "other_reference": plain(sample.elsewhere[0][k]),
             "closest_training_report": plain(training[k]),
             "without_sentence_end": not wordless(text) and _is_cut(text),

@@ -25,9 +25,12 @@ def test_the_same_words_are_1_whatever_their_case_and_changed_words_less() -> No
 
 def test_a_text_is_found_behind_another_beginning_and_cut_short() -> None:
     whole = Phrases(LONG)
-    assert whole.resembles(Phrases(f"{OTHER} {LONG}")) and Phrases(f"{OTHER} {LONG}").resembles(whole)
-    assert whole.resembles(Phrases(LONG[: len(LONG) // 2])), "half of its words"
-    assert not whole.resembles(Phrases(OTHER)) and not whole.resembles(Phrases(""))
-    assert not Phrases("").resembles(Phrases(""))
-    assert not whole.resembles(Phrases("There is a small effusion")), "too short to be told from chance"
-    assert Phrases("Clear lungs.").resembles(Phrases("clear lungs")) and 0 < NEAR_SHARE < 1
+    doubled = Phrases(f"{OTHER} {LONG}")
+    assert whole.share(doubled) == doubled.share(whole) == 1
+    assert whole.share(Phrases(LONG[: len(LONG) // 2])) >= NEAR_SHARE, "half of its words"
+    assert whole.share(Phrases(OTHER)) < NEAR_SHARE and whole.share(Phrases("")) == 0
+    assert Phrases("").share(Phrases("")) == 0
+    assert whole.share(Phrases("There is a small effusion")) == 0, "too short to be told from chance"
+    assert Phrases("Clear lungs.").share(Phrases("clear lungs")) == 1 and 0 < NEAR_SHARE < 1
+    one, two = "abcdefghijklmnopqr", "abcdefghij01234567"
+    assert Phrases(" ".join(one)).share(Phrases(" ".join(two))) == 8 / 16, "abc, bcd, …, hij of sixteen phrases"

@@ -26,7 +26,7 @@ from cxrlab.data.config import TableConfig
 from cxrlab.data.corpus import Corpus, assign_split, load_corpus
 from cxrlab.data.source_tables import AGE_OUT_OF_RANGE
 from cxrlab.data.sources.openi import FROM_PICTURE
-from cxrlab.data.sources.table import NO_PATIENT, VIEW_UNKNOWN, import_table
+from cxrlab.data.sources.table import ALIKE_PATIENTS, NO_PATIENT, VIEW_UNKNOWN, import_table
 from cxrlab.data.study_rows import StudyRows
 
 REPORT = "EXAM: Chest PA. INDICATION: Cough. FINDINGS: The lungs are clear. IMPRESSION: Normal chest."
@@ -234,6 +234,8 @@ def test_views_come_from_the_table_else_the_header_else_on_request_the_pixels(tm
         ([row(0), {"image": "", "report": "", "patient": "p"}], (), "studies without image and report: 1 ('row2' at {t}:3)"),
         ([row(0, report="#NAME?")], (), "cells with a spreadsheet's error: 1 (#NAME? in 'report' at {t}:2)"),
         ([row(0, patient="1.23457E+11")], (), "ids whose digits a spreadsheet has rounded: 1 ('1.23457E+11' at {t}:2)"),
+        ([row(0, study="a\tb")], (), "ids with characters that cannot be seen: 1 ("),
+        ([row(0, patient="p\u202e1")], (), "ids with characters that cannot be seen: 1 ("),
         ([row(0, Edema="perhaps")], (), "unreadable labels: 1 ('Edema' is 'perhaps' at {t}:2)"),
         ([row(0)], ("image=imge",), "Did you mean 'image'"),
         ([row(0)], ("image=image", "image=report"), "'image' twice"),
@@ -318,6 +320,14 @@ def test_the_rows_leave_nothing_behind_after_a_kill() -> None:
         files = [os.readlink(entry) for entry in entries if os.path.lexists(entry)]
         spilled = [file for file in files if "etilqs_" in file]  # how SQLite calls its temporary files
         assert spilled and all(file.endswith("(deleted)") for file in spilled)
+
+
+def test_a_full_disk_is_reported_with_a_remedy() -> None:
+    with pytest.raises(DataError, match="SQLITE_TMPDIR") as error, StudyRows() as rows:
+        rows._db.execute("PRAGMA max_page_count = 20")
+        for number in range(1000):
+            rows.add(f"t.csv:{number}", f"s{number}", {"report": REPORT * 10}, [])
+    assert "Cough" not in str(error.value)
 
 
 def test_cells_that_hold_images_are_written_into_the_corpus(tmp_path: Path) -> None:
@@ -434,6 +444,45 @@ def test_missing_images_keep_the_place_that_the_table_states(tmp_path: Path) -> 
     absent = [image.path for study in corpus for image in study.absent_images or ()]
     assert corpus["0"].images[0].path == "images/a/0.png"
     assert absent == ["images/b/1.png", "images/2.png", "images/3.png"]
+
+
+def test_only_images_are_taken_for_images(tmp_path: Path) -> None:
+    """Neither the keys of this machine nor a text behind the name of a picture enter a corpus."""
+    source = table(tmp_path, row(0), row(1, image="../secret"), row(2, image="2.png"), images=False)
+    draw(tmp_path / "scans" / "0.png", 0)
+    (tmp_path / "secret").write_text("a private key")
+    (tmp_path / "scans" / "2.png").symlink_to(tmp_path / "secret")
+    message = refused(source, copy=True)
+    assert "no PNG, JPEG or DICOM image: 2 ('../secret'" in message and "2.png" in message
+    corpus = imported(source, tmp_path / "out", copy=True, allow_missing_images=True)
+    assert [len(study.images) for study in corpus] == [1, 0, 0]
+    assert not any(b"private" in file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("written", [".", "..", "/", "x/..", "a\0b.png", "a/\0.png", "", {"path": None}, {"a": 1}])
+def test_no_image_cell_is_an_accident(tmp_path: Path, written: Any) -> None:
+    """Whatever stands in the column of images is a missing image, or none."""
+    source = tmp_path / "t.jsonl"
+    source.write_text("".join(json.dumps({"image": cell, "report": REPORT}) + "\n" for cell in ("0.png", written)))
+    draw(tmp_path / "scans" / "0.png", 0)
+    if isinstance(written, str) and written:
+        assert "missing image files: 1" in refused(source, "image=image", "report=report")
+    corpus = imported(source, tmp_path / "out", "image=image", "report=report", allow_missing_images=True)
+    assert [len(study.images) for study in corpus] == [1, 0]
+
+
+def test_a_table_without_a_header_is_refused_without_its_text(tmp_path: Path) -> None:
+    """Its first report would stand in every message as the name of a column."""
+    for first in (f"0.png,{REPORT}", f"0,{REPORT * 3}"):
+        (tmp_path / "t.csv").write_text(f"{first}\n1.png,Clear lungs.\n")
+        message = refused(tmp_path / "t.csv")
+        assert "Add a row of names" in message and "lungs" not in message
+
+
+def test_patients_who_differ_in_case_alone_are_counted(tmp_path: Path) -> None:
+    source = table(tmp_path, *(row(k, patient=name) for k, name in enumerate(("A 1", "a1", "A1", "b"))))
+    corpus = imported(source, tmp_path / "out", "auto", "patient=patient")
+    assert corpus.card.remarks[ALIKE_PATIENTS] == 3
 
 
 def test_a_report_never_reaches_a_message(tmp_path: Path) -> None:

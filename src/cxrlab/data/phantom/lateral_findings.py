@@ -200,7 +200,7 @@ def pacemaker(thorax: LateralThorax, finding: Finding, rng: np.random.Generator)
     return together(patches)
 
 
-def sternal_wires(thorax: LateralThorax, finding: Finding, rng: np.random.Generator) -> Patch:
+def sternal_cerclage(thorax: LateralThorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A column of wire loops around the breast bone, seen edge on."""
     a = thorax.anatomy
     angle = np.linspace(0.0, 2 * np.pi, 28)
@@ -242,6 +242,6 @@ LATERAL: MappingProxyType[str, Appearance] = MappingProxyType(
         "central venous catheter": Appearance(0.12, central_line),
         "chest tube": Appearance(0.12, chest_tube),
         "pacemaker": Appearance(0.20, pacemaker),
-        "sternal wires": Appearance(0.14, sternal_wires),
+        "sternal wires": Appearance(0.14, sternal_cerclage),
     }
 )

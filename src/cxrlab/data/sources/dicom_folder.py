@@ -39,8 +39,8 @@ from cxrlab.data.sources.table import (
     understand_columns,
     write_corpus,
 )
-from cxrlab.data.study_rows import TEXTS, FileIndex, Problems, RowImage, StudyRows
-from cxrlab.data.table_columns import Columns, parse_moment, parse_view
+from cxrlab.data.study_rows import FileIndex, Problems, RowImage, StudyRows
+from cxrlab.data.table_columns import TEXTS, Columns, listed_columns, parse_moment, parse_view
 from cxrlab.data.table_files import open_import_table
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def import_dicom(
             if "study" not in meaning:
                 raise DataError(
                     f"no column of {config.reports} was recognised as study; name it: --columns auto,study=NAME. The "
-                    f"columns are {', '.join(columns)}."
+                    f"columns are {listed_columns(columns)}."
                 )
             for row in rows:
                 skipped.update(_add_report(studies, matches, reader, row, problems))

@@ -21,7 +21,7 @@ from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.card import Card
 from cxrlab.data.config import CardConfig, OwnDataConfig, TableConfig
 from cxrlab.data.corpus import Corpus, assign_split, check_inside
-from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus, is_nonempty_file
+from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.deidentify_image import is_image
 from cxrlab.data.images import ImageArray, decode_picture, grey_image
 from cxrlab.data.importing import IMAGES, NOT_IN_FOLDER
@@ -40,6 +40,7 @@ from cxrlab.data.table_columns import (
     date_order,
     guess_columns,
     image_references,
+    listed_columns,
     parse_columns,
     parse_moment,
     parse_split_names,
@@ -50,12 +51,14 @@ from cxrlab.data.views import classify_views
 from cxrlab.data.write_card import NOT_STATED
 
 NO_PATIENT = "study without a patient id, taken as a patient of its own"
+ALIKE_PATIENTS = "patients whose ids differ only in case or blanks, taken as several"
 VIEW_UNKNOWN = "view in other words, kept as other"
 # Increase it when the same table yields a different corpus.
 FORM = 1
 BATCH = 16
 _SAMPLED = 500  # rows from which the meaning of the columns is guessed
 _MOST_SAMPLED = 1 << 25  # bytes of images in these
+_LONGEST_NAME = 200  # characters of a column's name
 _SHOWN = 10  # studies shown before the import
 
 SPREADSHEET_ERROR = ("cells with a spreadsheet's error", "Correct their formulas and save the table again.")
@@ -63,6 +66,9 @@ BAD_DATE = ("unreadable dates", "Write yyyy-mm-dd, or state the order of day and
 BAD_SPLIT = ("splits of unknown names", "Translate them, for example --split-names dev=val,holdout=test.")
 BAD_LABEL = ("unreadable labels", "A label is 1, 0, -1 or empty; or give --columns labels=none.")
 AMBIGUOUS = ("image names of several files", "Write their paths into the table.")
+NOT_IMAGE = ("files that are no PNG, JPEG or DICOM image", "Correct their names, or give --allow-missing-images.")
+CELL_NOT_IMAGE = ("cells that hold no PNG, JPEG or DICOM image", "Write the table again.")
+UNPRINTABLE = ("ids with characters that cannot be seen", "Export the ids again without control characters.")
 DIGITS_LOST = ("ids whose digits a spreadsheet has rounded", "Export the ids as text.")
 
 _LABELS = {
@@ -143,7 +149,9 @@ def import_table(
             **shared_settings(config, split="split" in reader.meaning),
             "made_from": digests(opened.files, table),
         }
-        remarks = {} if "patient" in reader.meaning else {NO_PATIENT: studies.studies}
+        remarks = {ALIKE_PATIENTS: studies.alike} if studies.alike else {}
+        if "patient" not in reader.meaning:
+            remarks = {NO_PATIENT: studies.studies}
         card = own_card(config, table.stem, settings, remarks)
         return understanding, write_corpus(target, card, maker, studies, config)
 
@@ -163,6 +171,12 @@ def understand_columns(
     Args:
         images: Whether columns may hold images.
     """
+    for number, heading in enumerate(opened.columns, 1):
+        if heading.lower().endswith(IMAGE_ENDINGS) or len(heading) > _LONGEST_NAME:
+            raise DataError(
+                f"the first row of {opened.files[0]} holds values, not the names of columns: cell {number} is a path or "
+                "text. Add a row of names."
+            )
     sample: list[TableRow] = []
     held = 0  # bytes of images in the sample
     while len(sample) < _SAMPLED and held < _MOST_SAMPLED and (row := next(opened.rows, None)):
@@ -173,7 +187,7 @@ def understand_columns(
     if not {"image", *TEXTS} & set(meaning.roles):
         raise DataError(
             f"no column was recognised as images or reports; name them, for example --columns image=NAME,report=NAME. "
-            f"The columns are {', '.join(opened.columns)}."
+            f"The columns are {listed_columns(opened.columns)}."
         )
     dates = [cell_text(row.values.get(name)) for row in sample if (name := meaning.one("date"))]
     suggested = None if config.date_order else date_order(dates)
@@ -198,6 +212,8 @@ class RowReader:
             return None
         if re.fullmatch(r"\d+(\.\d+)?[eE]\+\d+", text):
             problems.add(DIGITS_LOST, f"{quoted(text)} at {row.place}")
+        if not text.isprintable():
+            problems.add(UNPRINTABLE, f"{quoted(text)} at {row.place}")
         return re.sub(r"^(\d+)\.0+$", r"\1", text)
 
     def values(self, row: TableRow, problems: Problems) -> dict[str, Any]:
@@ -250,7 +266,7 @@ class RowReader:
                 path = f"row{number}_{len(found)}{ending if ending in IMAGE_ENDINGS else ''}"
                 found.append(RowImage(path, view, is_image(data[:1024]), data))
                 if not found[-1].present:
-                    problems.add(("cells that hold no PNG, JPEG or DICOM image", "Write the table again."), row.place)
+                    problems.add(CELL_NOT_IMAGE, row.place)
             for path in [] if held else image_references(row.values.get(column)):
                 found.append(self._file(path, view, row.place, problems))
         return found
@@ -259,13 +275,15 @@ class RowReader:
         paths = self.files.find(written)
         if len(paths) > 1:
             problems.add(AMBIGUOUS, f"{quoted(written)} at {place}: {paths[0]}, {paths[1]}")
-        if len(paths) == 1 and is_nonempty_file(Path(paths[0])):
+        start = _file_start(paths[0]) if len(paths) == 1 else b""
+        if is_image(start):
             return RowImage(paths[0], view)
         if not self.config.allow_missing_images and len(paths) < 2:
-            problems.add(MISSING, f"{quoted(written)} at {place}")
-        path = written.replace("\\", "/")
-        if path[0] == "/" or ":" in path or "/" not in path or ".." in path:  # its place below the images is unknown
-            return RowImage(path.rpartition("/")[2] or "unnamed", view, present=False)
+            problems.add(NOT_IMAGE if start else MISSING, f"{quoted(written)} at {place}")
+        path = written.replace("\\", "/").replace("\0", "")
+        name = path.rpartition("/")[2]
+        if path[:1] in ("", "/") or ":" in path or "/" not in path or ".." in path:  # its place is unknown
+            return RowImage(name if name.strip(".") else "unnamed", view, present=False)
         return RowImage(os.path.normpath(os.path.join(self.files.root, path)), view, present=False)
 
     def _view(self, row: TableRow, problems: Problems) -> str | None:
@@ -287,6 +305,15 @@ def _embedded(value: Any) -> list[tuple[bytes, str]]:
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         return [(value["bytes"], str(value.get("path") or ""))]
     return [held for one in value for held in _embedded(one)] if isinstance(value, list) else []
+
+
+def _file_start(path: str) -> bytes:
+    """The beginning of a file, by which its kind is known; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(1024)
+    except OSError:
+        return b""
 
 
 def _missing(meaning: Columns) -> tuple[str, ...]:
