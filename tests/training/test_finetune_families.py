@@ -132,6 +132,18 @@ def test_whole_models_and_trained_vision_encoders(config: FinetuneConfig, tmp_pa
         assert any(id(old[name]) in vision for name in moved) == vision_moves
 
 
+def test_bfloat16_follows_float32(config: FinetuneConfig, tmp_path: Path) -> None:
+    """Frozen weights in bfloat16, trained ones in float32, the vision encoder among them."""
+    found = []
+    for precision in ("float32", "bfloat16"):
+        settings = dataclasses.replace(STEPS, steps=3, precision=precision)  # type: ignore[arg-type]
+        finetune(dataclasses.replace(config, train_vision_encoder=True, optimisation=settings), tmp_path / precision)
+        found.append(losses(tmp_path / precision))
+    assert found[1] == pytest.approx(found[0], rel=2e-2)
+    stored = load_file(tmp_path / "bfloat16" / "checkpoint" / "model.safetensors")
+    assert {str(value.dtype) for value in stored.values()} == {"torch.bfloat16"}
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_loss_is_that_of_scoring(corpus: Path, name: str, tmp_path: Path) -> None:
     """In training mode too: -log p of the report tokens, as the wrapper scores them; padding changes nothing."""

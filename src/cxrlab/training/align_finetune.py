@@ -125,7 +125,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         else:
             module = ImageTextLoss(start.model, parts)
             if config.train_vision_encoder:
-                module.to(training_device()).freeze_unused(dataset.__getitems__([0]))
+                module.to(training_device()).freeze_unused(dataset.__getitems__([0]), settings.precision)
         evaluation = None
         if validated is not None:
             evaluation = report_validation(validated, config.validation, settings.batch_size)

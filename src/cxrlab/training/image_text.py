@@ -22,7 +22,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.data.images import image_size, load_image, load_rgb
 from cxrlab.data.parallel import ordered_map
 from cxrlab.models.hf.inputs import Encoder, as_images, make_encoder
-from cxrlab.models.hf.prompting import all_report_ids
+from cxrlab.models.hf.prompting import all_report_ids, chat_template
 from cxrlab.models.hf.scoring import logits_at, without_mask
 from cxrlab.models.prompts import load_prompts
 from cxrlab.training.config import Optimisation, ReportConfig
@@ -121,8 +121,8 @@ class ImageTextDataset(OfSources):
 
     @property
     def key(self) -> str:
-        """A hash of the training data: prompts, reports, images, and the length limit."""
-        digest = hashlib.blake2b(digest_size=12)
+        """A hash of the training data: chat template, prompts, reports, images, and the length limit."""
+        digest = hashlib.blake2b(str(chat_template(self.encoder.processor)).encode(), digest_size=12)
         for prompt, report in zip(self.prompts, self.reports, strict=True):
             digest.update(prompt.encode() + b"\0" + report.tobytes() + b"\0")
         digest.update(self.image_of.tobytes() + f"{self.images} {self.max_length}".encode())
@@ -245,13 +245,15 @@ class ImageTextLoss(nn.Module):
         scores = self.scores(**{name: value for name, value in batch.items() if name != "targets"})
         return scores, torch.div(batch["places"], batch["columns"].shape[0], rounding_mode="floor")
 
-    def freeze_unused(self, batch: dict[str, Tensor]) -> None:
-        """Freeze weights of the vision encoder that get no gradient from a batch.
+    def freeze_unused(self, batch: dict[str, Tensor], precision: str) -> None:
+        """Freeze weights of the vision encoder that get no gradient from a batch, in the precision of the training.
 
         Layers behind the one whose features are used would let several processes wait forever.
         """
         device = self._vision[0].device
-        loss = self(**{name: value.to(device) for name, value in batch.items() if name != ITEMS})
+        given = {name: value.to(device) for name, value in batch.items() if name != ITEMS}
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = self(**given)
         torch.autograd.backward([loss])
         for parameter in self._vision:
             parameter.requires_grad_(parameter.grad is not None)
