@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,9 +82,11 @@ def test_every_loss_trains_a_family_with_tiles(loss: str, data: Path, tmp_path: 
     assert float((after - before).abs().mean()) > 1e-2
 
 
-def test_checkpoints_are_selected_and_measured_by_generated_reports(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_checkpoints_are_selected_and_measured_by_generated_reports(data: Path, tmp_path: Path, precision: Any) -> None:
     """Generation in between disturbs no number of the training."""
-    short = replace(config_of("internvl", data, tmp_path), optimisation=replace(STEPS, steps=4))
+    settings = replace(STEPS, steps=4, precision=precision, gradient_checkpointing=True)
+    short = replace(config_of("internvl", data, tmp_path), optimisation=settings)
     prefer(short, tmp_path / "plain")
     watched = replace(
         short,
