@@ -1,4 +1,4 @@
-"""Tiny checkpoints of ten families with random weights: the true classes, tokens and layouts in a few megabytes.
+"""Tiny checkpoints of twelve families with random weights: the true classes, tokens and layouts in a few megabytes.
 
 Each row of `FAMILIES` gives (model, processor) of one family, with the chat template where the published checkpoints
 have one; `save_tiny` writes the folder that AutoModelForImageTextToText and AutoProcessor load.
@@ -87,6 +87,36 @@ def tokenizer(named: dict[str, str], *marks: str, begins: bool = True, ends: str
 
 def llava() -> tuple[Any, Any]:
     return tiny_llava()
+
+
+def vipllava() -> tuple[Any, Any]:
+    from transformers import (
+        CLIPImageProcessorPil,
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaProcessor,
+        VipLlavaConfig,
+        VipLlavaForConditionalGeneration,
+    )
+
+    words = tokenizer({"image_token": IMAGE})
+    images = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+    config = VipLlavaConfig(
+        vision_config=CLIPVisionConfig(**VISION),
+        text_config=LlamaConfig(**TEXT, **ids(words)),
+        image_token_index=words.image_token_id,
+        vision_feature_layers=[-2, -1],
+        image_seq_length=(SIDE // PATCH) ** 2,
+    )
+    processor = LlavaProcessor(
+        images,
+        words,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=VICUNA,
+    )
+    return VipLlavaForConditionalGeneration(config), processor
 
 
 def llava_next() -> tuple[Any, Any]:
@@ -299,6 +329,43 @@ def qwen2_5_vl() -> tuple[Any, Any]:
     return Qwen2_5_VLForConditionalGeneration(config), processor
 
 
+def qwen2_vl() -> tuple[Any, Any]:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil, Qwen2VLProcessor
+
+    words = tokenizer(
+        {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        begins=False,
+        ends="<|im_end|>",
+    )
+    images = Qwen2VLImageProcessorPil(
+        patch_size=PATCH, size={"shortest_edge": (2 * PATCH) ** 2, "longest_edge": 12 * (2 * PATCH) ** 2}
+    )
+    seen = CHAT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    processor = without_video(Qwen2VLProcessor)(images, words, chat_template=seen)
+    start, end = words.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+    config = Qwen2VLConfig(
+        vision_config={
+            "depth": 2,
+            "embed_dim": WIDTH,
+            "hidden_size": WIDTH,
+            "mlp_ratio": 2,
+            "num_heads": 2,
+            "patch_size": PATCH,
+        },
+        text_config={**TEXT, **ids(words), "rope_parameters": rotary},
+        image_token_id=words.image_token_id,
+        video_token_id=words.video_token_id,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+    )
+    return Qwen2VLForConditionalGeneration(config), processor
+
+
 def qwen3_vl() -> tuple[Any, Any]:
     from transformers import (
         Qwen2VLImageProcessorPil,
@@ -380,12 +447,14 @@ def internvl() -> tuple[Any, Any]:
 
 FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "llava": llava,
+    "vipllava": vipllava,
     "llava_next": llava_next,
     "llava_onevision": llava_onevision,
     "idefics2": idefics2,
     "idefics3": idefics3,
     "paligemma": paligemma,
     "gemma3": gemma3,
+    "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "internvl": internvl,

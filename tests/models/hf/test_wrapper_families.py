@@ -75,7 +75,7 @@ def test_padding_is_not_seen_with_a_mask_or_without(model: HfModel, monkeypatch:
     monkeypatch.setattr(type(find_family(model.model.config.model_type)), "is_causal", False)
     masked = model.losses(all_images, REPORTS, REASONS)
     hook.remove()
-    looks_both_ways = ("paligemma", "gemma3", "qwen2_5_vl", "qwen3_vl")
+    looks_both_ways = ("vipllava", "paligemma", "gemma3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
     assert given == [model.model.config.model_type in looks_both_ways, True]
     torch.testing.assert_close(as_it_is, masked, atol=2e-6, rtol=0)
 

@@ -48,7 +48,7 @@ class Llava(Family):
 
 
 class VipLlava(Llava):
-    """ViP-LLaVA; not tested without an attention mask."""
+    """ViP-LLaVA; runs with an attention mask."""
 
     model_types = ("vipllava",)
     is_causal = False
