@@ -44,13 +44,13 @@ def main() -> None:
     }
     print_overview(found)
     name, certificate = next(iter(found.items()))
-    for baseline in ("dealt", "constant"):
+    for baseline in ("shuffled", "constant"):
         title, what = BASELINES[baseline]
         print_gains(f"{name}: {title}", what, certificate.check(title).numbers)
 
 
 def files_without_a_model(data: Path, seed: int) -> dict[str, Mapping[str, str]]:
-    """One normal report, training reports, and the references dealt to other patients."""
+    """One normal report, training reports, and the references shuffled among patients."""
     corpus = cxrlab.load_corpus(data)
     tested, trained = (
         {
@@ -69,7 +69,7 @@ def files_without_a_model(data: Path, seed: int) -> dict[str, Mapping[str, str]]
         "training reports at random": {
             key: texts[place] for key, place in zip(keys, rng.integers(len(texts), size=len(keys)), strict=True)
         },
-        "references dealt to other patients": dict(
+        "references shuffled among patients": dict(
             zip(keys, [tested[keys[k]] for k in rng.permutation(len(keys))], strict=True)
         ),
         "references": tested,

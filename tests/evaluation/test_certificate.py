@@ -26,7 +26,7 @@ GOOD = Facts(
     repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, empty=NOTHING, empty_gap=NOTHING,
     same=around(0.5), same_gap=NOTHING,
     compared=50, own=NOTHING, own_gap=NOTHING, half=NOTHING, half_gap=NOTHING,
-    detected=around(0.8), value=0.5, dealt=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
+    detected=around(0.8), value=0.5, shuffled=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,
     copied=None, copied_references=None, copied_gap=None, image=None, image_sentence="", untested=("image dependence",),
 )  # fmt: skip
 COPIES = {"copied": around(0.9), "copied_references": around(0.1), "copied_gap": around(0.8)}

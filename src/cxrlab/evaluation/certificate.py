@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at; gaps and gains are paired differences with an interval by patient.
+    """Inputs of the verdict rules; gaps and gains are paired differences with an interval by patient.
 
     Args:
         n, patients: Matched pairs and their patients.
@@ -55,11 +55,11 @@ class Facts:
         same_gap: This share minus the same of the references.
         compared: Reports that were compared with their own reference.
         own: Share of these that are its text.
-        own_gap: This share minus the same when the reports are dealt to other patients; None where they cannot be dealt.
+        own_gap: This share minus the same when the reports are shuffled among patients; None where they cannot be shuffled.
         half, half_gap: Like own and own_gap, for half of the phrases in common.
         detected: Of the studies whose reference states a finding, the share of those whose report states any.
-        value, dealt: Deciding metric of the reports, and when they are dealt to other patients.
-        gain: Their difference; None where the reports cannot be dealt.
+        value, shuffled: Deciding metric of the reports, and when they are shuffled among patients.
+        gain: Their difference; None where the reports cannot be shuffled.
         wording: Lexical metrics that are higher than those of one normal report for all.
         errors_gap: Significant errors per report minus those of one normal report for all.
         copied: Share of the reports that are training reports; None without training reports.
@@ -93,7 +93,7 @@ class Facts:
     half_gap: Estimate | None
     detected: Estimate
     value: float
-    dealt: float
+    shuffled: float
     gain: Estimate | None
     wording: tuple[str, ...]
     errors_gap: Estimate
@@ -142,8 +142,8 @@ def _unmatched(f: Facts) -> str:
 
 
 def _references(f: Facts) -> str:
-    dealt = "" if f.own_gap is None else f" ({f.own.value - f.own_gap.value:.0%} when dealt to other patients)"
-    share = f"{f.own.value:.0%} of {f.compared:,} compared reports are the text of their own reference{dealt}."
+    shuffled = "" if f.own_gap is None else f" ({f.own.value - f.own_gap.value:.0%} when shuffled among patients)"
+    share = f"{f.own.value:.0%} of {f.compared:,} compared reports are the text of their own reference{shuffled}."
     return f"These are the references: {share}" if f.own.value >= 0.9 else f"Partly copied from the references: {share}"
 
 
@@ -151,7 +151,7 @@ def _close(f: Facts) -> str:
     assert f.half is not None and f.half_gap is not None
     return (
         f"{f.half.value:.0%} of {f.compared:,} compared reports share half of their phrases with their own reference "
-        f"({f.half.value - f.half_gap.value:.0%} when dealt to other patients): they are copied from it in part, or both "
+        f"({f.half.value - f.half_gap.value:.0%} when shuffled among patients): they are copied from it in part, or both "
         "are written in fixed phrases."
     )
 
@@ -178,7 +178,7 @@ def _gain(f: Facts) -> str:
     if f.gain is None:
         return f"the gain in {DECIDING} could not be measured"
     return (
-        f"{DECIDING} {f.value:.3f} against {f.dealt:.3f} when dealt to other patients, "
+        f"{DECIDING} {f.value:.3f} against {f.shuffled:.3f} when shuffled among patients, "
         f"difference {f.gain.value:+.3f} [{f.gain.low:+.3f}, {f.gain.high:+.3f}]"
     )
 
@@ -229,7 +229,7 @@ RULES: tuple[Rule, ...] = (
         "not about these studies",
         "severe",
         lambda f: f.gain is not None and f.gain.low <= 0 and f.gain.high < MARGIN,
-        lambda f: f"The reports could be dealt to other patients without loss: {_gain(f)}.",
+        lambda f: f"The reports fit other patients as well as their own: {_gain(f)}.",
     ),
     Rule("ignores the image", "severe", lambda f: f.image == "ignores_image", lambda f: f.image_sentence),
     Rule(

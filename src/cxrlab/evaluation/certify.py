@@ -1,4 +1,4 @@
-"""Certify a prediction file: is it what it claims to be? Checks with evidence, and a verdict in words.
+"""Certify a prediction file: check for copied, constant or unrelated reports, and give a verdict in words.
 
 certificate.json   the verdict and every check with its numbers
 evidence.jsonl     what the checks found on each study
@@ -57,10 +57,10 @@ CLINICAL = (
     "clinical:rules", "errors.significant",
 )  # fmt: skip
 LEXICAL = ("rougeL:google", "bleu4:coco", "cider:coco")
-DEALS = 5  # ways in which the reports are dealt to other patients; their counts are averaged
+SHUFFLES = 5  # shuffles of the reports among patients; their counts are averaged
 # Baseline → name of its check, and what the reports are compared with.
 BASELINES = {
-    "dealt": ("fit to the studies", "the same reports dealt to other patients"),
+    "shuffled": ("fit to the studies", "the same reports shuffled among patients"),
     "constant": ("better than a constant report", "one normal report for all"),
     "retrieved": ("better than retrieval", "the report of the most similar training image"),
 }
@@ -293,8 +293,8 @@ class _Examination:
             half_gap=half.get("difference"),
             detected=content.numbers["detected"],
             value=self._tallies[""][DECIDING].value,
-            dealt=self._tallies["dealt"][DECIDING].value if "dealt" in self._tallies else float("nan"),
-            gain=self._gain("dealt", DECIDING) if "dealt" in self._tallies else None,
+            shuffled=self._tallies["shuffled"][DECIDING].value if "shuffled" in self._tallies else float("nan"),
+            gain=self._gain("shuffled", DECIDING) if "shuffled" in self._tallies else None,
             wording=tuple(name for name in LEXICAL if gains[name].low > 0),
             errors_gap=replace(fewer_errors, value=-fewer_errors.value, low=-fewer_errors.high, high=-fewer_errors.low),
             copied=copied.get("predictions"),
@@ -320,12 +320,14 @@ class _Examination:
     @cached_property
     def _sample(self) -> Sample:
         patients, ids = [pair.patient or pair.id for pair in self.inputs.pairs], [pair.id for pair in self.inputs.pairs]
-        rngs = [generator(self.settings.seed, "certify", "deal", str(k)) for k in range(DEALS)]
-        deals = [pair_with_other_patients(patients, ids, rng) for rng in rngs]
+        rngs = [generator(self.settings.seed, "certify", "deal", str(k)) for k in range(SHUFFLES)]
+        shuffles = [pair_with_other_patients(patients, ids, rng) for rng in rngs]
         resamples = Resamples(
             patients, trials=self.settings.trials, rng=generator(self.settings.seed, "certify", "intervals")
         )
-        return Sample(self.sheet.batch, resamples, self.settings.level, [deal for deal in deals if deal is not None])
+        return Sample(
+            self.sheet.batch, resamples, self.settings.level, [shuffle for shuffle in shuffles if shuffle is not None]
+        )
 
     @cached_property
     def _overlap(self) -> tuple[Check, Flags]:
@@ -366,14 +368,14 @@ class _Examination:
 
         found = {"": {tally.metric.name: tally for tally in self.sheet.tallies}}
         found["constant"] = count(constant_normal(batch, generator(self.settings.seed)))
-        if deals := self._sample.deals:
+        if shuffles := self._sample.shuffles:
             counted = [
-                count([batch.candidates[place] for place in deal])
-                for deal in track(deals, "dealing reports to other patients")
+                count([batch.candidates[place] for place in shuffle])
+                for shuffle in track(shuffles, "shuffling reports among patients")
             ]
-            # Values are ratios of sums, so that averaged counts give the value over all deals.
-            found["dealt"] = {
-                name: replace(one, rows=np.mean([deal[name].rows for deal in counted], axis=0))
+            # Values are ratios of sums, so that averaged counts give the value over all shuffles.
+            found["shuffled"] = {
+                name: replace(one, rows=np.mean([shuffle[name].rows for shuffle in counted], axis=0))
                 for name, one in counted[0].items()
             }
         if isinstance(texts := self._retrieved, list):
@@ -431,7 +433,9 @@ class _Examination:
         if deciding.low <= 0 and (lexical := [name for name in LEXICAL if gains[name].low > 0]):
             sentence += f" Better only in {', '.join(lexical)}, which compare words."
         shown = not deciding.low <= 0
-        verdict: Verdict = "pass" if shown and not worse else "fail" if baseline == "dealt" and not shown else "warning"
+        verdict: Verdict = (
+            "pass" if shown and not worse else "fail" if baseline == "shuffled" and not shown else "warning"
+        )
         return Check(title, verdict, sentence, numbers)
 
     def _check_image(self) -> Check:

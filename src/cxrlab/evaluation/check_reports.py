@@ -22,7 +22,9 @@ from cxrlab.metrics.report_pairs import Batch, wordless
 from cxrlab.metrics.statistics.intervals import Estimate, Resamples
 
 Flags = NDArray[np.float64]  # 1, 0 or not-a-number for each pair
-LEAST_TELLING = 20  # references with a finding and a text of their own, before only these are compared with the reports
+MIN_DISTINCTIVE = (
+    20  # references with a finding and a text of their own, before only these are compared with the reports
+)
 LEAST_WORDS = 5  # with which nine in ten reports begin, before that is worth a note
 NORMAL = "No Finding"
 EXAMPLES = 3
@@ -40,13 +42,13 @@ class Sample:
         batch: Matched pairs.
         resamples: Of their patients.
         level: Of the intervals.
-        deals: Ways to give each patient's studies the reports of others; none where that cannot be done.
+        shuffles: Ways to give each patient's studies the reports of others; none where that cannot be done.
     """
 
     batch: Batch
     resamples: Resamples
     level: float
-    deals: Sequence[Sequence[int]]
+    shuffles: Sequence[Sequence[int]]
 
     def share(self, flags: Flags) -> Estimate:
         """The share of pairs with the flag, of those that have one."""
@@ -100,28 +102,28 @@ class Sample:
 
     @cached_property
     def _own_shares(self) -> list[Flags]:
-        """The share of phrases that each report has in common with its own reference, then with those it is dealt to.
+        """The share of phrases that each report has in common with its own reference, then with those that it is shuffled to.
 
         Only references that state a finding and are unlike all others count where there are enough: common normal reports
         are met by chance.
         """
         batch = self.batch
         known = np.array([not wordless(text) for text in batch.references])
-        telling = known & (self.normal[1] == 0) & (self.elsewhere[1] == 0)
-        counted = telling if telling.sum() >= LEAST_TELLING else known
+        distinctive = known & (self.normal[1] == 0) & (self.elsewhere[1] == 0)
+        counted = distinctive if distinctive.sum() >= MIN_DISTINCTIVE else known
         phrases = {text: Phrases(text) for text in {*batch.candidates, *batch.references}}
 
         def common(candidates: Iterable[str]) -> Flags:
             pairs = zip(candidates, batch.references, counted, strict=True)
             return np.array([phrases[one].share(phrases[two]) if compared else np.nan for one, two, compared in pairs])
 
-        dealt = ([batch.candidates[place] for place in deal] for deal in self.deals)
-        return [common(batch.candidates), *map(common, dealt)]
+        shuffled = ([batch.candidates[place] for place in shuffle] for shuffle in self.shuffles)
+        return [common(batch.candidates), *map(common, shuffled)]
 
     def own(self, least: float) -> tuple[Flags, Flags]:
-        """Whether each report shares so many phrases with its own reference, and how often with those it is dealt to."""
-        mine, *dealt = (np.where(np.isnan(shares), np.nan, shares >= least) for shares in self._own_shares)
-        return mine, np.mean(dealt, axis=0) if dealt else np.full(len(mine), np.nan)
+        """Whether each report shares so many phrases with its own reference, and how often with those that it is shuffled to."""
+        mine, *shuffled = (np.where(np.isnan(shares), np.nan, shares >= least) for shares in self._own_shares)
+        return mine, np.mean(shuffled, axis=0) if shuffled else np.full(len(mine), np.nan)
 
     @cached_property
     def detected(self) -> Flags:
@@ -216,12 +218,12 @@ def check_prevalence(sample: Sample) -> Check:
 
 def check_own_references(sample: Sample) -> Check:
     """How many reports are the text of their own reference, or of another one in the file."""
-    own, dealt = sample.own(NEAR_SHARE)
+    own, shuffled = sample.own(NEAR_SHARE)
     compared, share = int((~np.isnan(own)).sum()), sample.share(own)
-    gap = sample.shares(own, dealt)["difference"] if sample.deals else None
-    half = sample.shares(*sample.own(HALF)) if sample.deals else None
+    gap = sample.shares(own, shuffled)["difference"] if sample.shuffles else None
+    half = sample.shares(*sample.own(HALF)) if sample.shuffles else None
     elsewhere = sample.shares(*sample.elsewhere)
-    at_random = "" if gap is None else f", {share.value - gap.value:.1%} when dealt to other patients"
+    at_random = "" if gap is None else f", {share.value - gap.value:.1%} when shuffled among patients"
     sentence = (
         f"{share.value:.1%} of {compared:,} compared reports are the text of their own reference{at_random}; "
         f"{elsewhere['predictions'].value:.1%} of all are the reference of another study word for word "
@@ -231,7 +233,7 @@ def check_own_references(sample: Sample) -> Check:
     if half is not None and close:
         sentence += (
             f" {half['predictions'].value:.1%} share half of their phrases with their own reference "
-            f"({half['references'].value:.1%} when dealt)."
+            f"({half['references'].value:.1%} when shuffled)."
         )
     copied = gap is not None and gap.low > OWN_REFERENCE
     verdict: Verdict = "fail" if copied else "warning" if close or elsewhere["difference"].low > 0.2 else "pass"

@@ -223,7 +223,7 @@ class CertifyConfig:
         metrics: Metrics for scores.json, beside those of the checks; the default ones when left out.
         trials: Bootstrap resamples behind each interval.
         level: Confidence level of the intervals.
-        seed: Decides the resamples and how reports are dealt to other patients.
+        seed: Decides the resamples and how reports are shuffled among patients.
         decoding: How the model generates.
         loading: How the model is loaded.
     """

@@ -14,7 +14,7 @@ _TONES = {"pass": "here", "note": "", "warning": "doubt", "fail": "bad", "not te
 _CSS = {"ok": "passed", "caution": "caution", "severe": "unfinished"}
 # Checks whose numbers are one row for each metric, and the heading of what the reports are compared with.
 _BASELINES = {
-    "fit to the studies": "dealt to other patients",
+    "fit to the studies": "shuffled among patients",
     "better than a constant report": "one normal report",
     "better than retrieval": "nearest training image",
 }
