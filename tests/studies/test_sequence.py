@@ -136,6 +136,26 @@ def test_nothing_missing_is_exit_0_and_another_count_exit_1(
     assert rows[1]["state"] == "differs" and "chexpert structured:labels" in rows[1]["name"]
 
 
+def test_a_command_whose_settings_are_not_there_is_missing_them(asked: Callable[..., Any], tmp_path: Path) -> None:
+    """A wrong working folder is reported like any other input, and does not end the report."""
+    last = {"command": f"cxrlab train encoder --config {tmp_path}/no.yaml --data {CORPUS[1]} --out runs/encoder"}
+    rows = asked("study", sequence(tmp_path / "s.yaml", last=last), "--dry-run", code=1)
+    assert [row["state"] for row in rows] == ["done", "missing"] and rows[1]["name"] == f"{tmp_path}/no.yaml"
+
+
+def test_commands_can_be_pasted_at_80_columns(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each that is not done is one line; the table above them fits the terminal."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["study", "llava-rad", "--dry-run"]) == 1
+    table, _, commands = capsys.readouterr().out.partition("\n\n")
+    steps = read_study(ROOT / "configs" / "studies" / "llava_rad.yaml").config.chosen()
+    assert {steps[name].command for name in ("train encoder", "score")} <= set(commands.splitlines())
+    assert max(map(len, table.splitlines())) <= 80 and "cxrlab" not in table
+
+
 def test_bad_steps_are_refused() -> None:
     for steps, said in (
         ({"a": {"command": "cxrlab data ls"}}, "no --out"),
@@ -178,6 +198,28 @@ def save_stand_ins(home: Path) -> None:
             part.save_pretrained(models / name)
 
 
+# What precedes a report that follows the indication 'Cough.': the image alone, then Vicuna's conversation.
+PROMPTS = {
+    2: "<image>",
+    3: "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
+    "polite answers to the user's questions. USER: <image>\nProvide a description of the findings in the radiology image "
+    "given the following indication: Cough. ASSISTANT:",
+}
+
+
+def prompt_of(run: Path, stage: int) -> str:
+    """The prompt with which a run was trained, as its own settings give it."""
+    from transformers import AutoProcessor
+
+    from cxrlab.models.hf.prompting import prompt_text
+    from cxrlab.models.prompts import load_prompts
+
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    prompts = load_prompts(settings["prompts"])
+    words = prompts.align if stage == 2 else prompts.ask("Cough." if settings["indication"] else None)
+    return prompt_text(AutoProcessor.from_pretrained(run / "checkpoint"), words)
+
+
 @pytest.mark.slow
 def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..., Any], home: Path) -> None:
     """The shipped configs at 518 pixels; only batches, epochs and lengths are smaller."""
@@ -190,6 +232,7 @@ def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..
         done = asked("train", *TRAIN[stage].split(), "--data", CORPUS[stage], "--out", folder, *small, *more[stage])
         assert done["rows"] == learnt(asked, stage).total() and done["left_out"] == {}
         assert states(asked, 1)[f"train {name}"] == "done"
+    assert {stage: prompt_of(home / runs / name, stage) for stage, name in ((2, "align"), (3, "finetune"))} == PROMPTS
     card = read_json(home / runs / "finetune" / "checkpoint" / "cxrlab.json")
     assert len(card["collections"]) == 7, "the encoder has seen all seven"
     generate = ["generate", "--config", "configs/llava_rad/06_generate.yaml", "--out", f"{runs}/reports"]

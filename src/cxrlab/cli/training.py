@@ -97,7 +97,11 @@ def study(study: str, out: Path | None = None, quick: bool = False, dry_run: boo
     if not isinstance(found, list):
         return Result(str(found), {"path": found.as_posix()})
     ok = not any(row["state"] in ("missing", "differs") for row in found)
-    return Result(columns([(row["what"], row["state"], row["name"]) for row in found]), found, ok=ok)
+    text = columns([(row["what"], row["state"], row["name"]) for row in found])
+    # Never wrapped, so that each can be pasted.
+    if commands := [row["command"] for row in found if "command" in row and row["state"] not in ("done", "differs")]:
+        text += "\n\nCommands of the steps that are not done, in order:\n" + "\n".join(commands)
+    return Result(text, found, ok=ok)
 
 
 def seeded(config: Any, seed: int | None) -> Any:

@@ -54,6 +54,11 @@ class Step:
         return Path(words[words.index(name) + 1])
 
     @property
+    def inputs(self) -> tuple[Path, ...]:
+        """What must be there before it: its needs and its --config."""
+        return (*self.needs, self.flag("--config")) if "--config" in shlex.split(self.command) else self.needs
+
+    @property
     def training(self) -> str | None:
         """Reference of the settings of a command that trains; None for another one."""
         return next((cls for name, cls in _TRAININGS.items() if f" {name} " in self.command), None)
@@ -114,9 +119,7 @@ class CommandSequence(StudyRecipe):
         rows = []
         for name, step in steps.items():
             found, about = _state(step, maker)
-            rows.append({"what": name, "state": found, "name": about})
-            if found not in ("done", "differs"):
-                rows[-1]["name"] += f"\n    {step.command}"
+            rows.append({"what": name, "state": found, "name": about, "command": step.command})
         return rows
 
 
@@ -133,7 +136,7 @@ def _state(step: Step, maker: Mapping[Path, str]) -> tuple[str, str]:
     if run not in (None, "finished"):
         return "unfinished", f"{out} is {run}; run the command again"
     if run is None:
-        if lost := [path for path in step.needs if path not in maker and not path.exists()]:
+        if lost := [path for path in step.inputs if path not in maker and not path.exists()]:
             return "missing", ", ".join(map(str, lost))
         if unmade := [path for path in step.needs if path in maker and not _is_made(path)]:
             return "waiting", "for " + ", ".join(maker[path] for path in unmade)
