@@ -14,10 +14,12 @@ import yaml
 from seven_layouts import import_seven
 
 from cxrlab.cli.main import main
+from cxrlab.core.config import config_from, parse_group
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.studies.run_study import read_study, run_study
 from cxrlab.studies.sequence import SequenceConfig
+from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ["data", "compose", "--config", "configs/llava_rad/02_compose_cxr697k.yaml"]
@@ -172,6 +174,59 @@ def test_every_command_of_the_sequence_is_in_the_document() -> None:
     lines = {line for block in shown for line in block.splitlines()}
     steps = read_study(ROOT / "configs" / "studies" / "llava_rad.yaml").config.chosen()
     assert {step.command for step in steps.values()} <= lines
+
+
+def test_the_ablations_train_by_the_recipe_of_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pairs per step, rates and adapters; they divide a step differently, because a study runs in one process."""
+    monkeypatch.chdir(ROOT)
+    ablations = yaml.safe_load(Path("configs/studies/ablations_llavarad.yaml").read_text())
+    found = {}
+    for name, config_class, file, start in (
+        ("encoder", EncoderConfig, "03_encoder", {"vision_encoder": "hf:x"}),
+        ("align", AlignConfig, "04_align", {"start": "x"}),
+        ("finetune", FinetuneConfig, "05_finetune", {"start": "x"}),
+    ):
+        theirs, problems = parse_group(config_class, {**start, **ablations[name]}, name)
+        assert not problems
+        ours = config_from(config_class, Path(f"configs/llava_rad/{file}.yaml"), ["data=x"])
+        recipes = [recipe(one, processes) for one, processes in ((ours, 8), (theirs, 1))]
+        assert recipes[0] == recipes[1], name
+        found[name] = recipes[0]
+    assert (
+        found["align"] | {"pairs": 256, "learning_rate": 1e-3, "epochs": 1, "conversation": "plain"} == found["align"]
+    )
+    rest = {
+        "pairs": 64,
+        "learning_rate": 1e-4,
+        "epochs": 3,
+        "conversation": "vicuna-v1",
+        "lora_rank": 64,
+        "lora_alpha": 128,
+    }
+    assert found["finetune"] | rest == found["finetune"]
+
+
+def recipe(config: Any, processes: int) -> dict[str, Any]:
+    """What decides the result of a training, apart from its data, starts and seed."""
+    one = config.optimisation
+    names = (
+        "learning_rate",
+        "schedule",
+        "warmup",
+        "weight_decay",
+        "clip",
+        "epochs",
+        "steps",
+        "precision",
+        "max_length",
+    )
+    own = ("conversation", "prompts", "indication", "lora_rank", "lora_alpha", "lora_dropout", "text", "views", "members",
+           "image_size", "projection_dim", "text_head", "augmentation", "train_vision_encoder", "train_projector")  # fmt: skip
+    return {
+        "pairs": one.batch_size * one.accumulate * processes,
+        **{name: getattr(one, name) for name in names},
+        **{name: getattr(config, name) for name in own if hasattr(config, name)},
+    }
 
 
 def save_stand_ins(home: Path) -> None:

@@ -312,7 +312,9 @@ def _choices(text: str) -> list[str]:
 
 def _indication(study: Study, source: str) -> str | None:
     """The indication that was made with a structured text; the source's where there is none, and for other texts."""
-    own = study.structured.get(source.removeprefix(MADE_BY), {}).get("indication") if source.startswith(MADE_BY) else None
+    own = (
+        study.structured.get(source.removeprefix(MADE_BY), {}).get("indication") if source.startswith(MADE_BY) else None
+    )
     return own or (study.sections.indication if study.sections else None)
 
 
