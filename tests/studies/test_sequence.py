@@ -145,6 +145,19 @@ def test_a_command_whose_settings_are_not_there_is_missing_them(asked: Callable[
     assert [row["state"] for row in rows] == ["done", "missing"] and rows[1]["name"] == f"{tmp_path}/no.yaml"
 
 
+def test_a_damaged_corpus_hides_no_other_step_and_an_interrupted_one_is_unfinished(
+    asked: Callable[..., Any], tmp_path: Path
+) -> None:
+    steps = {}
+    for name, file in (("first", "card.yaml"), ("half", "card.partial.yaml")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("name: [")
+        steps[name] = {"command": f"cxrlab data import brax --root downloads/brax --out {tmp_path / name}"}
+    rows = asked("study", sequence(tmp_path / "s.yaml", **steps), "--dry-run", code=1)
+    assert {row["what"]: row["state"] for row in rows} == {"first": "error", "last": "ready", "half": "unfinished"}
+    assert "card.yaml:1" in rows[0]["name"]
+
+
 def test_commands_can_be_pasted_at_80_columns(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

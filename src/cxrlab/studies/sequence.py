@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.config import config_from, parse_group, raise_problems
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import state
 from cxrlab.data.card import CARD, Card, read_card
+from cxrlab.data.corpus_writer import PARTIAL
 from cxrlab.studies.engine import SUMMARY, StudyRecipe
 from cxrlab.training.samples import PairKind, pair_table, read_sources
 
@@ -113,12 +114,15 @@ class CommandSequence(StudyRecipe):
         return {}
 
     def status(self) -> list[dict[str, str]]:
-        """Every step with its state: done, unfinished, ready, waiting, missing or differs."""
+        """Every step with its state: done, unfinished, ready, waiting, missing, differs or error."""
         steps = self.config.chosen()
         maker = {step.flag("--out"): name for name, step in steps.items()}
         rows = []
         for name, step in steps.items():
-            found, about = _state(step, maker)
+            try:
+                found, about = _state(step, maker)
+            except CxrlabError as error:  # one damaged file must not hide the other steps
+                found, about = "error", str(error)
             rows.append({"what": name, "state": found, "name": about, "command": step.command})
         return rows
 
@@ -135,6 +139,8 @@ def _state(step: Step, maker: Mapping[Path, str]) -> tuple[str, str]:
     run = state(out)
     if run not in (None, "finished"):
         return "unfinished", f"{out} is {run}; run the command again"
+    if (out / PARTIAL).is_file():
+        return "unfinished", f"{out} is not complete; run the command again"
     if run is None:
         if lost := [path for path in step.inputs if path not in maker and not path.exists()]:
             return "missing", ", ".join(map(str, lost))
