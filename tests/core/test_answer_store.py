@@ -101,7 +101,10 @@ def test_a_damaged_answer_is_reported_without_its_text(tmp_path: Path) -> None:
             store.add("k", "m", "p", FULL)
         with sqlite3.connect(tmp_path / f"{number}") as damaged:
             damaged.execute(f"UPDATE answers SET {column} = {value}")
-        with AnswerStore(tmp_path / f"{number}") as store, pytest.raises(DataError, match=f"/{number} is dam") as caught:
+        with (
+            AnswerStore(tmp_path / f"{number}") as store,
+            pytest.raises(DataError, match=f"/{number} is dam") as caught,
+        ):
             store.get("k")
         assert "Secret" not in "".join(traceback.format_exception(caught.value))
 

@@ -248,7 +248,8 @@ class AnswerStore:
             raise self._unusable(error) from None  # its words may quote an answer
 
     def _unusable(self, error: sqlite3.Error) -> RunError | DataError:
-        if getattr(error, "sqlite_errorcode", None) is None:  # not SQLite's: of a text that is no UTF-8, which it quotes
+        # Not SQLite's own error: it is about a text that is no UTF-8, and quotes it.
+        if getattr(error, "sqlite_errorcode", None) is None:
             return self._damaged()
         reason = str(error).strip().rstrip(".") or type(error).__name__
         if isinstance(error, sqlite3.OperationalError):
