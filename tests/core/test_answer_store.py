@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,20 @@ def test_files_of_others_and_damaged_ones_are_reported(tmp_path: Path) -> None:
         AnswerStore(tmp_path)
     with sqlite3.connect(tmp_path / "foreign") as untouched:
         assert untouched.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+
+
+def test_a_damaged_answer_is_reported_without_its_text(tmp_path: Path) -> None:
+    for number, (column, value) in enumerate((("text", "CAST(x'5365637265741ff0ff' AS TEXT)"), ("extra", "'Secret'"))):
+        with AnswerStore(tmp_path / f"{number}") as store:
+            store.add("k", "m", "p", FULL)
+        with sqlite3.connect(tmp_path / f"{number}") as damaged:
+            damaged.execute(f"UPDATE answers SET {column} = {value}")
+        with (
+            AnswerStore(tmp_path / f"{number}") as store,
+            pytest.raises(DataError, match=f"/{number} is dam") as caught,
+        ):
+            store.get("k")
+        assert "Secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_without_a_file_answers_stay_in_memory() -> None:

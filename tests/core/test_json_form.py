@@ -80,6 +80,7 @@ def test_letters_stay_readable() -> None:
         ('{"a": 1, "a": 2}', "the key 'a' twice in one object"),
         ("[" * 10**5, "nested too deeply"),
         ("[1, }", "expecting value at column 5"),
+        ('["a', "unterminated string starting at column 2"),
     ],
 )
 def test_what_would_be_lost_or_fail_later_is_refused_at_reading(text: str, reason: str) -> None:

@@ -14,10 +14,12 @@ import yaml
 from seven_layouts import import_seven
 
 from cxrlab.cli.main import main
+from cxrlab.core.config import config_from, parse_group
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.studies.run_study import read_study, run_study
 from cxrlab.studies.sequence import SequenceConfig
+from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ["data", "compose", "--config", "configs/llava_rad/02_compose_cxr697k.yaml"]
@@ -136,6 +138,39 @@ def test_nothing_missing_is_exit_0_and_another_count_exit_1(
     assert rows[1]["state"] == "differs" and "chexpert structured:labels" in rows[1]["name"]
 
 
+def test_a_command_whose_settings_are_not_there_is_missing_them(asked: Callable[..., Any], tmp_path: Path) -> None:
+    """A wrong working folder is reported like any other input, and does not end the report."""
+    last = {"command": f"cxrlab train encoder --config {tmp_path}/no.yaml --data {CORPUS[1]} --out runs/encoder"}
+    rows = asked("study", sequence(tmp_path / "s.yaml", last=last), "--dry-run", code=1)
+    assert [row["state"] for row in rows] == ["done", "missing"] and rows[1]["name"] == f"{tmp_path}/no.yaml"
+
+
+def test_a_damaged_corpus_hides_no_other_step_and_an_interrupted_one_is_unfinished(
+    asked: Callable[..., Any], tmp_path: Path
+) -> None:
+    steps = {}
+    for name, file in (("first", "card.yaml"), ("half", "card.partial.yaml")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("name: [")
+        steps[name] = {"command": f"cxrlab data import brax --root downloads/brax --out {tmp_path / name}"}
+    rows = asked("study", sequence(tmp_path / "s.yaml", **steps), "--dry-run", code=1)
+    assert {row["what"]: row["state"] for row in rows} == {"first": "error", "last": "ready", "half": "unfinished"}
+    assert "card.yaml:1" in rows[0]["name"]
+
+
+def test_commands_can_be_pasted_at_80_columns(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each that is not done is one line; the table above them fits the terminal."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["study", "llava-rad", "--dry-run"]) == 1
+    table, _, commands = capsys.readouterr().out.partition("\n\n")
+    steps = read_study(ROOT / "configs" / "studies" / "llava_rad.yaml").config.chosen()
+    assert {steps[name].command for name in ("train encoder", "score")} <= set(commands.splitlines())
+    assert max(map(len, table.splitlines())) <= 80 and "cxrlab" not in table
+
+
 def test_bad_steps_are_refused() -> None:
     for steps, said in (
         ({"a": {"command": "cxrlab data ls"}}, "no --out"),
@@ -152,6 +187,59 @@ def test_every_command_of_the_sequence_is_in_the_document() -> None:
     lines = {line for block in shown for line in block.splitlines()}
     steps = read_study(ROOT / "configs" / "studies" / "llava_rad.yaml").config.chosen()
     assert {step.command for step in steps.values()} <= lines
+
+
+def test_the_ablations_train_by_the_recipe_of_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pairs per step, rates and adapters; they divide a step differently, because a study runs in one process."""
+    monkeypatch.chdir(ROOT)
+    ablations = yaml.safe_load(Path("configs/studies/ablations_llavarad.yaml").read_text())
+    found = {}
+    for name, config_class, file, start in (
+        ("encoder", EncoderConfig, "03_encoder", {"vision_encoder": "hf:x"}),
+        ("align", AlignConfig, "04_align", {"start": "x"}),
+        ("finetune", FinetuneConfig, "05_finetune", {"start": "x"}),
+    ):
+        theirs, problems = parse_group(config_class, {**start, **ablations[name]}, name)
+        assert not problems
+        ours = config_from(config_class, Path(f"configs/llava_rad/{file}.yaml"), ["data=x"])
+        recipes = [recipe(one, processes) for one, processes in ((ours, 8), (theirs, 1))]
+        assert recipes[0] == recipes[1], name
+        found[name] = recipes[0]
+    assert (
+        found["align"] | {"pairs": 256, "learning_rate": 1e-3, "epochs": 1, "conversation": "plain"} == found["align"]
+    )
+    rest = {
+        "pairs": 64,
+        "learning_rate": 1e-4,
+        "epochs": 3,
+        "conversation": "vicuna-v1",
+        "lora_rank": 64,
+        "lora_alpha": 128,
+    }
+    assert found["finetune"] | rest == found["finetune"]
+
+
+def recipe(config: Any, processes: int) -> dict[str, Any]:
+    """What decides the result of a training, apart from its data, starts and seed."""
+    one = config.optimisation
+    names = (
+        "learning_rate",
+        "schedule",
+        "warmup",
+        "weight_decay",
+        "clip",
+        "epochs",
+        "steps",
+        "precision",
+        "max_length",
+    )
+    own = ("conversation", "prompts", "indication", "lora_rank", "lora_alpha", "lora_dropout", "text", "views", "members",
+           "image_size", "projection_dim", "text_head", "augmentation", "train_vision_encoder", "train_projector")  # fmt: skip
+    return {
+        "pairs": one.batch_size * one.accumulate * processes,
+        **{name: getattr(one, name) for name in names},
+        **{name: getattr(config, name) for name in own if hasattr(config, name)},
+    }
 
 
 def save_stand_ins(home: Path) -> None:
@@ -178,6 +266,28 @@ def save_stand_ins(home: Path) -> None:
             part.save_pretrained(models / name)
 
 
+# What precedes a report that follows the indication 'Cough.': the image alone, then Vicuna's conversation.
+PROMPTS = {
+    2: "<image>",
+    3: "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
+    "polite answers to the user's questions. USER: <image>\nProvide a description of the findings in the radiology image "
+    "given the following indication: Cough. ASSISTANT:",
+}
+
+
+def prompt_of(run: Path, stage: int) -> str:
+    """The prompt with which a run was trained, as its own settings give it."""
+    from transformers import AutoProcessor
+
+    from cxrlab.models.hf.prompting import prompt_text
+    from cxrlab.models.prompts import load_prompts
+
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    prompts = load_prompts(settings["prompts"])
+    words = prompts.align if stage == 2 else prompts.ask("Cough." if settings["indication"] else None)
+    return prompt_text(AutoProcessor.from_pretrained(run / "checkpoint"), words)
+
+
 @pytest.mark.slow
 def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..., Any], home: Path) -> None:
     """The shipped configs at 518 pixels; only batches, epochs and lengths are smaller."""
@@ -190,6 +300,7 @@ def test_the_sequence_runs_from_the_composition_to_the_scores(asked: Callable[..
         done = asked("train", *TRAIN[stage].split(), "--data", CORPUS[stage], "--out", folder, *small, *more[stage])
         assert done["rows"] == learnt(asked, stage).total() and done["left_out"] == {}
         assert states(asked, 1)[f"train {name}"] == "done"
+    assert {stage: prompt_of(home / runs / name, stage) for stage, name in ((2, "align"), (3, "finetune"))} == PROMPTS
     card = read_json(home / runs / "finetune" / "checkpoint" / "cxrlab.json")
     assert len(card["collections"]) == 7, "the encoder has seen all seven"
     generate = ["generate", "--config", "configs/llava_rad/06_generate.yaml", "--out", f"{runs}/reports"]

@@ -72,6 +72,25 @@ def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
         read_source(ExtraCorpus(tmp_path / "c", text="rule"))
 
 
+def test_a_structured_text_has_the_indication_that_was_made_with_it(tmp_path: Path) -> None:
+    """Where it has none, the source's; a study without a text of the source keeps its indication."""
+    told = {"sections": Report(indication="Cough, 63 M.", findings="Clear.")}
+    changes: dict[int, dict[str, Any]] = {
+        0: {**told, "structured": {"gpt4": {"findings": "Lungs clear.", "indication": "Cough."}}},
+        3: {**told, "structured": {"gpt4": {"findings": "No effusion."}}},
+        6: {"sections": None, "structured": {"gpt4": {"findings": "Effusion.", "indication": "Fall."}}},
+    }
+    toy_corpus(tmp_path / "c", 9, changes)
+    source = read_source(ExtraCorpus(tmp_path / "c", text="sections,gpt4"))
+    assert [(sample.report, sample.indication) for sample in source.samples] == [
+        ("Clear.", "Cough, 63 M."),
+        ("Lungs clear.", "Cough."),
+        ("Clear.", "Cough, 63 M."),
+        ("No effusion.", "Cough, 63 M."),
+        ("Effusion.", "Fall."),
+    ]
+
+
 def test_a_caption_is_the_text_of_a_picture_and_its_colours_are_kept(tmp_path: Path) -> None:
     picture = {"caption": "A red disc.", "sections": None, "images": (ImageFile("images/s3.png", View.OTHER),)}
     toy_corpus(tmp_path / "c", 12, {3: picture})

@@ -89,15 +89,19 @@ def study(study: str, out: Path | None = None, quick: bool = False, dry_run: boo
         out: Run folder; runs/NAME when left out.
         quick: Use the small sizes under 'quick' in the file: to see that it works, not for its results.
         dry_run: Run nothing: list every part with its state, and every missing input; the exit code is then 1 when an
-            input is missing or a count is not as expected.
+            input is missing or damaged, or a count is not as expected.
     """
     from cxrlab.studies.run_study import run_study
 
     found = run_study(study, out, quick, dry_run)
     if not isinstance(found, list):
         return Result(str(found), {"path": found.as_posix()})
-    ok = not any(row["state"] in ("missing", "differs") for row in found)
-    return Result(columns([(row["what"], row["state"], row["name"]) for row in found]), found, ok=ok)
+    ok = not any(row["state"] in ("missing", "differs", "error") for row in found)
+    text = columns([(row["what"], row["state"], row["name"]) for row in found])
+    # Never wrapped, so that each can be pasted.
+    if commands := [row["command"] for row in found if "command" in row and row["state"] not in ("done", "differs")]:
+        text += "\n\nCommands of the steps that are not done, in order:\n" + "\n".join(commands)
+    return Result(text, found, ok=ok)
 
 
 def seeded(config: Any, seed: int | None) -> Any:

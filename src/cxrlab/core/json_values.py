@@ -72,7 +72,7 @@ def loads(text: str, *, undefined: bool = False) -> Any:
     try:
         value = (_LENIENT if undefined else _DECODER).decode(text)
     except json.JSONDecodeError as error:
-        raise InvalidJson(f"{error.msg.lower()} at column {error.colno}", error.lineno) from None
+        raise InvalidJson(f"{error.msg.lower().removesuffix(' at')} at column {error.colno}", error.lineno) from None
     except InvalidJson:
         raise
     except ValueError:

@@ -191,7 +191,10 @@ class AnswerStore:
         if row is None:
             return None
         text, tokens, mean_logprob, extra = row
-        return Generated(text, mean_logprob, tokens, json.loads(extra))
+        try:
+            return Generated(text, mean_logprob, tokens, json.loads(extra))
+        except ValueError:
+            raise self._damaged() from None
 
     def add(self, key: str, model: str, prompt: str, answer: Generated) -> None:
         """Store an answer; it is on disk when this returns."""
@@ -242,13 +245,19 @@ class AnswerStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._unusable(error) from error
+            raise self._unusable(error) from None  # its words may quote an answer
 
     def _unusable(self, error: sqlite3.Error) -> RunError | DataError:
+        # Not SQLite's own error: it is about a text that is no UTF-8, and quotes it.
+        if getattr(error, "sqlite_errorcode", None) is None:
+            return self._damaged()
         reason = str(error).strip().rstrip(".") or type(error).__name__
         if isinstance(error, sqlite3.OperationalError):
             return RunError(f"cannot use the answer file {self.path}: {reason}.")
-        return DataError(f"{self.path} is damaged or not an answer file ({reason}); give another one.")
+        return self._damaged(f" ({reason})")
+
+    def _damaged(self, reason: str = "") -> DataError:
+        return DataError(f"{self.path} is damaged or not an answer file{reason}; give another one.")
 
 
 def replace_lone_surrogates(text: str) -> str:

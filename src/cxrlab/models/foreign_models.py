@@ -17,6 +17,7 @@ from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import first_line, locate
 from cxrlab.models.prompts import Prompts, load_prompts
+from cxrlab.models.tokenization import BREAK, escape
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Image
@@ -88,6 +89,10 @@ class ForeignModel(ABC):
     def answer(self, image: Any, indication: str | None) -> Generated:
         """The report for one 8-bit image [H, W] or [H, W, 3]."""
 
+    def _plain(self, text: str) -> str:
+        """The text with a space inside special tokens: in an indication they could name another image file to open."""
+        return escape(getattr(self.reader, "tokenizer", self.reader), text).replace(BREAK, " ")
+
     def _continue(self, inputs: Any) -> list[int]:
         """Ids of the answer to `inputs`, without those of the prompt if the model repeats them."""
         moved = {
@@ -113,7 +118,7 @@ class CheXagent(ForeignModel):
 
     def answer(self, image: Any, indication: str | None) -> Generated:
         """See `ForeignModel.answer`."""
-        text = f" USER: <s>{self.prompts.ask(indication)} ASSISTANT: <s>"
+        text = f" USER: <s>{self._plain(self.prompts.ask(indication))} ASSISTANT: <s>"
         ids = self._continue(self.reader(images=[_rgb(image)], text=text, return_tensors="pt"))
         return Generated(self.reader.tokenizer.decode(ids, skip_special_tokens=True).strip(), tokens=len(ids))
 
@@ -129,7 +134,8 @@ class CheXagent2(ForeignModel):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "image.png"
             file.write_bytes(encode_png(image))
-            query = self.reader.from_list_format([{"image": str(file)}, {"text": self.prompts.ask(indication)}])
+            prompt = self._plain(self.prompts.ask(indication))
+            query = self.reader.from_list_format([{"image": str(file)}, {"text": prompt}])
             turns = [{"from": "system", "value": "You are a helpful assistant."}, {"from": "human", "value": query}]
             inputs = self.reader.apply_chat_template(
                 turns, add_generation_prompt=True, return_tensors="pt", return_dict=True
@@ -149,7 +155,7 @@ class Maira2(ForeignModel):
         absent = ("current_lateral", "prior_frontal", "technique", "comparison", "prior_report")
         inputs = self.reader.format_and_preprocess_reporting_input(
             current_frontal=_rgb(image),
-            indication=" ".join((indication or "").split()) or None,
+            indication=self._plain(" ".join((indication or "").split())) or None,
             **dict.fromkeys(absent),
             return_tensors="pt",
             get_grounding=False,

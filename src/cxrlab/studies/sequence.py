@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.config import config_from, parse_group, raise_problems
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import state
 from cxrlab.data.card import CARD, Card, read_card
+from cxrlab.data.corpus_writer import PARTIAL
 from cxrlab.studies.engine import SUMMARY, StudyRecipe
 from cxrlab.training.samples import PairKind, pair_table, read_sources
 
@@ -52,6 +53,11 @@ class Step:
         if name not in words[:-1]:
             raise ConfigError(f"the command '{self.command}' has no {name}; give it one.")
         return Path(words[words.index(name) + 1])
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """What must be there before it: its needs and its --config."""
+        return (*self.needs, self.flag("--config")) if "--config" in shlex.split(self.command) else self.needs
 
     @property
     def training(self) -> str | None:
@@ -108,15 +114,16 @@ class CommandSequence(StudyRecipe):
         return {}
 
     def status(self) -> list[dict[str, str]]:
-        """Every step with its state: done, unfinished, ready, waiting, missing or differs."""
+        """Every step with its state: done, unfinished, ready, waiting, missing, differs or error."""
         steps = self.config.chosen()
         maker = {step.flag("--out"): name for name, step in steps.items()}
         rows = []
         for name, step in steps.items():
-            found, about = _state(step, maker)
-            rows.append({"what": name, "state": found, "name": about})
-            if found not in ("done", "differs"):
-                rows[-1]["name"] += f"\n    {step.command}"
+            try:
+                found, about = _state(step, maker)
+            except CxrlabError as error:  # one damaged file must not hide the other steps
+                found, about = "error", str(error)
+            rows.append({"what": name, "state": found, "name": about, "command": step.command})
         return rows
 
 
@@ -132,8 +139,10 @@ def _state(step: Step, maker: Mapping[Path, str]) -> tuple[str, str]:
     run = state(out)
     if run not in (None, "finished"):
         return "unfinished", f"{out} is {run}; run the command again"
+    if (out / PARTIAL).is_file():
+        return "unfinished", f"{out} is not complete; run the command again"
     if run is None:
-        if lost := [path for path in step.needs if path not in maker and not path.exists()]:
+        if lost := [path for path in step.inputs if path not in maker and not path.exists()]:
             return "missing", ", ".join(map(str, lost))
         if unmade := [path for path in step.needs if path in maker and not _is_made(path)]:
             return "waiting", "for " + ", ".join(maker[path] for path in unmade)

@@ -262,7 +262,6 @@ def _reports(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, membe
     texts = _texts(study, config.text)
     if isinstance(texts, str):
         return texts
-    indication = study.sections.indication if study.sections else None
     if config.findings_in_prompt and study.caption is not None:
         return "a picture's caption, which has no findings"
     if not config.images:
@@ -274,7 +273,8 @@ def _reports(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, membe
                 order = generator(seed, "told", study.id).permutation(len(findings))
                 listed_findings = listed(findings[number] for number in order)
             kind = PairKind(member, one.source, NO_IMAGE)
-            samples.append(Sample(study.id, (), indication, one.text, listed_findings=listed_findings, kind=kind))
+            given = _indication(study, one.source)
+            samples.append(Sample(study.id, (), given, one.text, listed_findings=listed_findings, kind=kind))
         return _Pairs(tuple(samples))
     numbers = _image_numbers(study, config.views)
     if isinstance(numbers, str):
@@ -283,7 +283,7 @@ def _reports(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, membe
         Sample(
             study.id,
             (ImageFile(inside(corpus.path, study.images[number].path), rgb=study.caption is not None),),
-            indication,
+            _indication(study, text.source),
             text.text,
             kind=PairKind(member, text.source, view_name(study.images[number])),
         )
@@ -308,6 +308,14 @@ def _choices(text: str) -> list[str]:
     """The setting `text` as choices of `pair_texts`: what is no kind of text is the name of a maker."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     return [name if name in TEXTS or name.startswith(MADE_BY) else f"{MADE_BY}{name}" for name in names]
+
+
+def _indication(study: Study, source: str) -> str | None:
+    """The indication that was made with a structured text; the source's where there is none, and for other texts."""
+    own = (
+        study.structured.get(source.removeprefix(MADE_BY), {}).get("indication") if source.startswith(MADE_BY) else None
+    )
+    return own or (study.sections.indication if study.sections else None)
 
 
 def _image_numbers(study: Study, views: Sequence[str]) -> list[int] | str:

@@ -109,6 +109,22 @@ def test_a_template_that_does_not_write_image_and_question_is_refused(template: 
             set_conversation(found, name)
 
 
+def test_the_refusal_of_a_template_that_fails_gives_the_reason(tmp_path: Path) -> None:
+    (file := tmp_path / "mine.jinja").write_text("{{ raise_exception('text alone') }}")
+    with pytest.raises(ConfigError, match="text alone"):
+        set_conversation(processor(), str(file))
+
+
+@pytest.mark.parametrize("secret", ["cycler.__init__.__globals__.os", "''.__class__.__mro__", "open('secret.txt')"])
+def test_a_template_reaches_neither_files_nor_the_interpreter(secret: str, tmp_path: Path) -> None:
+    """Besides the image and the question, which alone would be accepted."""
+    (file := tmp_path / "mine.jinja").write_text(f"{PARTS}{{{{ {secret} }}}}")
+    with pytest.raises(ConfigError, match="--conversation"):
+        set_conversation(processor(), str(file))
+    file.write_text(PARTS)
+    set_conversation(processor(), str(file))
+
+
 def test_an_unknown_conversation_is_named() -> None:
     with pytest.raises(UnknownName, match="'vicuna'.*vicuna-v1"):
         check_conversation("vicuna")

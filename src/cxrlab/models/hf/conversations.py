@@ -85,16 +85,18 @@ _QUESTION = "Are the lungs clear?"
 def _with_image(processor: Any, template: str, source: str) -> str:
     """The template if it shows an image and text, else extended by the image on a line before the text."""
     turn = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": _QUESTION}]}
+    reason = ""
     for found in (template, _FLATTEN.replace("IMAGE", repr(f"{IMAGE}\n")) + template):
         try:
             text = render_chat(processor, [turn], template=found, add_generation_prompt=True)
-        except ConfigError:
+        except ConfigError as error:
+            reason = f" ({str(error.__cause__).partition(chr(10))[0]})"
             continue
         before, image, after = text.partition(IMAGE)
         if image and IMAGE not in after and _QUESTION not in before and _QUESTION in after:
             return found
     raise ConfigError(
-        f"the chat template of {source} does not write an image and a question, once each; give another --conversation: "
+        f"the chat template of {source} does not write an image and a question, once each{reason}; give another --conversation: "
         f"{', '.join(CONVERSATIONS)}, or a file with a template."
     )
 
