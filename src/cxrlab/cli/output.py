@@ -26,15 +26,12 @@ class Result:
     Args:
         text: For people, without a final newline: one text, printed as it is, or sentences and tables in order, which
             are fitted to the terminal and rendered by `--format`.
-        data: The same for programs, printed by `--json`.
-        ok: False makes the exit code 1, for a check that failed without an error.
-        coloured: Whether the command coloured the text; colour codes that come from a file are not printed.
     """
 
     text: str | Parts
-    data: Any
-    ok: bool = True
-    coloured: bool = False
+    data: Any  # the outcome for programs, printed by `--json`
+    ok: bool = True  # false makes the exit code 1, for a check that failed without an error
+    coloured: bool = False  # whether the command coloured the text; colour codes that come from a file are not printed
 
     @property
     def parts(self) -> Parts:

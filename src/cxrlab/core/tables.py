@@ -40,20 +40,15 @@ class Column:
     """One column of a table.
 
     Args:
-        name: Heading for people; also the name in CSV and data frames, unless `key` is given.
-        key: Name in CSV and data frames.
-        digits: Decimals that people are shown; CSV and data frames have full precision.
-        sign: `+` shows the sign of positive numbers too.
         only: `text` for a column that people are shown alone, `data` for one of CSV and data frames alone.
-        write: How a cell is written for people; by its type when None.
     """
 
-    name: str
-    key: str = ""
-    digits: int = 3
-    sign: str = ""
+    name: str  # heading for people; also the name in CSV and data frames, unless `key` is given
+    key: str = ""  # name in CSV and data frames
+    digits: int = 3  # decimals that people are shown; CSV and data frames have full precision
+    sign: str = ""  # `+` shows the sign of positive numbers too
     only: Literal["", "text", "data"] = ""
-    write: Callable[[Any], str] | None = None
+    write: Callable[[Any], str] | None = None  # how a cell is written for people; by its type when None
 
     def text(self, cell: Any) -> str:
         """A cell for people, on one line."""
@@ -76,17 +71,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of typed cells under named columns.
-
-    Args:
-        title: What the table shows.
-        summary: Whether it repeats figures of other tables; CSV leaves it out.
-    """
+    """Rows of typed cells under named columns."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
-    title: str = ""
-    summary: bool = False
+    title: str = ""  # what the table shows
+    summary: bool = False  # whether it repeats figures of other tables; CSV leaves it out
 
     def __post_init__(self) -> None:
         if wrong := next((row for row in self.rows if len(row) != len(self.columns)), None):

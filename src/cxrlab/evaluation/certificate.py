@@ -301,24 +301,15 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Certificate:
-    """The verdict on a prediction file.
+    """The verdict on a prediction file."""
 
-    Args:
-        rule: Name of the rule that decided.
-        severity: ok, caution or severe.
-        headline: The verdict in words.
-        checks: Every check, in order.
-        n, patients: Matched pairs and their patients.
-        digest: SHA-256 of every input.
-    """
-
-    rule: str
-    severity: Severity
-    headline: str
-    checks: tuple[Check, ...]
-    n: int
-    patients: int
-    digest: str
+    rule: str  # name of the rule that decided
+    severity: Severity  # ok, caution or severe
+    headline: str  # the verdict in words
+    checks: tuple[Check, ...]  # every check, in order
+    n: int  # matched pairs
+    patients: int  # their patients
+    digest: str  # SHA-256 of every input
 
     def __str__(self) -> str:
         return as_text(self.parts(), output_width())

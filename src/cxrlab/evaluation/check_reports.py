@@ -39,15 +39,12 @@ class Sample:
     """Reports and references, and the resamples behind every interval.
 
     Args:
-        batch: Matched pairs.
-        resamples: Of their patients.
-        level: Of the intervals.
         shuffles: Ways to give each patient's studies the reports of others; none where that cannot be done.
     """
 
-    batch: Batch
-    resamples: Resamples
-    level: float
+    batch: Batch  # matched pairs
+    resamples: Resamples  # of their patients
+    level: float  # of the intervals
     shuffles: Sequence[Sequence[int]]
 
     def share(self, flags: Flags) -> Estimate:

@@ -257,22 +257,18 @@ class BaselineComparison:
     """One metric of one run against the baseline.
 
     Args:
-        run: Label of the run.
-        difference: The run minus the baseline, with interval and test.
         p_holm: Its p after Holm's correction over every test of the comparison; not-a-number where there is
             nothing to test.
         verdict: better or worse when `p_holm` is below alpha; equal when the counts of every patient are the
             same; too few when no data of this size could reach alpha; unclear otherwise; undefined without a value.
-        by_study: Wins, ties and losses; None where a single study has no value of its own.
-        mcnemar: For a share of studies (each right or wrong); None for other metrics.
     """
 
-    run: str
-    difference: PairedDifference
+    run: str  # label of the run
+    difference: PairedDifference  # the run minus the baseline, with interval and test
     p_holm: float
     verdict: Verdict
-    by_study: ByStudy | None
-    mcnemar: McNemar | None
+    by_study: ByStudy | None  # wins, ties and losses; None where a single study has no value of its own
+    mcnemar: McNemar | None  # for a share of studies (each right or wrong); None for other metrics
 
 
 @dataclass(frozen=True)
@@ -296,24 +292,17 @@ class Gate:
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResult:
-    """The whole comparison: labels and folders of the runs, the baseline first, and one record per metric.
-
-    Args:
-        tests: Number of tests that Holm's correction counts.
-        alpha: Level of the verdicts after correction.
-        refused: Metric → why it was not compared.
-        gates: Requirements of non-inferiority and their verdicts.
-    """
+    """The whole comparison: labels and folders of the runs, the baseline first, and one record per metric."""
 
     runs: tuple[str, ...]
     folders: tuple[str, ...]
     n: int
     patients: int
-    tests: int
-    alpha: float
+    tests: int  # number of tests that Holm's correction counts
+    alpha: float  # level of the verdicts after correction
     metrics: tuple[MetricComparison, ...]
-    refused: Mapping[str, str]
-    gates: tuple[Gate, ...]
+    refused: Mapping[str, str]  # metric → why it was not compared
+    gates: tuple[Gate, ...]  # requirements of non-inferiority and their verdicts
 
     @property
     def ok(self) -> bool:

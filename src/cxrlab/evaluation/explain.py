@@ -170,26 +170,17 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The result of a run of `explain`.
-
-    Args:
-        image: File, or id of the study.
-        size: Height and width of the image in pixels.
-        written_by: `model`, or `user` for a given report.
-        grid: Rows and columns of attention maps; None without any.
-        words: In the order of the report.
-        overview: File with every word; None where only sheets were drawn.
-    """
+    """The result of a run of `explain`."""
 
     model: str
-    image: str
-    size: tuple[int, int]
+    image: str  # file, or id of the study
+    size: tuple[int, int]  # height and width of the image in pixels
     report: str
-    written_by: str
-    grid: tuple[int, int] | None
+    written_by: str  # `model`, or `user` for a given report
+    grid: tuple[int, int] | None  # rows and columns of attention maps; None without any
     maps: tuple[str, ...]
-    words: tuple[ExplainedWord, ...] = ()
-    overview: str | None = None
+    words: tuple[ExplainedWord, ...] = ()  # in the order of the report
+    overview: str | None = None  # file with every word; None where only sheets were drawn
 
 
 class WordWriter:

@@ -73,33 +73,24 @@ class Generation:
     """Summary of a run of `generate`.
 
     Args:
-        corpus: From the card of the corpus: name, source, licence, counts.
-        studies: Studies requested; images where `unit` is image.
-        predictions: Those with a prediction.
-        distinct_reports: Different texts among the predictions.
-        mean_words: Words per report; not-a-number without a report.
         controls: Kind of control image → studies that have a report for it too.
         allow_missing: Whether the run was allowed to finish without the missing studies; `score` then accepts them as missing.
-        cautions: What a reader of the reports must know.
-        unit: What a prediction belongs to: study or image.
-        without_frontal: Studies left out by image, because none of their images is frontal.
-        parameters: Weights of the model; None where it does not report them.
     """
 
     model: str
-    corpus: dict[str, Any]
+    corpus: dict[str, Any]  # from the card of the corpus: name, source, licence, counts
     split: str
-    studies: int
-    predictions: int
-    distinct_reports: int
-    mean_words: float
+    studies: int  # studies requested; images where `unit` is image
+    predictions: int  # those with a prediction
+    distinct_reports: int  # different texts among the predictions
+    mean_words: float  # words per report; not-a-number without a report
     missing: tuple[MissingReport, ...] = ()
     controls: Mapping[str, int] = field(default_factory=dict)
     allow_missing: bool = False
-    cautions: tuple[str, ...] = ()
-    unit: str = "study"
-    without_frontal: int = 0
-    parameters: int | None = None
+    cautions: tuple[str, ...] = ()  # what a reader of the reports must know
+    unit: str = "study"  # what a prediction belongs to: study or image
+    without_frontal: int = 0  # studies left out by image, because none of their images is frontal
+    parameters: int | None = None  # weights of the model; None where it does not report them
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:

@@ -48,15 +48,13 @@ class ControlResult:
     """One kind of control image.
 
     Args:
-        metrics: Name → value with this image on the same studies.
         difference: Of the deciding metric: right image minus this one, with the sign turned so that above 0 the right
             image is better; its interval is by patient.
-        unchanged: Share of reports that stay word for word the same.
     """
 
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float]  # name → value with this image on the same studies
     difference: Estimate
-    unchanged: float
+    unchanged: float  # share of reports that stay word for word the same
 
     @property
     def beaten(self) -> bool | None:
@@ -66,23 +64,14 @@ class ControlResult:
 
 @dataclass(frozen=True)
 class ImageDependence:
-    """Right against control images.
+    """Right against control images."""
 
-    Args:
-        n: Studies, or images scored one by one, with a report for the right image and for every control image.
-        patients: Of these studies.
-        right: Metric → (value, low, high) with the right image.
-        wrong: Control image → its result.
-        verdict: uses_image, ignores_image or unclear.
-        sentence: The verdict in words.
-    """
-
-    n: int
-    patients: int
-    right: Mapping[str, tuple[float, float, float]]
-    wrong: Mapping[str, ControlResult]
-    verdict: Verdict
-    sentence: str
+    n: int  # studies, or images scored one by one, with a report for the right image and for every control image
+    patients: int  # of these studies
+    right: Mapping[str, tuple[float, float, float]]  # metric → (value, low, high) with the right image
+    wrong: Mapping[str, ControlResult]  # control image → its result
+    verdict: Verdict  # uses_image, ignores_image or unclear
+    sentence: str  # the verdict in words
 
     def to_json(self) -> dict[str, Any]:
         """`controls.image_dependence` of `scores.json`."""

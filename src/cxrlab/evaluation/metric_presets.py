@@ -18,23 +18,14 @@ from cxrlab.evaluation.select_metrics import REQUIREMENTS, UNSUPPORTED
 
 @dataclass(frozen=True)
 class PresetRow:
-    """One column of a paper.
+    """One column of a paper."""
 
-    Args:
-        label: As papers print it.
-        metrics: The metric behind it; empty where it is missing.
-        needs: Settings of `score` without which the metric cannot be computed.
-        judge: Kind of a judge by a language model that gives it, named with its model under --metrics.
-        missing: Why there is no value, and how to get one; empty where there is one.
-        note: What a reader of the value has to know.
-    """
-
-    label: str
-    metrics: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    judge: str = ""
-    missing: str = ""
-    note: str = ""
+    label: str  # as papers print it
+    metrics: tuple[str, ...] = ()  # the metric behind it; empty where it is missing
+    needs: tuple[str, ...] = ()  # settings of `score` without which the metric cannot be computed
+    judge: str = ""  # kind of a judge by a language model that gives it, named with its model under --metrics
+    missing: str = ""  # why there is no value, and how to get one; empty where there is one
+    note: str = ""  # what a reader of the value has to know
 
     def resolve(self, settings: Mapping[str, Any], scored: Sequence[str]) -> PresetRow:
         """The row for these settings and scored metrics: with its metrics, or with what is missing."""

@@ -82,19 +82,13 @@ class Counting:
 
 @dataclass(frozen=True)
 class ErrorBenchmark:
-    """The result of the benchmark.
-
-    Args:
-        metrics: Name → agreement, for every metric that has a value for a single pair.
-        counts: `kind.significant` or `kind.insignificant` → counting by rule.
-        corpus_only: Metrics without a value for a single pair, which were left out.
-    """
+    """The result of the benchmark."""
 
     n: int
     seed: int
-    metrics: dict[str, MetricAgreement]
-    counts: dict[str, Counting]
-    corpus_only: tuple[str, ...] = ()
+    metrics: dict[str, MetricAgreement]  # name → agreement, for every metric that has a value for a single pair
+    counts: dict[str, Counting]  # `kind.significant` or `kind.insignificant` → counting by rule
+    corpus_only: tuple[str, ...] = ()  # metrics without a value for a single pair, which were left out
 
     def to_json(self) -> dict[str, Any]:
         """The content of `validation.json`."""
@@ -189,16 +183,13 @@ class CellSensitivity:
     """One metric in one row.
 
     Args:
-        share: Share of cases with a value in which the metric fell, or stayed, as required.
-        mean_change: Mean change of the value, negative for worse whatever the metric's direction.
         worse_than_paraphrase: Share of cases that scored below a paraphrase of the report; None in harmless rows.
-        n: Cases with a value before and after the edit.
     """
 
-    share: float
-    mean_change: float
+    share: float  # share of cases with a value in which the metric fell, or stayed, as required
+    mean_change: float  # mean change of the value, negative for worse whatever the metric's direction
     worse_than_paraphrase: float | None
-    n: int
+    n: int  # cases with a value before and after the edit
 
     @property
     def right(self) -> bool:

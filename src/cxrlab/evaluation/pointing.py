@@ -212,24 +212,16 @@ class MapRow:
 
 @dataclass(frozen=True)
 class PointingTable:
-    """The result of a run of the pointing game.
-
-    Args:
-        report: `generated` or `reference`.
-        present: Findings with a mask on the images of `studies`.
-        reported: Those that the report mentions with the right kind and side; only these are scored.
-        localised: Largest share of the image that a localised finding's mask covers.
-        tolerance: How near the hottest cell or pixel must be for a hit, in words.
-    """
+    """The result of a run of the pointing game."""
 
     model: str
     split: str
-    report: str
+    report: str  # `generated` or `reference`
     studies: int
-    present: int
-    reported: int
-    localised: float
-    tolerance: str
+    present: int  # findings with a mask on the images of `studies`
+    reported: int  # those that the report mentions with the right kind and side; only these are scored
+    localised: float  # largest share of the image that a localised finding's mask covers
+    tolerance: str  # how near the hottest cell or pixel must be for a hit, in words
     maps: Mapping[str, MapRow]
 
     @classmethod
@@ -300,19 +292,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class PointingScore:
-    """The scores of one map and one mask, each 0 to 1.
+    """The scores of one map and one mask, each 0 to 1."""
 
-    Args:
-        hit: Whether the hottest cell or pixel lies in the mask, give or take the tolerance.
-        chance: Share of the image that would be a hit.
-        mass: Share of the map's heat inside the mask.
-        area: Share of the image that the mask covers.
-    """
-
-    hit: float
-    chance: float
-    mass: float
-    area: float
+    hit: float  # whether the hottest cell or pixel lies in the mask, give or take the tolerance
+    chance: float  # share of the image that would be a hit
+    mass: float  # share of the map's heat inside the mask
+    area: float  # share of the image that the mask covers
 
 
 def score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:

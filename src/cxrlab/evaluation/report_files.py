@@ -326,14 +326,12 @@ class IdColumns:
     """The columns of one side that may identify its studies.
 
     Args:
-        name: The side in messages.
         ids: Column → the id of each row, None where it is empty; the preferred column first.
-        rows: Of a file; none for a corpus and for texts in memory.
     """
 
-    name: str
+    name: str  # the side in messages
     ids: Mapping[str, tuple[str | None, ...]]
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()  # of a file; none for a corpus and for texts in memory
 
 
 def match_id_columns(left: IdColumns, right: IdColumns, *, given: bool = False) -> tuple[str | None, str | None]:

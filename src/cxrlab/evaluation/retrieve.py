@@ -44,19 +44,14 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recall:
-    """Share of `n` queries with a right candidate among the first k, with its interval by patient.
-
-    Args:
-        chance: Recall of a random order.
-        fixed_order: Recall of the best order that is the same for every query, whatever the image.
-    """
+    """Share of `n` queries with a right candidate among the first k, with its interval by patient."""
 
     value: float
     low: float
     high: float
     n: int
-    chance: float
-    fixed_order: float
+    chance: float  # recall of a random order
+    fixed_order: float  # recall of the best order that is the same for every query, whatever the image
 
 
 @dataclass(frozen=True)
@@ -64,28 +59,21 @@ class Retrieved:
     """The result of a retrieval.
 
     Args:
-        gallery: Candidates of each query: images, and as many reports.
-        distinct_texts: Different reports among them.
-        distinct_findings: Different exact finding sets; None where they are not known.
-        without_text: Studies left out because they have no text.
-        without_image: Studies left out because their image cannot be read.
         recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
             `recall@k` → figures.
-        median_ranks: The same two levels → median rank of the first right candidate.
-        zero_shot: None when zero-shot classification was left out.
     """
 
     model: str
     data: str
     split: str
-    gallery: int
-    distinct_texts: int
-    distinct_findings: int | None
-    without_text: int
-    without_image: int
+    gallery: int  # candidates of each query: images, and as many reports
+    distinct_texts: int  # different reports among them
+    distinct_findings: int | None  # different exact finding sets; None where they are not known
+    without_text: int  # studies left out because they have no text
+    without_image: int  # studies left out because their image cannot be read
     recalls: Mapping[str, Mapping[str, Mapping[str, Recall]]]
-    median_ranks: Mapping[str, Mapping[str, float]]
-    zero_shot: ZeroShot | None = None
+    median_ranks: Mapping[str, Mapping[str, float]]  # likewise → median rank of the first right candidate
+    zero_shot: ZeroShot | None = None  # None when zero-shot classification was left out
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
@@ -234,21 +222,14 @@ IMAGES, TEXTS = "images", "texts"
 
 @dataclass(frozen=True)
 class Entry:
-    """One study without its image.
-
-    Args:
-        text: The report, or the caption of a picture without a chest.
-        labels: CheXpert labels.
-        present: Observations that are present; None where the exact findings are not known.
-        exact: The exact findings as text, equal for equal findings; None where not known.
-    """
+    """One study without its image."""
 
     id: str
     patient: str
-    text: str
-    labels: Mapping[str, int]
-    present: frozenset[str] | None = None
-    exact: str | None = None
+    text: str  # the report, or the caption of a picture without a chest
+    labels: Mapping[str, int]  # CheXpert labels
+    present: frozenset[str] | None = None  # observations that are present; None where the exact findings are not known
+    exact: str | None = None  # the exact findings as text, equal for equal findings; None where not known
 
     def label(self, name: str) -> bool | None:
         """Whether a label is positive; None when unknown or uncertain."""

@@ -30,15 +30,12 @@ class PartMaps:
     Args:
         values: Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the image
             for gradients, [layers, heads, rows, columns] for the sheet.
-        grid: Where the image tokens lie on the image; None when they form no grid.
-        image_share: Share of the attention on the image, mean over layers, heads and tokens, 0 to 1.
-        log_probability: Of the part's tokens; None without gradient maps.
     """
 
     values: Mapping[str, Array]
-    grid: Grid | None = None
-    image_share: float | None = None
-    log_probability: float | None = None
+    grid: Grid | None = None  # where the image tokens lie on the image; None when they form no grid
+    image_share: float | None = None  # share of the attention on the image, mean over layers, heads and tokens, 0 to 1
+    log_probability: float | None = None  # of the part's tokens; None without gradient maps
 
     def painted(self, name: MapName, height: int, width: int) -> Array:
         """A map over the image, [H, W]."""

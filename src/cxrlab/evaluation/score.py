@@ -302,32 +302,25 @@ class ScoreSheet(Mapping[str, MetricScore]):
     """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table.
 
     Args:
-        floors: Control → metric → value of that control against the same references.
-        statuses: Status → number of pairs.
-        slices: `view=AP` → metric → score of those pairs.
-        digest: SHA-256 of the inputs.
-        notes: Controls that could not be made, and why.
         image_dependence: The same studies with control images, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
-        cautions: Of the run that generated the predictions.
-        level: Confidence level of the intervals.
     """
 
     metrics: Mapping[str, MetricScore]
-    floors: Mapping[str, Mapping[str, float]]
-    statuses: Mapping[str, int]
+    floors: Mapping[str, Mapping[str, float]]  # control → metric → value of that control against the same references
+    statuses: Mapping[str, int]  # status → number of pairs
     studies: tuple[StudyScore, ...]
-    slices: Mapping[str, Mapping[str, SliceScore]]
+    slices: Mapping[str, Mapping[str, SliceScore]]  # `view=AP` → metric → score of those pairs
     tallies: tuple[Tally, ...]
     batch: Batch
-    digest: str = ""
-    notes: tuple[str, ...] = ()
+    digest: str = ""  # SHA-256 of the inputs
+    notes: tuple[str, ...] = ()  # controls that could not be made, and why
     image_dependence: ImageDependence | None = None
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matching: Mapping[str, Any] = field(default_factory=dict)
-    cautions: tuple[str, ...] = ()
-    level: float = 0.95
+    cautions: tuple[str, ...] = ()  # of the run that generated the predictions
+    level: float = 0.95  # confidence level of the intervals
 
     @property
     def n(self) -> int:

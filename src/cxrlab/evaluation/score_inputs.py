@@ -72,26 +72,20 @@ class Inputs:
     """What is scored.
 
     Args:
-        pairs: In the order of the references.
-        attributes: Of each pair's patient and image; whether a device is there is not known yet.
-        digest: SHA-256 of every id and text, by which a finished run is recognised.
         control_reports: Control image → id → report, where the run of predictions has such a control.
         egress_data: Both sides, for the check before anything is sent to a model elsewhere.
         matching: How the rows of both sides were matched, for `scores.json`.
-        cautions: Those of the run that generated the predictions.
-        extra: Predictions that belong to no reference, and were left out.
-        missing: References without a prediction that were left out.
     """
 
-    pairs: tuple[Pair, ...]
-    attributes: tuple[Attributes, ...]
-    digest: str
+    pairs: tuple[Pair, ...]  # in the order of the references
+    attributes: tuple[Attributes, ...]  # of each pair's patient and image; whether a device is there is not known yet
+    digest: str  # SHA-256 of every id and text, by which a finished run is recognised
     control_reports: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     egress_data: tuple[EgressData, ...] = field(default=(EgressData("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    cautions: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()  # those of the run that generated the predictions
+    extra: tuple[str, ...] = ()  # predictions that belong to no reference, and were left out
+    missing: tuple[str, ...] = ()  # references without a prediction that were left out
 
 
 @dataclass(frozen=True)
@@ -99,26 +93,18 @@ class Reference:
     """One study that a report is scored against.
 
     Args:
-        id: Of the study.
-        text: The reference report; None where the source has none.
-        patient: Groups studies; the id where unknown.
-        findings: Exact findings where the source carries them.
-        context: Age and indication.
-        sex: F, M or None.
         views: View of each image in order, None where it is unknown; None where the images are not listed.
-        split: Of the corpus.
-        aliases: Other ids of the study, by which predictions are matched too.
     """
 
-    id: str
-    text: str | None
-    patient: str
-    findings: tuple[Finding, ...] | None = None
-    context: Context = Context()
-    sex: str | None = None
+    id: str  # of the study
+    text: str | None  # the reference report; None where the source has none
+    patient: str  # groups studies; the id where unknown
+    findings: tuple[Finding, ...] | None = None  # exact findings where the source carries them
+    context: Context = Context()  # age and indication
+    sex: str | None = None  # f, M or None
     views: tuple[str | None, ...] | None = None
-    split: str | None = None
-    aliases: tuple[str, ...] = ()
+    split: str | None = None  # of the corpus
+    aliases: tuple[str, ...] = ()  # other ids of the study, by which predictions are matched too
 
 
 @dataclass(frozen=True)
@@ -126,28 +112,19 @@ class Source:
     """References or predictions, in order.
 
     Args:
-        name: The source in messages.
-        items: Id → reference, or id → prediction text.
-        numbered: Whether the ids are row numbers, because the source gives none.
-        expected: Ids that a finished run was asked for; None when unknown.
         control_reports: Control image → id → report, of a run that generated some reports from control images.
-        synthetic: True only where the card of a corpus says that no patient is behind it.
-        column: Column of a file that holds the ids.
-        reports: Columns of a file that hold the reports.
-        missing: Ids without a prediction with which the run was allowed to finish.
-        cautions: Those of the run that generated the predictions.
     """
 
-    name: str
-    items: Mapping[str, Any]
-    numbered: bool = False
-    expected: frozenset[str] | None = None
+    name: str  # the source in messages
+    items: Mapping[str, Any]  # id → reference, or id → prediction text
+    numbered: bool = False  # whether the ids are row numbers, because the source gives none
+    expected: frozenset[str] | None = None  # ids that a finished run was asked for; None when unknown
     control_reports: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    synthetic: bool = False
-    column: str | None = None
-    reports: tuple[str, ...] = ()
-    missing: frozenset[str] = frozenset()
-    cautions: tuple[str, ...] = ()
+    synthetic: bool = False  # true only where the card of a corpus says that no patient is behind it
+    column: str | None = None  # column of a file that holds the ids
+    reports: tuple[str, ...] = ()  # columns of a file that hold the reports
+    missing: frozenset[str] = frozenset()  # ids without a prediction with which the run was allowed to finish
+    cautions: tuple[str, ...] = ()  # those of the run that generated the predictions
 
 
 def load_inputs(

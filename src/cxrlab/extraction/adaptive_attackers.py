@@ -178,13 +178,11 @@ class GateProbe:
     Args:
         blend_chest: The smallest share of a chest with which enough images passed; if none did the one with which most
             passed, the smallest of them.
-        queries: Queries that it took.
-        passed: Share of a chest → share of the images that were answered with it.
     """
 
     blend_chest: float
-    queries: int
-    passed: Mapping[float, float]
+    queries: int  # queries that it took
+    passed: Mapping[float, float]  # share of a chest → share of the images that were answered with it
 
     def to_json(self) -> dict[str, Any]:
         """With the shares as text, as keys must be."""

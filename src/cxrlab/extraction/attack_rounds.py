@@ -70,25 +70,15 @@ class BlackBox(Protocol):
 
 @dataclass(frozen=True)
 class Attack:
-    """Everything an attack works with.
+    """Everything an attack works with."""
 
-    Args:
-        client: Images in, text out.
-        pool: Query images.
-        learner: Trains surrogates; used by ada-steal and by an adaptive policy alone.
-        config: Settings.
-        folder: The run folder.
-        guide: Encoder whose gradients move images in place of a surrogate's.
-        descriptions: Descriptions of a language model, where one is the oracle.
-    """
-
-    client: BlackBox
-    pool: Pool
-    learner: Learner
+    client: BlackBox  # images in, text out
+    pool: Pool  # query images
+    learner: Learner  # trains surrogates; used by ada-steal and by an adaptive policy alone
     config: ExtractConfig
-    folder: Path
-    guide: EncoderGuide | None = None
-    descriptions: Descriptions | None = None
+    folder: Path  # the run folder
+    guide: EncoderGuide | None = None  # encoder whose gradients move images in place of a surrogate's
+    descriptions: Descriptions | None = None  # descriptions of a language model, where one is the oracle
 
     def shares(self) -> list[int]:
         """Queries per round; the first rounds take what does not divide evenly."""

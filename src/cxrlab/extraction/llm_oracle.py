@@ -138,17 +138,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Questions:
-    """A file of questions.
+    """A file of questions."""
 
-    Args:
-        version: Name of the wording.
-        parts: Category → the words for it.
-        wordings: Kind → texts with `{part}` and, optionally, `{count}`.
-    """
-
-    version: str
-    parts: Mapping[Category, str]
-    wordings: Mapping[Kind, tuple[str, ...]]
+    version: str  # name of the wording
+    parts: Mapping[Category, str]  # category → the words for it
+    wordings: Mapping[Kind, tuple[str, ...]]  # kind → texts with `{part}` and, optionally, `{count}`
 
     @property
     def digest(self) -> str:
@@ -225,17 +219,11 @@ _END = re.compile(r"[.!?](?=\s|$)")
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """A parsed answer.
+    """A parsed answer."""
 
-    Args:
-        state: parsed, partial if something was left out, or failed.
-        lines: The descriptions, each with a full stop at its end.
-        why: What was left out and why, if anything.
-    """
-
-    state: State
-    lines: tuple[str, ...] = ()
-    why: str = ""
+    state: State  # parsed, partial if something was left out, or failed
+    lines: tuple[str, ...] = ()  # the descriptions, each with a full stop at its end
+    why: str = ""  # what was left out and why, if anything
 
 
 def parse_descriptions(answer: str) -> ParsedAnswer:

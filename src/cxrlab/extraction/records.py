@@ -30,33 +30,19 @@ class QueryImage:
 
 @dataclass(frozen=True)
 class Query:
-    """One answered query, as the ledger keeps it.
+    """One answered query, as the ledger keeps it."""
 
-    Args:
-        number: Place in the audit, from 0.
-        round: Round of the attack, from 0.
-        key: Name of the pool's image behind it.
-        sha256: `fingerprint` of the pixels that were sent.
-        report: The answer.
-        refused: Whether the victim declined; the report is then its refusal.
-        tokens: Tokens of the answer; None if the victim does not report them.
-        cost: In the currency of the price.
-        seconds: Time to the answer, this image's share of its batch.
-        cached: Answered from an earlier query with the same pixels; it cost nothing and was not sent.
-        account: Account that sent it.
-    """
-
-    number: int
-    round: int
-    key: str
-    sha256: str
-    report: str
-    refused: bool = False
-    tokens: int | None = None
-    cost: float = 0.0
-    seconds: float = 0.0
-    cached: bool = False
-    account: str = "attacker"
+    number: int  # place in the audit, from 0
+    round: int  # round of the attack, from 0
+    key: str  # name of the pool's image behind it
+    sha256: str  # `fingerprint` of the pixels that were sent
+    report: str  # the answer
+    refused: bool = False  # whether the victim declined; the report is then its refusal
+    tokens: int | None = None  # tokens of the answer; None if the victim does not report them
+    cost: float = 0.0  # in the currency of the price
+    seconds: float = 0.0  # time to the answer, this image's share of its batch
+    cached: bool = False  # answered from an earlier query with the same pixels; it cost nothing and was not sent
+    account: str = "attacker"  # account that sent it
 
 
 def fingerprint(pixels: Pixels) -> str:
@@ -143,39 +129,25 @@ class Authorisation:
 
 @dataclass(frozen=True)
 class Cost:
-    """Money spent.
+    """Money spent."""
 
-    Args:
-        amount: Of all answers and lost attempts, in `currency`.
-        unknown: Attempts whose tokens are charged but not known; with any, the amount is a lower bound.
-    """
-
-    amount: float
+    amount: float  # of all answers and lost attempts, in `currency`
     currency: str
-    unknown: int
+    unknown: int  # attempts whose tokens are charged but not known; with any, the amount is a lower bound
 
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """A ledger in numbers.
-
-    Args:
-        remote: Whether the victim runs elsewhere.
-        authorisation: The last one given.
-        spent: Units reserved: answered, in flight, and lost.
-        answered: Queries that the victim answered, refusals included.
-        cached: Queries answered from an earlier one with the same pixels; they take no unit.
-        lost: Units without an answer that were not given back; of a remote victim alone.
-    """
+    """A ledger in numbers."""
 
     terms: AuditScope
-    remote: bool
-    authorisation: Authorisation | None
-    spent: int
-    answered: int
+    remote: bool  # whether the victim runs elsewhere
+    authorisation: Authorisation | None  # the last one given
+    spent: int  # units reserved: answered, in flight, and lost
+    answered: int  # queries that the victim answered, refusals included
     refused: int
-    cached: int
-    lost: int
+    cached: int  # queries answered from an earlier one with the same pixels; they take no unit
+    lost: int  # units without an answer that were not given back; of a remote victim alone
     cost: Cost
 
     @property

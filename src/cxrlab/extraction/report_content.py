@@ -148,17 +148,11 @@ FindingSet = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ReportContent:
-    """The content of one report.
+    """The content of one report."""
 
-    Args:
-        findings: (observation, side) of everything stated as present or possible; side empty if none is given.
-        has_statements: Whether the text states anything about an image.
-        words: Number of words.
-    """
-
-    findings: FindingSet
-    has_statements: bool
-    words: int
+    findings: FindingSet  # (observation, side) of everything stated as present or possible; side empty if none is given
+    has_statements: bool  # whether the text states anything about an image
+    words: int  # number of words
 
 
 @lru_cache(1 << 14)

@@ -135,25 +135,15 @@ _RIBS: Weights = {f"rib {number}": 1 for number in range(3, 10)}
 
 @dataclass(frozen=True)
 class Shape:
-    """How one finding is drawn.
+    """How one finding is drawn."""
 
-    Args:
-        both: Chance of being bilateral; only for sided observations.
-        leans: Whether it tends to the patient's injured or diseased side.
-        places: Location → weight; empty where the name implies the place.
-        size_mm: Smallest and largest diameter, for measured observations.
-        tips: Tip position → weight, for devices that end somewhere.
-        again: Chance of one more of the same kind elsewhere, drawn twice at most.
-        only: A side that it always takes when not bilateral.
-    """
-
-    both: float = 0.0
-    leans: bool = False
-    places: Weights | None = None
-    size_mm: tuple[int, int] | None = None
-    tips: Weights | None = None
-    again: float = 0.0
-    only: str | None = None
+    both: float = 0.0  # chance of being bilateral; only for sided observations
+    leans: bool = False  # whether it tends to the patient's injured or diseased side
+    places: Weights | None = None  # location → weight; empty where the name implies the place
+    size_mm: tuple[int, int] | None = None  # smallest and largest diameter, for measured observations
+    tips: Weights | None = None  # tip position → weight, for devices that end somewhere
+    again: float = 0.0  # chance of one more of the same kind elsewhere, drawn twice at most
+    only: str | None = None  # a side that it always takes when not bilateral
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -206,27 +196,19 @@ class Course:
     """Chances for the next visit; what is left over of 1 is 'the same'.
 
     Args:
-        worse: One step up in degree or size.
-        better: One step down.
-        gone: No longer there.
-        appears: Days since the radiograph before that it needs to be new; None when it never appears late.
-        grows: Days that one step up takes at least.
-        eases: Days that one step down takes at least; from severe to gone it is three steps.
-        stays: Most days from the first radiograph that shows it to the last; None without a limit.
         arises: The context that brings it: new on a later radiograph only when the patient has just come
             into it. None for any.
-        least_age: Years below which it does not occur.
     """
 
-    worse: float = 0.0
-    better: float = 0.0
-    gone: float = 0.0
-    appears: int | None = 1
-    grows: int = 1
-    eases: int = 1
-    stays: int | None = None
+    worse: float = 0.0  # one step up in degree or size
+    better: float = 0.0  # one step down
+    gone: float = 0.0  # no longer there
+    appears: int | None = 1  # days since the radiograph before that it needs to be new; None when it never appears late
+    grows: int = 1  # days that one step up takes at least
+    eases: int = 1  # days that one step down takes at least; from severe to gone it is three steps
+    stays: int | None = None  # most days from the first radiograph that shows it to the last; None without a limit
     arises: str | None = None
-    least_age: int = 0
+    least_age: int = 0  # years below which it does not occur
 
     @property
     def lasting(self) -> bool:

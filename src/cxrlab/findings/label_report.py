@@ -152,13 +152,11 @@ class Frames:
 
     Args:
         templates: With `{list}` for the names, `{bare}` for the names without articles, `{is}` for the verb.
-        joint: What joins the list; a denial reaches through "or".
-        longest: Most names in a list.
     """
 
     templates: tuple[str, ...]
-    joint: str
-    longest: int
+    joint: str  # what joins the list; a denial reaches through "or"
+    longest: int  # most names in a list
 
 
 @dataclass(frozen=True)
@@ -166,20 +164,15 @@ class Wording:
     """How one label is worded.
 
     Args:
-        names: With the article that they take, for what is there or may be there.
-        denied: Names for what is not there; empty where `names` without their articles serve.
-        present: Whole sentences, used beside the frames; so are the next two.
-        absent: For the value 0.
-        possible: For the value -1.
         beside: Sentences for the value 0 where a label that this one includes is present or possible: "no other …".
         alone: Never in a list: the reader does not know it by name and would take the list for its neighbours.
     """
 
-    names: tuple[str, ...]
-    denied: tuple[str, ...] = ()
-    present: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    possible: tuple[str, ...] = ()
+    names: tuple[str, ...]  # with the article that they take, for what is there or may be there
+    denied: tuple[str, ...] = ()  # names for what is not there; empty where `names` without their articles serve
+    present: tuple[str, ...] = ()  # whole sentences, used beside the frames; so are the next two
+    absent: tuple[str, ...] = ()  # for the value 0
+    possible: tuple[str, ...] = ()  # for the value -1
     beside: tuple[str, ...] = ()
     alone: bool = False
 
@@ -190,17 +183,11 @@ class Wording:
 
 @dataclass(frozen=True)
 class Style:
-    """The labels of a kind of corpus.
+    """The labels of a kind of corpus."""
 
-    Args:
-        corpus: Row of `core.label_maps` that says what they mean.
-        labels: Label → key of its wording.
-        nothing: The label that says that nothing was found, or None.
-    """
-
-    corpus: str
-    labels: Mapping[str, str]
-    nothing: str | None = None
+    corpus: str  # row of `core.label_maps` that says what they mean
+    labels: Mapping[str, str]  # label → key of its wording
+    nothing: str | None = None  # the label that says that nothing was found, or None
 
     @cached_property
     def wordings(self) -> Mapping[str, Wording]:

@@ -36,23 +36,15 @@ _PERIODS = ((730, 365, "year"), (60, 30, "month"), (14, 7, "week"), (0, 1, "day"
 class Phrases:
     """Phrases for one observation.
 
-    Args:
-        absent: Names for a list of negatives, with their article where one is needed.
-        gone: Noun phrases without article and degree, for what has resolved.
-        nouns: Noun phrases with their article.
-        clauses: Whole clauses without a full stop.
-        mild: More noun phrases that fit the mild grade alone.
-        scale: Which of the lexicon's scales `{sev}` reads from; "none" where there is no degree.
-
     A name or noun phrase that is plural by itself starts with a plus sign ("+ sternal wires").
     """
 
-    absent: Lines
-    gone: Lines
-    nouns: Lines
-    clauses: Lines = ()
-    mild: Lines = ()
-    scale: str = "degree"
+    absent: Lines  # names for a list of negatives, with their article where one is needed
+    gone: Lines  # noun phrases without article and degree, for what has resolved
+    nouns: Lines  # noun phrases with their article
+    clauses: Lines = ()  # whole clauses without a full stop
+    mild: Lines = ()  # more noun phrases that fit the mild grade alone
+    scale: str = "degree"  # which of the lexicon's scales `{sev}` reads from; "none" where there is no degree
 
     @property
     def ways(self) -> Lines:
@@ -65,66 +57,38 @@ class Lexicon:
     """One complete way of writing reports.
 
     Args:
-        name: "A" or "B".
-        observations: Drawn observation → its phrases.
-        scales: Scale → grade → words; the scale "adverb" serves `{adv}`.
-        on_side: Side as a phrase, (one side, both sides).
-        zones: Upper, mid and lower zone as adjectives.
-        places: Side and zone as a phrase, (one side, both sides).
-        unsided_places: Location → phrases for what has no side.
-        ribs: Ordinals of ribs 3 to 9.
         tips: Device → tip → places such as "in the stomach", `{height}` where there is one.
-        tip_frames: Phrases around `{at}` for tubes.
-        full: Sentences around `{np}` (a noun phrase with article).
-        terse: Fragments around `{bare}` (without article).
-        hedged: Sentences around `{np}` or `{bare}` for what is possible.
-        hedged_verbs: What `{is}` and `{are}` become for what is possible.
-        changes: Kind of finding → change → trailing phrases.
-        leads: Change → words put before `{bare}`.
-        resolved: Kind of finding → sentences around `{bare}`.
-        denials: Sentences around `{list}` (`{bare}` without articles) with the word that joins it.
-        impression: Disease, incidental or device → fragments around `{np}` or `{bare}`.
-        rib_groups: Several broken ribs of one `{side}` as one noun phrase around `{ribs}`.
-        openers: First words of a portable radiograph.
-        normal: Region → normal statements; "whole" for the entire radiograph.
-        headings: Region → headings of the systematic style.
-        examinations: View → texts.
-        indications: Context → texts with `{age}` and `{person}`.
-        comparisons: Texts with `{ago}`.
-        no_comparison: Texts for a first radiograph.
-        impression_normal: For a radiograph without findings.
-        impression_nothing_acute: Closing line when nothing present is acute.
     """
 
-    name: str
-    observations: Mapping[str, Phrases]
-    scales: Mapping[str, Mapping[str, Lines]]
-    on_side: tuple[Pair, ...]
-    zones: Mapping[str, str]
-    places: tuple[Pair, ...]
-    unsided_places: Mapping[str, Lines]
-    ribs: Mapping[str, Lines]
+    name: str  # "A" or "B"
+    observations: Mapping[str, Phrases]  # drawn observation → its phrases
+    scales: Mapping[str, Mapping[str, Lines]]  # scale → grade → words; the scale "adverb" serves `{adv}`
+    on_side: tuple[Pair, ...]  # side as a phrase, (one side, both sides)
+    zones: Mapping[str, str]  # upper, mid and lower zone as adjectives
+    places: tuple[Pair, ...]  # side and zone as a phrase, (one side, both sides)
+    unsided_places: Mapping[str, Lines]  # location → phrases for what has no side
+    ribs: Mapping[str, Lines]  # ordinals of ribs 3 to 9
     tips: Mapping[str, Mapping[str, Lines]]
-    tip_frames: Lines
-    full: Lines
-    terse: Lines
-    hedged: Lines
-    hedged_verbs: tuple[Pair, ...]
-    changes: Mapping[str, Mapping[Change, Lines]]
-    leads: Mapping[Change, Lines]
-    resolved: Mapping[str, Lines]
-    denials: tuple[Pair, ...]
-    impression: Mapping[str, Lines]
-    rib_groups: Lines
-    openers: Lines
-    normal: Mapping[str, Lines]
-    headings: Mapping[str, Lines]
-    examinations: Mapping[str, Lines]
-    indications: Mapping[str, Lines]
-    comparisons: Lines
-    no_comparison: Lines
-    impression_normal: Lines
-    impression_nothing_acute: Lines
+    tip_frames: Lines  # phrases around `{at}` for tubes
+    full: Lines  # sentences around `{np}` (a noun phrase with article)
+    terse: Lines  # fragments around `{bare}` (without article)
+    hedged: Lines  # sentences around `{np}` or `{bare}` for what is possible
+    hedged_verbs: tuple[Pair, ...]  # what `{is}` and `{are}` become for what is possible
+    changes: Mapping[str, Mapping[Change, Lines]]  # kind of finding → change → trailing phrases
+    leads: Mapping[Change, Lines]  # change → words put before `{bare}`
+    resolved: Mapping[str, Lines]  # kind of finding → sentences around `{bare}`
+    denials: tuple[Pair, ...]  # sentences around `{list}` (`{bare}` without articles) with the word that joins it
+    impression: Mapping[str, Lines]  # disease, incidental or device → fragments around `{np}` or `{bare}`
+    rib_groups: Lines  # several broken ribs of one `{side}` as one noun phrase around `{ribs}`
+    openers: Lines  # first words of a portable radiograph
+    normal: Mapping[str, Lines]  # region → normal statements; "whole" for the entire radiograph
+    headings: Mapping[str, Lines]  # region → headings of the systematic style
+    examinations: Mapping[str, Lines]  # view → texts
+    indications: Mapping[str, Lines]  # context → texts with `{age}` and `{person}`
+    comparisons: Lines  # texts with `{ago}`
+    no_comparison: Lines  # texts for a first radiograph
+    impression_normal: Lines  # for a radiograph without findings
+    impression_nothing_acute: Lines  # closing line when nothing present is acute
 
 
 @cache

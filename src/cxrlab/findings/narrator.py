@@ -24,38 +24,26 @@ class Narration:
     """A report and the findings that its text states.
 
     Args:
-        report: All five sections.
         findings: The visit's findings in order, each with its span in `report.findings`; then every
             negative that the text states, presence absent, with the span of its own words.
     """
 
-    report: Report
+    report: Report  # all five sections
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
 class Style:
-    """One manner of reporting.
+    """One manner of reporting."""
 
-    Args:
-        fragment: Noun phrases instead of sentences.
-        headed: A heading for each region.
-        numbered: A number before each sentence.
-        normal: Share of untouched regions that are called normal.
-        denial: Chance of a list of pertinent negatives.
-        opened: A first sentence that says how the radiograph was taken.
-        join: Chance that two findings of one region share a sentence.
-        orders: Orders of the regions, one of which is taken.
-    """
-
-    fragment: bool = False
-    headed: bool = False
-    numbered: bool = False
-    normal: float = 0.5
-    denial: float = 0.85
-    join: float = 0.0
-    opened: bool = False
-    orders: tuple[tuple[str, ...], ...] = field(default=())
+    fragment: bool = False  # noun phrases instead of sentences
+    headed: bool = False  # a heading for each region
+    numbered: bool = False  # a number before each sentence
+    normal: float = 0.5  # share of untouched regions that are called normal
+    denial: float = 0.85  # chance of a list of pertinent negatives
+    join: float = 0.0  # chance that two findings of one region share a sentence
+    opened: bool = False  # a first sentence that says how the radiograph was taken
+    orders: tuple[tuple[str, ...], ...] = field(default=())  # orders of the regions, one of which is taken
 
 
 _LUNGS_FIRST = ("lungs", "pleura", "heart", "mediastinum", "abdomen", "bones", "lines")

@@ -102,19 +102,12 @@ _TUBES = ("endotracheal tube", "enteric tube", "central venous catheter", "chest
 
 @dataclass(frozen=True)
 class Condition:
-    """Findings that hide or contradict something only by their degree, side or place.
+    """Findings that hide or contradict something only by their degree, side or place."""
 
-    Args:
-        names: Observations, any of which may fulfil it.
-        grades: Severities that do; empty for every one.
-        sides: Sides that do; empty for every one.
-        places: Locations that do; empty for every one.
-    """
-
-    names: tuple[str, ...]
-    grades: tuple[Severity, ...] = ()
-    sides: tuple[Side, ...] = ()
-    places: tuple[str, ...] = ()
+    names: tuple[str, ...]  # observations, any of which may fulfil it
+    grades: tuple[Severity, ...] = ()  # severities that do; empty for every one
+    sides: tuple[Side, ...] = ()  # sides that do; empty for every one
+    places: tuple[str, ...] = ()  # locations that do; empty for every one
 
     def met(self, finding: Finding) -> bool:
         """Whether this finding fulfils it."""
@@ -172,17 +165,11 @@ PERTINENT: Mapping[str, float] = {name: _PERTINENT.get(name, 0.03 if name in _DE
 
 @dataclass(frozen=True)
 class Normal:
-    """One kind of normal statement.
+    """One kind of normal statement."""
 
-    Args:
-        region: Where in the report it stands.
-        requires: Observations and conditions that must not be there, not even possibly.
-        states: Observations that the statement says are absent.
-    """
-
-    region: str
-    requires: tuple[str, ...]
-    states: tuple[str, ...]
+    region: str  # where in the report it stands
+    requires: tuple[str, ...]  # observations and conditions that must not be there, not even possibly
+    states: tuple[str, ...]  # observations that the statement says are absent
 
 
 NORMAL: Mapping[str, Normal] = {

@@ -49,17 +49,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class ReportPair:
-    """Two reports on one visit and exactly what the second gets wrong.
+    """Two reports on one visit and exactly what the second gets wrong."""
 
-    Args:
-        reference: The truth in words.
-        candidate: The mistaken visit in words, with the findings that it states.
-        errors: One for each mistake, with its spans in the findings sections of both reports.
-    """
-
-    reference: Narration
-    candidate: Narration
-    errors: tuple[ReportError, ...]
+    reference: Narration  # the truth in words
+    candidate: Narration  # the mistaken visit in words, with the findings that it states
+    errors: tuple[ReportError, ...]  # one for each mistake, with its spans in the findings sections of both reports
 
 
 def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = None) -> Plan:
@@ -195,17 +189,11 @@ AGREEING_TIPS = frozenset({"stomach", "beyond image"})
 
 @dataclass(frozen=True)
 class PlantedError:
-    """One error: the finding of the reference and that of the candidate.
+    """One error: the finding of the reference and that of the candidate."""
 
-    Args:
-        kind: One of the six kinds.
-        reference: The finding of the reference; None for what the candidate invents.
-        candidate: The finding of the candidate; None for what it leaves out.
-    """
-
-    kind: ErrorKind
-    reference: Finding | None
-    candidate: Finding | None
+    kind: ErrorKind  # one of the six kinds
+    reference: Finding | None  # the finding of the reference; None for what the candidate invents
+    candidate: Finding | None  # the finding of the candidate; None for what it leaves out
 
     @property
     def finding(self) -> Finding:

@@ -52,31 +52,18 @@ def lesion(finding: Finding) -> Lesion:
 
 @dataclass(frozen=True)
 class Radiograph:
-    """Draws the findings of one visit from those of the visit before.
+    """Draws the findings of one visit from those of the visit before."""
 
-    Args:
-        rng: Source of every choice.
-        context: Why the radiograph was taken, a key of `disease_models.CONTEXTS`.
-        lean: The patient's diseased or injured side.
-        age: Years at this visit.
-        days: Days since the radiograph before; 0 on the first.
-        first: Whether there is no radiograph before.
-        recovers: Whether a normal radiograph follows, which rules out everything that lasts.
-        entered: Whether the radiograph before was taken for another reason.
-        faint: Share of new findings that are faint, and hence only possible.
-        seen: Days since each lesion was first seen.
-    """
-
-    rng: np.random.Generator
-    context: str
-    lean: Side
-    age: float = 60.0
-    days: int = 0
-    first: bool = False
-    recovers: bool = False
-    entered: bool = False
-    faint: float = 0.0
-    seen: Mapping[Lesion, int] = field(default_factory=dict)
+    rng: np.random.Generator  # source of every choice
+    context: str  # why the radiograph was taken, a key of `disease_models.CONTEXTS`
+    lean: Side  # the patient's diseased or injured side
+    age: float = 60.0  # years at this visit
+    days: int = 0  # days since the radiograph before; 0 on the first
+    first: bool = False  # whether there is no radiograph before
+    recovers: bool = False  # whether a normal radiograph follows, which rules out everything that lasts
+    entered: bool = False  # whether the radiograph before was taken for another reason
+    faint: float = 0.0  # share of new findings that are faint, and hence only possible
+    seen: Mapping[Lesion, int] = field(default_factory=dict)  # days since each lesion was first seen
 
     def normal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
         """A normal radiograph: every previous finding has resolved."""
@@ -279,12 +266,11 @@ class AssociatedFinding:
     Args:
         causes: Observation → grade → chance that the finding joins it; the key None is for what
             has no grade. A grade that is not listed has none.
-        fresh: Whether only a new or growing cause brings it.
         alone_in: Contexts in which it may also stand without a cause, by the context's own chance.
     """
 
     causes: Mapping[str, Grades]
-    fresh: bool = False
+    fresh: bool = False  # whether only a new or growing cause brings it
     alone_in: frozenset[str] = frozenset()
 
     def chance(self, cause: Finding) -> float:

@@ -32,15 +32,13 @@ class Reading(Sequence[Finding]):
     """What a text states. It is itself the sequence of its findings.
 
     Args:
-        text: What was read, unchanged; every span points into it.
         findings: Statements in the order of the text, each with the span of the words that carry it.
-        normal: Spans of statements that something is normal or clear without naming an observation.
         unread: Spans of sentences that sound like a finding and state nothing that the vocabulary knows.
     """
 
-    text: str
+    text: str  # what was read, unchanged; every span points into it
     findings: tuple[Finding, ...] = ()
-    normal: tuple[Span, ...] = ()
+    normal: tuple[Span, ...] = ()  # spans of statements that something is normal or clear without naming an observation
     unread: tuple[Span, ...] = ()
 
     @property

@@ -185,17 +185,11 @@ Mark = tuple[int, int, int | str]
 
 @dataclass(frozen=True)
 class Statement:
-    """One sentence without capital and full stop.
-
-    Args:
-        text: The words.
-        marks: (start, end, key) with characters [start, end) of `text`.
-        region: The region under which it stands; empty for the whole radiograph.
-    """
+    """One sentence without capital and full stop."""
 
     text: str
-    marks: tuple[Mark, ...] = ()
-    region: str = ""
+    marks: tuple[Mark, ...] = ()  # (start, end, key) with characters [start, end) of `text`
+    region: str = ""  # the region under which it stands; empty for the whole radiograph
 
     @classmethod
     def whole(cls, text: str, *keys: int | str) -> Statement:

@@ -48,19 +48,16 @@ class Related:
     """Two observations that overlap.
 
     Args:
-        one: The sign, or the less exact name.
         other: Its cause, or the more exact name, which implies the first. Where neither is
             more exact, the clinically weightier one.
-        credit: What naming one earns where the other is meant, in (0, 1).
-        reason: What they share.
         apart: Whether a report that names both means two things (a nodule and a mass), and not one thing in
             two words (an opacity and the pneumonia that it is).
     """
 
-    one: str
+    one: str  # the sign, or the less exact name
     other: str
-    credit: float
-    reason: str
+    credit: float  # what naming one earns where the other is meant, in (0, 1)
+    reason: str  # what they share
     apart: bool = False
 
 

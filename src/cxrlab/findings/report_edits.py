@@ -34,23 +34,14 @@ _LEAD = re.compile(r"(?:^|(?<= ))(?:\d+\. )?$")
 
 @dataclass(frozen=True)
 class NarratedVisit:
-    """A visit and its report.
+    """A visit and its report."""
 
-    Args:
-        visit: The truth.
-        seed: Seed of the words.
-        name: Id of the case; it picks the words.
-        text: The findings section.
-        findings: The visit's findings with their spans in `text`.
-        denied: Observations that `text` calls absent.
-    """
-
-    visit: Visit
-    seed: int
-    name: str
-    text: str
-    findings: tuple[Finding, ...]
-    denied: frozenset[str]
+    visit: Visit  # the truth
+    seed: int  # seed of the words
+    name: str  # id of the case; it picks the words
+    text: str  # the findings section
+    findings: tuple[Finding, ...]  # the visit's findings with their spans in `text`
+    denied: frozenset[str]  # observations that `text` calls absent
 
     @classmethod
     def of(cls, visit: Visit, seed: int, name: str) -> NarratedVisit:

@@ -102,36 +102,22 @@ Row = tuple[Urgency, str]  # a class and its reason
 
 @dataclass(frozen=True)
 class AgeRule:
-    """The class of an observation at some ages.
+    """The class of an observation at some ages."""
 
-    Args:
-        observation: A name of the vocabulary.
-        urgency: The class at these ages.
-        reason: Why age matters here.
-        least: Years from which the rule holds.
-        below: Years from which it holds no longer.
-    """
-
-    observation: str
-    urgency: Urgency
-    reason: str
-    least: float = 0.0
-    below: float = math.inf
+    observation: str  # a name of the vocabulary
+    urgency: Urgency  # the class at these ages
+    reason: str  # why age matters here
+    least: float = 0.0  # years from which the rule holds
+    below: float = math.inf  # years from which it holds no longer
 
 
 @dataclass(frozen=True)
 class IndicationRule:
-    """An indication that makes findings matter one class more, or one class less.
+    """An indication that makes findings matter one class more, or one class less."""
 
-    Args:
-        indication: A key of the table of indications.
-        observations: What then matters more, or less.
-        reason: Why.
-    """
-
-    indication: str
-    observations: tuple[str, ...]
-    reason: str
+    indication: str  # a key of the table of indications
+    observations: tuple[str, ...]  # what then matters more, or less
+    reason: str  # why
 
 
 @dataclass(frozen=True)
@@ -140,21 +126,15 @@ class SignificanceTables:
 
     Args:
         classes: Observation → class. A device is expected in its place; a misplaced tip is another matter.
-        age_rules: Ages that change the class of an observation.
-        misplaced_tips: Device → tip that is corrected at once, or soon → class.
-        degrees: Observation → degree that changes its class → class.
-        indications: Name → words of an indication, in the notation of `indicates`.
-        clinical_questions: What an indication asks for counts one class higher.
-        expected: What an indication explains is known already and counts one class lower.
     """
 
     classes: Mapping[str, Row]
-    age_rules: tuple[AgeRule, ...]
-    misplaced_tips: Mapping[str, Mapping[str, Row]]
-    degrees: Mapping[str, Mapping[Severity, Row]]
-    indications: Mapping[str, tuple[str, ...]]
-    clinical_questions: tuple[IndicationRule, ...]
-    expected: tuple[IndicationRule, ...]
+    age_rules: tuple[AgeRule, ...]  # ages that change the class of an observation
+    misplaced_tips: Mapping[str, Mapping[str, Row]]  # device → tip that is corrected at once, or soon → class
+    degrees: Mapping[str, Mapping[Severity, Row]]  # observation → degree that changes its class → class
+    indications: Mapping[str, tuple[str, ...]]  # name → words of an indication, in the notation of `indicates`
+    clinical_questions: tuple[IndicationRule, ...]  # what an indication asks for counts one class higher
+    expected: tuple[IndicationRule, ...]  # what an indication explains is known already and counts one class lower
 
 
 _TABLES = load_data(Path(__file__).with_name("significance.json"), SignificanceTables)

@@ -36,22 +36,16 @@ class Visit:
     """One study of a patient, without pixels and words.
 
     Args:
-        number: 1 for the first visit.
-        age: Years at this visit.
-        sex: "F" or "M".
-        view: PA or AP.
-        context: A key of `disease_models.CONTEXTS`.
-        days_since_prior: None on the first visit.
         findings: Every present finding, then those resolved since the prior (presence absent,
             change resolved); at most nine together.
     """
 
-    number: int
-    age: int
-    sex: str
-    view: View
-    context: str
-    days_since_prior: int | None
+    number: int  # 1 for the first visit
+    age: int  # years at this visit
+    sex: str  # "F" or "M"
+    view: View  # PA or AP
+    context: str  # a key of `disease_models.CONTEXTS`
+    days_since_prior: int | None  # None on the first visit
     findings: tuple[Finding, ...]
 
     @property

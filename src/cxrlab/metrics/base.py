@@ -31,29 +31,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Metric:
-    """The card of one metric.
+    """The card of one metric."""
 
-    Args:
-        name: As a user types it, with the convention after the colon (`bleu4:coco`).
-        direction: Whether higher or lower is better.
-        range: Smallest and largest possible value; infinite where there is no bound.
-        identity: Value of a corpus scored against itself; None where that depends on the texts.
-        undefined: Which pairs have no value and stay out of the mean, in words.
-        conventions: Name → choice, in the order of the signature.
-        about: One line for `cxrlab metrics ls`.
-        quirk: A published oddity that is kept on purpose; empty for our own metrics.
-        by_pair: Whether the value of a single pair means something on its own.
-    """
-
-    name: str
-    direction: Literal["higher", "lower"]
-    range: tuple[float, float]
-    identity: float | None
-    undefined: str
-    conventions: Mapping[str, str] = field(default_factory=dict)
-    about: str = ""
-    quirk: str = ""
-    by_pair: bool = True
+    name: str  # as a user types it, with the convention after the colon (`bleu4:coco`)
+    direction: Literal["higher", "lower"]  # whether higher or lower is better
+    range: tuple[float, float]  # smallest and largest possible value; infinite where there is no bound
+    identity: float | None  # value of a corpus scored against itself; None where that depends on the texts
+    undefined: str  # which pairs have no value and stay out of the mean, in words
+    conventions: Mapping[str, str] = field(default_factory=dict)  # name → choice, in the order of the signature
+    about: str = ""  # one line for `cxrlab metrics ls`
+    quirk: str = ""  # a published oddity that is kept on purpose; empty for our own metrics
+    by_pair: bool = True  # whether the value of a single pair means something on its own
 
     @property
     def signature(self) -> str:
@@ -67,15 +55,12 @@ class Tally:
     """One metric over a batch, before it is summed.
 
     Args:
-        metric: Its card.
-        rows: Sufficient statistics [N, K]; rows of undefined pairs are all zero.
-        defined: [N], False where the pair has no value.
         value_of: Sums of rows [..., K] → values [...]; not-a-number where the sums do not define one.
     """
 
-    metric: Metric
-    rows: Matrix
-    defined: NDArray[np.bool_]
+    metric: Metric  # its card
+    rows: Matrix  # sufficient statistics [N, K]; rows of undefined pairs are all zero
+    defined: NDArray[np.bool_]  # [N], False where the pair has no value
     value_of: Callable[[Matrix], Matrix]
 
     @property

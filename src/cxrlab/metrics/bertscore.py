@@ -51,17 +51,11 @@ DISTILROBERTA_5 = Baseline(precision=0.84732, recall=0.84759504, f1=0.8473319)
 
 @dataclass(frozen=True)
 class Idf:
-    """Weights of tokens by inverse document frequency in a fixed corpus: log((N + 1) / (n + 1)).
+    """Weights of tokens by inverse document frequency in a fixed corpus: log((N + 1) / (n + 1))."""
 
-    Args:
-        documents: N, at least 2.
-        containing: Token → n, documents with it.
-        name: Of the corpus, for the signature.
-    """
-
-    documents: int
-    containing: Mapping[str, int]
-    name: str
+    documents: int  # n, at least 2
+    containing: Mapping[str, int]  # token → n, documents with it
+    name: str  # of the corpus, for the signature
 
     @classmethod
     def of(cls, corpus: Sequence[str], encoder: TokenEncoder) -> Idf:

@@ -37,21 +37,13 @@ def bleu_rows(
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The n-grams of a batch, for BLEU and CIDEr.
+    """The n-grams of a batch, for BLEU and CIDEr."""
 
-    Args:
-        defined: Which pairs have a reference [N].
-        rows: BLEU's rows [N, 10]; all zero where there is none.
-        counts: Runs of 1..4 words over all texts.
-        shared: Of each length, the runs that candidate and reference of the defined pairs share.
-        reference, candidate: Text numbers of each defined pair.
-    """
-
-    defined: NDArray[np.bool_]
-    rows: Matrix
-    counts: Sequence[NgramCounts]
-    shared: Sequence[Shared]
-    reference: Numbers
+    defined: NDArray[np.bool_]  # which pairs have a reference [N]
+    rows: Matrix  # BLEU's rows [N, 10]; all zero where there is none
+    counts: Sequence[NgramCounts]  # runs of 1..4 words over all texts
+    shared: Sequence[Shared]  # of each length, the runs that candidate and reference of the defined pairs share
+    reference: Numbers  # number of the text of each defined pair
     candidate: Numbers
 
 

@@ -29,23 +29,15 @@ SAME_THING = 0.5
 
 @dataclass(frozen=True)
 class Match:
-    """A reference finding and its counterpart in the candidate.
-
-    Args:
-        credit: Their relatedness, in (0, 1].
-        urgency: Of the reference finding.
-        candidate_urgency: Of the candidate's name for it.
-        mismatches: Errors in the attributes.
-        omitted_attributes: How many attributes the reference gives and the candidate omits.
-    """
+    """A reference finding and its counterpart in the candidate."""
 
     reference: Finding
     candidate: Finding
-    credit: float
-    urgency: Urgency
-    candidate_urgency: Urgency
-    mismatches: tuple[ReportError, ...] = ()
-    omitted_attributes: int = 0
+    credit: float  # their relatedness, in (0, 1]
+    urgency: Urgency  # of the reference finding
+    candidate_urgency: Urgency  # of the candidate's name for it
+    mismatches: tuple[ReportError, ...] = ()  # errors in the attributes
+    omitted_attributes: int = 0  # how many attributes the reference gives and the candidate omits
 
 
 @dataclass(frozen=True)
@@ -69,20 +61,17 @@ class Comparison:
     """A candidate against its reference.
 
     Args:
-        matches: Each reference finding that the candidate names, with its counterpart.
         repetitions: Further findings of either report that restate one of the other in another word ("opacity … may
             be atelectasis or pneumonia"): neither omitted nor false.
-        missing: Reference findings without a counterpart.
-        invented: Candidate findings without a counterpart.
         wrong_resolutions: Wrong comparisons with the prior without a present finding ("has resolved").
         states_nothing: True when the candidate states neither a finding nor that anything is normal, although the reference
             does: it makes no error, but is no report.
     """
 
-    matches: tuple[Match, ...] = ()
+    matches: tuple[Match, ...] = ()  # each reference finding that the candidate names, with its counterpart
     repetitions: tuple[UnmatchedFinding, ...] = ()
-    missing: tuple[UnmatchedFinding, ...] = ()
-    invented: tuple[UnmatchedFinding, ...] = ()
+    missing: tuple[UnmatchedFinding, ...] = ()  # reference findings without a counterpart
+    invented: tuple[UnmatchedFinding, ...] = ()  # candidate findings without a counterpart
     wrong_resolutions: tuple[ReportError, ...] = ()
     states_nothing: bool = False
 

@@ -178,15 +178,6 @@ class Weights:
 
     Args:
         finding: Weight of a finding by urgency.
-        start: Credit that every report begins with, so that one error in a normal report does not score 0.
-        significant: Weight of a significant error in an attribute of a matched finding.
-        minor: Weight of another error in an attribute.
-        omitted_attribute: Weight of an attribute that the candidate alone omits: less than a wrong one.
-        hedge_mismatch: Weight of a hedge that only one of the two reports has.
-        hedged: Factor on a finding that is only possible.
-        unchanged: Factor on an unchanged finding, which has been acted on before.
-        omitted_comparison: Factor on an omitted comparison; a wrong one misleads more.
-        repetition: Factor on a further word for a matched finding.
     """
 
     finding: Mapping[Urgency, float] = field(
@@ -197,15 +188,15 @@ class Weights:
             Urgency.BENIGN: 0.05,
         }
     )
-    start: float = 0.2
-    significant: float = 0.5
-    minor: float = 0.1
-    omitted_attribute: float = 0.05
-    hedge_mismatch: float = 0.05
-    hedged: float = 0.5
-    unchanged: float = 0.75
-    omitted_comparison: float = 0.5
-    repetition: float = 0.5
+    start: float = 0.2  # credit that every report begins with, so that one error in a normal report does not score 0
+    significant: float = 0.5  # weight of a significant error in an attribute of a matched finding
+    minor: float = 0.1  # weight of another error in an attribute
+    omitted_attribute: float = 0.05  # weight of an attribute that the candidate alone omits: less than a wrong one
+    hedge_mismatch: float = 0.05  # weight of a hedge that only one of the two reports has
+    hedged: float = 0.5  # factor on a finding that is only possible
+    unchanged: float = 0.75  # factor on an unchanged finding, which has been acted on before
+    omitted_comparison: float = 0.5  # factor on an omitted comparison; a wrong one misleads more
+    repetition: float = 0.5  # factor on a further word for a matched finding
 
 
 WEIGHTS = Weights()

@@ -42,17 +42,12 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class NgramCounts:
-    """How often each text has each run of one length.
-
-    Args:
-        cell: Text in the upper, run in the lower half of each number [E], ascending.
-        times: Occurrences [E], at least 1.
-    """
+    """How often each text has each run of one length."""
 
     texts: int
     runs: int
-    cell: Numbers
-    times: Numbers
+    cell: Numbers  # text in the upper, run in the lower half of each number [E], ascending
+    times: Numbers  # occurrences [E], at least 1
 
     @cached_property
     def text(self) -> Numbers:

@@ -44,20 +44,15 @@ class Pair:
     """One reference and one candidate.
 
     Args:
-        id: Study, or `study#k`.
-        reference: Text; None when the source has none.
-        candidate: Text; None when there is no prediction (scored as an empty report).
-        patient: Groups pairs for intervals; the id where unknown.
         findings: The exact findings of the reference where the corpus carries them; None to read its text.
-        context: Age and indication.
     """
 
-    id: str
-    reference: str | None
-    candidate: str | None
-    patient: str = ""
+    id: str  # study, or `study#k`
+    reference: str | None  # text; None when the source has none
+    candidate: str | None  # text; None when there is no prediction (scored as an empty report)
+    patient: str = ""  # groups pairs for intervals; the id where unknown
     findings: tuple[Finding, ...] | None = None
-    context: Context = Context()
+    context: Context = Context()  # age and indication
 
     @property
     def status(self) -> Status:

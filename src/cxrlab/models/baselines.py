@@ -99,15 +99,13 @@ class Index:
     """The images of a library as whitened principal components.
 
     Args:
-        mean: Mean descriptor, [256].
         axes: Principal directions divided by their standard deviations, [256, D]; D is at most 128 and less than the
             number of images.
-        vectors: One row of length 1 per image, [N, D]; zeros for an image of a single grey.
     """
 
-    mean: Vectors
+    mean: Vectors  # mean descriptor, [256]
     axes: Vectors
-    vectors: Vectors
+    vectors: Vectors  # one row of length 1 per image, [N, D]; zeros for an image of a single grey
 
     @classmethod
     def build(cls, descriptions: Vectors) -> Index:

@@ -55,18 +55,12 @@ CONVERTERS = Registry(
 
 @dataclass(frozen=True)
 class Converted:
-    """Summary of a conversion.
+    """Summary of a conversion."""
 
-    Args:
-        model: Class of the model in transformers.
-        image: Side of the image in pixels.
-        unused: Tensor of the source that the model does not need → the reason.
-    """
-
-    model: str
+    model: str  # class of the model in transformers
     parameters: int
-    image: int
-    unused: dict[str, str]
+    image: int  # side of the image in pixels
+    unused: dict[str, str]  # tensor of the source that the model does not need → the reason
 
 
 def convert(name: str, source: Path, config: ConvertConfig, out: Path) -> Converted:

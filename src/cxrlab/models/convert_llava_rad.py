@@ -218,17 +218,12 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class Lora:
-    """A plain LoRA adapter.
-
-    Args:
-        dropout: Used in training only.
-        pairs: Name of a module → (A [rank, in], B [out, rank]).
-    """
+    """A plain LoRA adapter."""
 
     rank: int
     alpha: float
-    dropout: float
-    pairs: dict[str, tuple[Any, Any]]
+    dropout: float  # used in training only
+    pairs: dict[str, tuple[Any, Any]]  # name of a module → (A [rank, in], B [out, rank])
 
 
 def read_lora(folder: Path) -> Lora:

@@ -114,18 +114,14 @@ class OpenClip:
     """A published open_clip encoder.
 
     Args:
-        vision: Settings of the vision encoder.
-        text: Settings of the text encoder.
         preprocessing: Mean, standard deviation, interpolation and resizing, if they differ from open_clip's defaults.
-        shared: Dimension of the space that images and texts share.
-        tensors: Name → tensor of both encoders.
     """
 
-    vision: Mapping[str, Any]
-    text: Mapping[str, Any]
+    vision: Mapping[str, Any]  # settings of the vision encoder
+    text: Mapping[str, Any]  # settings of the text encoder
     preprocessing: Mapping[str, Any]
-    shared: int
-    tensors: Mapping[str, Any]
+    shared: int  # dimension of the space that images and texts share
+    tensors: Mapping[str, Any]  # name → tensor of both encoders
 
     @property
     def image(self) -> int:
@@ -304,19 +300,12 @@ _POOLER = {r"pooler\.dense\.(weight|bias)": "BERT's own pooler, which this encod
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """A converted text encoder.
+    """A converted text encoder."""
 
-    Args:
-        model: A `BertModel`, with its pooler if that is used.
-        tokenizer: Truncates texts to the length used in training.
-        pooling: `pooler` or `first`; see `ProjectedDualEncoderConfig`.
-        projection: Matrices of the projection, one or two.
-    """
-
-    model: Any
-    tokenizer: Any
-    pooling: str
-    projection: tuple[Any, ...]
+    model: Any  # a `BertModel`, with its pooler if that is used
+    tokenizer: Any  # truncates texts to the length used in training
+    pooling: str  # `pooler` or `first`; see `ProjectedDualEncoderConfig`
+    projection: tuple[Any, ...]  # matrices of the projection, one or two
 
 
 def convert_text(

@@ -154,17 +154,12 @@ _NO_LIMIT = 1 << 20  # transformers gives a number of thirty digits for a tokeni
 
 @dataclass(frozen=True, eq=False)
 class EncoderFolder:
-    """An opened folder.
+    """An opened folder."""
 
-    Args:
-        model: With `get_image_features`, `get_text_features` and `logit_scale`; in evaluation mode, on its device.
-        longest: Most tokens of a text.
-    """
-
-    model: Any
+    model: Any  # with `get_image_features`, `get_text_features` and `logit_scale`; in evaluation mode, on its device
     tokenizer: Any
     image_processor: Any
-    longest: int
+    longest: int  # most tokens of a text
     card: ModelCard | None = None
 
 

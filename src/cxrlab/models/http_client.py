@@ -484,24 +484,16 @@ class EndpointUnreachable(EndpointError, ConnectionRefusedError):
 
 @dataclass(frozen=True)
 class Failure:
-    """One try that failed.
+    """One try that failed."""
 
-    Args:
-        what: What happened, as a clause.
-        again: Whether another try may help.
-        wait_s: The server's Retry-After in seconds.
-        refused: Whether nothing listened at the address.
-        server_message: The server's message, cleaned.
-    """
-
-    what: str
-    again: bool = True
-    wait_s: float | None = None
-    refused: bool = False
+    what: str  # what happened, as a clause
+    again: bool = True  # whether another try may help
+    wait_s: float | None = None  # the server's Retry-After in seconds
+    refused: bool = False  # whether nothing listened at the address
     status: int | None = None
     code: str = ""
     param: str = ""
-    server_message: str = ""
+    server_message: str = ""  # the server's message, cleaned
 
 
 def failure_of(status: int, data: bytes, wait_s: float | None, secrets: Iterable[str], asked: Any) -> Failure:

@@ -286,17 +286,11 @@ _HEADER_LIMIT = 100_000_000  # of safetensors itself
 
 @dataclass(frozen=True)
 class Stored:
-    """Sizes in the headers of weight files.
+    """Sizes in the headers of weight files."""
 
-    Args:
-        parameters: Number of floating-point values.
-        bytes: Their size on disk.
-        other: Bytes of other tensors (quantised weights, indices).
-    """
-
-    parameters: int
-    bytes: int
-    other: int = 0
+    parameters: int  # number of floating-point values
+    bytes: int  # their size on disk
+    other: int = 0  # bytes of other tensors (quantised weights, indices)
 
     def in_memory(self, dtype: str) -> int:
         """Bytes once loaded; `auto` keeps the stored precision."""

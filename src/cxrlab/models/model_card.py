@@ -21,12 +21,7 @@ class ModelCard(Record):
     """Card of a model folder.
 
     Args:
-        stage: What made it: encoder, align, finetune, language, convert …
-        prompts: Prompts that it was trained with, a row of `models/prompts.yaml`.
-        collections: Collections that it was trained on, as named in corpus cards.
         base: Base model of an adapter, such as `builtin:aligned` or `hf:../align/checkpoint` (relative to this folder).
-        trained_on: `synthetic` if all its corpora are, else `patients`; see `learnt_from`.
-        extra: Seed, steps, corpus, versions …
     """
 
     what = "a model card"
@@ -38,12 +33,12 @@ class ModelCard(Record):
         "trained_on": fields.one_of(SYNTHETIC, PATIENTS),
     }
 
-    stage: str
-    prompts: str | None = None
-    collections: tuple[str, ...] = ()
+    stage: str  # what made it: encoder, align, finetune, language, convert …
+    prompts: str | None = None  # prompts that it was trained with, a row of `models/prompts.yaml`
+    collections: tuple[str, ...] = ()  # collections that it was trained on, as named in corpus cards
     base: str | None = None
-    trained_on: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    trained_on: str | None = None  # `synthetic` if all its corpora are, else `patients`; see `learnt_from`
+    extra: Mapping[str, Any] = field(default_factory=dict)  # seed, steps, corpus, versions …
 
     @property
     def learnt_from(self) -> str | None:

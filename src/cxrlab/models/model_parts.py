@@ -57,20 +57,13 @@ STORED = "stored"  # a dtype: that of the files
 
 @dataclass(frozen=True, eq=False)
 class VisionEncoder:
-    """A vision encoder.
+    """A vision encoder."""
 
-    Args:
-        model: Takes pixels [B, 3, H, W]; its hidden states have a class token before the patches.
-        source: Its name, such as `fresh:phantom`.
-        collections: Image collections that it was trained on.
-        trained_on: See `ModelCard.learnt_from`.
-    """
-
-    model: Any
+    model: Any  # takes pixels [B, 3, H, W]; its hidden states have a class token before the patches
     image_processor: Any
-    source: str
-    collections: tuple[str, ...] = ()
-    trained_on: str | None = None
+    source: str  # its name, such as `fresh:phantom`
+    collections: tuple[str, ...] = ()  # image collections that it was trained on
+    trained_on: str | None = None  # see `ModelCard.learnt_from`
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,18 +205,12 @@ def outsider_tokenizer() -> Any:
 
 @dataclass(frozen=True)
 class Fresh:
-    """Constructors of randomly initialised parts.
+    """Constructors of randomly initialised parts."""
 
-    Args:
-        image: Side of the image in pixels.
-        vision_encoder: Seed → vision encoder.
-        language: (tokenizer, seed) → language model.
-    """
-
-    image: int
-    vision_encoder: Callable[[int], Any]
+    image: int  # side of the image in pixels
+    vision_encoder: Callable[[int], Any]  # seed → vision encoder
     tokenizer: Callable[[], Any]
-    language: Callable[..., Any]
+    language: Callable[..., Any]  # (tokenizer, seed) → language model
 
 
 FRESH: Mapping[str, Fresh] = MappingProxyType(

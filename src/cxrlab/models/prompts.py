@@ -18,23 +18,14 @@ _ALLOWED = {"findings": _INDICATION, "closed_question": _QUESTION}
 
 @dataclass(frozen=True)
 class Prompts:
-    """One row of the table.
+    """One row of the table."""
 
-    Args:
-        name: Name and version, such as `llava-rad/1`.
-        findings: Prompt for a report, with the placeholder `{indication}`.
-        findings_without_indication: Prompt for a report without an indication.
-        align: Prompt in projector alignment; may be empty.
-        closed_question: Prompt for yes or no, with the placeholder `{question}`.
-        conversation: Chat template in place of the checkpoint's own; empty keeps that.
-    """
-
-    name: str
-    findings: str
-    findings_without_indication: str
-    align: str
-    closed_question: str
-    conversation: str = ""
+    name: str  # name and version, such as `llava-rad/1`
+    findings: str  # prompt for a report, with the placeholder `{indication}`
+    findings_without_indication: str  # prompt for a report without an indication
+    align: str  # prompt in projector alignment; may be empty
+    closed_question: str  # prompt for yes or no, with the placeholder `{question}`
+    conversation: str = ""  # chat template in place of the checkpoint's own; empty keeps that
 
     def __post_init__(self) -> None:
         if _QUESTION not in self.closed_question:

@@ -21,28 +21,18 @@ MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes of the parts.
+    """Sizes of the parts."""
 
-    Args:
-        image: Side of the image in pixels.
-        patch: Side of a patch in pixels; it divides `image`.
-        vision_encoder: Number of layers, as for `language` and `text`.
-        width: Hidden size of all three.
-        head: Width of an attention head; it divides `width`.
-        shared: Dimension of the space that images and reports share.
-        context: Most tokens of the language model, those of the image included.
-    """
-
-    image: int = 128
-    patch: int = 16
-    vision_encoder: int = 6
+    image: int = 128  # side of the image in pixels
+    patch: int = 16  # side of a patch in pixels; it divides `image`
+    vision_encoder: int = 6  # number of layers, as for `language` and `text`
     language: int = 6
     text: int = 3
-    width: int = 192
-    head: int = 32
-    shared: int = 192
+    width: int = 192  # hidden size of all three
+    head: int = 32  # width of an attention head; it divides `width`
+    shared: int = 192  # dimension of the space that images and reports share
     vocabulary: int = 2048
-    context: int = 1024
+    context: int = 1024  # most tokens of the language model, those of the image included
 
     def __post_init__(self) -> None:
         if self.image % self.patch:
@@ -237,24 +227,17 @@ _LONGEST_WORD = 1000  # bytes; a longer one is an unknown token, since the searc
 
 @dataclass(frozen=True)
 class OutsiderSize:
-    """Sizes of the parts of the outsider family; see `Size`.
-
-    Args:
-        vision_encoder_width: Hidden size; a multiple of `head`, like `language_width`.
-        inner: Width of the language model's MLPs.
-        head: Width of an attention head, in both.
-        sharing: Heads of the language model that share keys and values; it divides their number.
-    """
+    """Sizes of the parts of the outsider family; see `Size`."""
 
     image: int = 128
     patch: int = 8
     vision_encoder: int = 6
-    vision_encoder_width: int = 160
+    vision_encoder_width: int = 160  # hidden size; a multiple of `head`, like `language_width`
     language: int = 5
     language_width: int = 256
-    inner: int = 512
-    head: int = 32
-    sharing: int = 4
+    inner: int = 512  # width of the language model's MLPs
+    head: int = 32  # width of an attention head, in both
+    sharing: int = 4  # heads of the language model that share keys and values; it divides their number
     vocabulary: int = 1536
     context: int = 1024
 

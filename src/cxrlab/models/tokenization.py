@@ -33,17 +33,13 @@ class _Marks:
     """The special tokens of a tokenizer and other tokens like them ("marks").
 
     Args:
-        size: Number of tokens of the tokenizer, to notice added ones.
-        pattern: Matches the marks in a text, the longest first.
-        ids: Their ids.
-        source: The tokenizer of the `tokenizers` library inside, if any.
         late: Matches, in normalised text, the marks that are looked for after normalisation; None if there are none.
     """
 
-    size: int
-    pattern: re.Pattern[str]
-    ids: frozenset[int]
-    source: Any
+    size: int  # number of tokens of the tokenizer, to notice added ones
+    pattern: re.Pattern[str]  # matches the marks in a text, the longest first
+    ids: frozenset[int]  # their ids
+    source: Any  # the tokenizer of the `tokenizers` library inside, if any
     late: re.Pattern[str] | None
 
     @cached_property
@@ -144,17 +140,11 @@ def _marks(tokenizer: Any) -> _Marks:
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """A batch of texts.
+    """A batch of texts."""
 
-    Args:
-        rows: Index of each text in the caller's list, [B].
-        ids: Token ids [B, T], padded at the end.
-        mask: [B, T], 1 for tokens and 0 for padding.
-    """
-
-    rows: tuple[int, ...]
-    ids: Tensor
-    mask: Tensor
+    rows: tuple[int, ...]  # index of each text in the caller's list, [B]
+    ids: Tensor  # token ids [B, T], padded at the end
+    mask: Tensor  # [B, T], 1 for tokens and 0 for padding
 
 
 def in_batches(token_ids: Sequence[Sequence[int]], pad: int, size: BatchSize, run: Callable[[TextBatch], None]) -> None:

@@ -56,11 +56,10 @@ class Judged:
 
     Args:
         source: Two samples per item: the chosen and the rejected report, or a single report and one of another study.
-        desirable: Whether each single report is desirable, [N]; None for pairs.
     """
 
     source: Source
-    desirable: NDArray[np.bool_] | None = None
+    desirable: NDArray[np.bool_] | None = None  # whether each single report is desirable, [N]; None for pairs
 
     def __len__(self) -> int:
         return len(self.source.samples) // 2
@@ -180,17 +179,14 @@ class PreferenceDataset:
 
     Args:
         reports: 2 N rows, of a LLaVA without images: rows 2 i and 2 i + 1 are those of item i.
-        images: Of the rows; None when features replace them, or before they are opened.
-        features: Of the frozen vision encoder for every image.
         reference: log π_ref of both reports, float32 [N, 2]; None where it is not needed or not yet known.
-        desirable: Whether each single report is desirable, [N]; None for pairs.
     """
 
     reports: ReportDataset | ImageTextDataset
-    images: Images | None = None
-    features: Features | None = None
+    images: Images | None = None  # of the rows; None when features replace them, or before they are opened
+    features: Features | None = None  # of the frozen vision encoder for every image
     reference: NDArray[np.float32] | None = None
-    desirable: NDArray[np.bool_] | None = None
+    desirable: NDArray[np.bool_] | None = None  # whether each single report is desirable, [N]; None for pairs
 
     def __len__(self) -> int:
         return len(self.reports) // 2

@@ -49,17 +49,14 @@ class Feedback:
     """The feedback in a file.
 
     Args:
-        form: pairs, ratings or errors.
-        rated: Studies with rated reports, in the order of the file; empty for pairs.
         pairs: Study → pairs by majority, in the order of the file; empty for the other forms. The scores are the shares
             of readers for either report.
-        contradicted: Pairs on which the readers' votes are equal.
     """
 
-    form: str
-    rated: tuple[RatedStudy, ...] = ()
+    form: str  # pairs, ratings or errors
+    rated: tuple[RatedStudy, ...] = ()  # studies with rated reports, in the order of the file; empty for pairs
     pairs: Mapping[str, tuple[PreferencePair, ...]] = field(default_factory=dict)
-    contradicted: int = 0
+    contradicted: int = 0  # pairs on which the readers' votes are equal
 
     @property
     def judge(self) -> str:

@@ -59,13 +59,11 @@ class Verdict:
     """Judgement of the candidates of one study.
 
     Args:
-        rewards: Per candidate, higher is better; NaN where it has none.
-        parts: Per candidate the metric values behind its reward.
         preferred: Numbers of the better and the worse candidate, of a pairwise judge; else None.
     """
 
-    rewards: tuple[float, ...]
-    parts: tuple[Mapping[str, float], ...]
+    rewards: tuple[float, ...]  # per candidate, higher is better; NaN where it has none
+    parts: tuple[Mapping[str, float], ...]  # per candidate the metric values behind its reward
     preferred: tuple[Preference, ...] | None = None
 
 
@@ -74,13 +72,11 @@ class Opinion:
     """Comparisons of the candidates of one study by a pairwise judge.
 
     Args:
-        parts: Per candidate the values behind the comparisons.
-        preferred: Numbers of the better and the worse candidate; ties are left out.
         unread: Numbers of candidates whose comparisons were all unreadable: no win, loss or tie.
     """
 
-    parts: tuple[Mapping[str, float], ...]
-    preferred: tuple[Preference, ...]
+    parts: tuple[Mapping[str, float], ...]  # per candidate the values behind the comparisons
+    preferred: tuple[Preference, ...]  # numbers of the better and the worse candidate; ties are left out
     unread: frozenset[int] = frozenset()
 
 
@@ -322,14 +318,10 @@ class ReaderNoise:
 
     A reader prefers report A to report B with probability lapse / 2 + (1 − lapse) · σ((r(A) − r(B)) / scale), where r is
     the metric. The noise covers slips of the reader, and what the reader considers and the metric does not.
-
-    Args:
-        scale: Difference of two rewards at which the better report wins 73 % of comparisons, lapses aside; above 0.
-        lapse: Share of comparisons that are decided by chance; 0 to 1.
     """
 
-    scale: float
-    lapse: float
+    scale: float  # difference of two rewards at which the better report wins 73 % of comparisons, lapses aside; above 0
+    lapse: float  # share of comparisons that are decided by chance; 0 to 1
 
     def __post_init__(self) -> None:
         if not self.scale > 0 or not 0 <= self.lapse <= 1:

@@ -95,18 +95,12 @@ class LogProbabilities:
     """Log-probabilities of two reports for each of B items.
 
     The two are the chosen and the rejected report of a pair, or a single judged report and one of another study.
-
-    Args:
-        sums: log π of both reports, [2, B].
-        tokens: Tokens of both, the end token included, [2, B].
-        reference: log π_ref of both, [2, B]; None for a loss without a reference model.
-        desirable: Whether the judged report is desirable, [B]; None for pairs.
     """
 
-    sums: Tensor
-    tokens: Tensor
-    reference: Tensor | None = None
-    desirable: Tensor | None = None
+    sums: Tensor  # log π of both reports, [2, B]
+    tokens: Tensor  # tokens of both, the end token included, [2, B]
+    reference: Tensor | None = None  # log π_ref of both, [2, B]; None for a loss without a reference model
+    desirable: Tensor | None = None  # whether the judged report is desirable, [B]; None for pairs
 
     @property
     def ratios(self) -> tuple[Tensor, Tensor]:

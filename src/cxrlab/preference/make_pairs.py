@@ -35,52 +35,29 @@ class Pairing:
 
     Excluded candidates are counted per candidate. Rejected pairs are counted per pair that was tried, with the reason
     that excluded the best candidate.
-
-    Args:
-        judge: Name of the judge.
-        studies: Judged studies.
-        candidates: Reports judged.
-        duplicates: Reports equal to another one of their study up to case and white space.
-        empty: Reports without a word.
-        undefined: Reports without a reward.
-        alone: Studies with fewer than two candidates left.
-        ties: Pairs of equal rewards.
-        below_margin: Pairs whose rewards differ by too little.
-        too_long: Pairs whose chosen report has too many words.
-        too_low: Pairs whose chosen report has too small a reward.
-        cut: Pairs whose better report was cut at max_new_tokens.
-        not_preferred: Pairs on which a pairwise judge was undecided.
-        contradicted: Pairs on which the readers' votes are equal.
-        kept: Pairs written.
-        single: Single reports written.
-        undecided: Reports chosen as often as rejected, which are not written as single reports.
-        chosen_words: Mean words per chosen report.
-        rejected_words: Mean words per rejected report.
-        chosen_longer: Share of pairs whose chosen report has more words.
-        mean_margin: Mean difference of the two scores.
     """
 
-    judge: str
-    studies: int
-    candidates: int
-    duplicates: int
-    empty: int
-    undefined: int
-    alone: int
-    ties: int
-    below_margin: int
-    too_long: int
-    too_low: int
-    cut: int
-    not_preferred: int
-    contradicted: int
-    kept: int
-    single: int
-    undecided: int
-    chosen_words: float
-    rejected_words: float
-    chosen_longer: float
-    mean_margin: float
+    judge: str  # name of the judge
+    studies: int  # judged studies
+    candidates: int  # reports judged
+    duplicates: int  # reports equal to another one of their study up to case and white space
+    empty: int  # reports without a word
+    undefined: int  # reports without a reward
+    alone: int  # studies with fewer than two candidates left
+    ties: int  # pairs of equal rewards
+    below_margin: int  # pairs whose rewards differ by too little
+    too_long: int  # pairs whose chosen report has too many words
+    too_low: int  # pairs whose chosen report has too small a reward
+    cut: int  # pairs whose better report was cut at max_new_tokens
+    not_preferred: int  # pairs on which a pairwise judge was undecided
+    contradicted: int  # pairs on which the readers' votes are equal
+    kept: int  # pairs written
+    single: int  # single reports written
+    undecided: int  # reports chosen as often as rejected, which are not written as single reports
+    chosen_words: float  # mean words per chosen report
+    rejected_words: float  # mean words per rejected report
+    chosen_longer: float  # share of pairs whose chosen report has more words
+    mean_margin: float  # mean difference of the two scores
 
     @classmethod
     def from_json(cls, summary: dict[str, Any]) -> Pairing:

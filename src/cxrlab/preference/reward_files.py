@@ -23,15 +23,7 @@ UNDECIDED = "undecided"  # part of a reward: number of unreadable comparisons
 
 @dataclass(frozen=True)
 class RewardedReport(Record):
-    """One candidate.
-
-    Args:
-        report: Its text.
-        words: Number of words, split at white space.
-        reward: Higher is better; NaN (null in the file) where the judge gives none.
-        parts: Metric → value behind the reward.
-        truncated: Whether it was cut at max_new_tokens; in the file only if true.
-    """
+    """One candidate."""
 
     what = "a judged candidate"
     checks = {
@@ -43,10 +35,10 @@ class RewardedReport(Record):
     }
 
     report: str
-    words: int
-    reward: float
-    parts: Mapping[str, float] = field(default_factory=dict)
-    truncated: bool = False
+    words: int  # number of words, split at white space
+    reward: float  # higher is better; NaN (null in the file) where the judge gives none
+    parts: Mapping[str, float] = field(default_factory=dict)  # metric → value behind the reward
+    truncated: bool = False  # whether it was cut at max_new_tokens; in the file only if true
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `truncated` only if true."""
@@ -65,9 +57,6 @@ class JudgedStudy(Record):
     """The candidates of one study with their rewards.
 
     Args:
-        id: Of the study.
-        reference_words: Words of the reference, split at white space; 0 without a reference.
-        candidates: In the order of the files.
         preferred: Numbers of the better and the worse candidate, of a pairwise judge; else None.
     """
 
@@ -79,9 +68,9 @@ class JudgedStudy(Record):
         "preferred": fields.list_of(_two),
     }
 
-    id: str
-    reference_words: int
-    candidates: tuple[RewardedReport, ...]
+    id: str  # of the study
+    reference_words: int  # words of the reference, split at white space; 0 without a reference
+    candidates: tuple[RewardedReport, ...]  # in the order of the files
     preferred: tuple[tuple[int, int], ...] | None = None
 
     @property
@@ -106,34 +95,22 @@ class Judging:
     """Summary of a run of `prefer judge`; rewards are averaged over studies with a reward.
 
     Args:
-        judge: Its name and signature.
-        studies: Judged studies.
-        candidates: Their candidates.
-        undefined: Candidates without a reward.
-        first: Mean reward of a study's first candidate that has one: the value of a single sample.
-        best: Mean reward of the best candidate: the value of best-of-n.
-        worst: Mean reward of the worst candidate.
-        mean: Mean of the studies' mean rewards.
-        equal: Share of the studies with several rewards whose rewards are all equal.
-        mean_words: Mean words per candidate.
-        reference_words: Mean words per reference that has any.
         length_correlation: Pearson's correlation of reward and words, centred per study; NaN where either is constant.
-        undecided: Unreadable comparisons of two candidates; they are no ties.
     """
 
-    judge: dict[str, str]
-    studies: int
-    candidates: int
-    undefined: int
-    first: float
-    best: float
-    worst: float
-    mean: float
-    equal: float
-    mean_words: float
-    reference_words: float
+    judge: dict[str, str]  # its name and signature
+    studies: int  # judged studies
+    candidates: int  # their candidates
+    undefined: int  # candidates without a reward
+    first: float  # mean reward of a study's first candidate that has one: the value of a single sample
+    best: float  # mean reward of the best candidate: the value of best-of-n
+    worst: float  # mean reward of the worst candidate
+    mean: float  # mean of the studies' mean rewards
+    equal: float  # share of the studies with several rewards whose rewards are all equal
+    mean_words: float  # mean words per candidate
+    reference_words: float  # mean words per reference that has any
     length_correlation: float
-    undecided: int = 0
+    undecided: int = 0  # unreadable comparisons of two candidates; they are no ties
 
     @classmethod
     def from_json(cls, summary: dict[str, Any]) -> Judging:

@@ -56,27 +56,19 @@ class Sampling:
     """Summary of a run of `prefer sample`.
 
     Args:
-        model: Name of the model.
-        split: Which split.
-        studies: Studies requested.
-        candidates: Reports generated.
-        distinct: Those that differ from the others of their study in more than case and white space.
-        truncated: Those that were cut at max_new_tokens, which are never chosen in a pair.
-        mean_words: Mean words per candidate; NaN without candidates.
         mean_logprob: Mean over the candidates of their mean token log-probability at temperature 1; NaN when the model
             does not report it.
-        missing: Studies without candidates.
     """
 
-    model: str
-    split: str
-    studies: int
-    candidates: int
-    distinct: int
-    truncated: int
-    mean_words: float
+    model: str  # name of the model
+    split: str  # which split
+    studies: int  # studies requested
+    candidates: int  # reports generated
+    distinct: int  # those that differ from the others of their study in more than case and white space
+    truncated: int  # those that were cut at max_new_tokens, which are never chosen in a pair
+    mean_words: float  # mean words per candidate; NaN without candidates
     mean_logprob: float
-    missing: tuple[MissingReport, ...] = ()
+    missing: tuple[MissingReport, ...] = ()  # studies without candidates
 
 
 class Sampler(ReportGenerator):

@@ -41,33 +41,23 @@ class AblationVariant:
     """One way to train, given by what it changes in the full recipe.
 
     Args:
-        changes: What is different, in one sentence.
-        paper: What the paper calls it, where it is one of the paper's.
-        stands_for: The published start or data that a phantom analogue stands for.
-        stages: Which stages are run.
         vision_encoder: Start of the encoder instead of the recipe's: what stage 1 trains or, without stage 1, what
             stage 2 (or 3) takes as it is.
-        language_model: Start of the language model instead of the recipe's.
         model: A whole model, its projector included, that stage 2 (or 3) starts from instead of separate parts.
-        encoder: Settings of stage 1 that differ.
-        align: Settings of stage 2 that differ.
-        finetune: Settings of stage 3 that differ.
-        prompts: Prompts for the trained model; those that it was trained with when left out.
-        published: Column of the preset → the paper's figure for it.
     """
 
-    changes: str
-    paper: str | None = None
-    stands_for: str | None = None
-    stages: tuple[int, ...] = STAGES
+    changes: str  # what is different, in one sentence
+    paper: str | None = None  # what the paper calls it, where it is one of the paper's
+    stands_for: str | None = None  # the published start or data that a phantom analogue stands for
+    stages: tuple[int, ...] = STAGES  # which stages are run
     vision_encoder: str | None = None
-    language_model: str | None = None
+    language_model: str | None = None  # start of the language model instead of the recipe's
     model: str | None = None
-    encoder: Mapping[str, Any] = field(default_factory=dict)
-    align: Mapping[str, Any] = field(default_factory=dict)
-    finetune: Mapping[str, Any] = field(default_factory=dict)
-    prompts: str | None = None
-    published: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Mapping[str, Any] = field(default_factory=dict)  # settings of stage 1 that differ
+    align: Mapping[str, Any] = field(default_factory=dict)  # settings of stage 2 that differ
+    finetune: Mapping[str, Any] = field(default_factory=dict)  # settings of stage 3 that differ
+    prompts: str | None = None  # prompts for the trained model; those that it was trained with when left out
+    published: Mapping[str, Any] = field(default_factory=dict)  # column of the preset → the paper's figure for it
 
     def __post_init__(self) -> None:
         if set(self.stages) - set(STAGES) or not set(self.stages) & {2, 3}:

@@ -42,17 +42,11 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of part.
+    """A kind of part."""
 
-    Attributes:
-        config: `"module:class"` of its settings.
-        run: `"module:function"` that takes settings and run folder, continues a stopped run and keeps a finished one.
-        reserved: Settings that nobody may give, beside those that the recipe sets.
-    """
-
-    config: str
-    run: str
-    reserved: tuple[str, ...] = ()
+    config: str  # `"module:class"` of its settings
+    run: str  # `"module:function"` that takes settings and run folder, continues a stopped run and keeps a finished one
+    reserved: tuple[str, ...] = ()  # settings that nobody may give, beside those that the recipe sets
 
 
 @dataclass(frozen=True)

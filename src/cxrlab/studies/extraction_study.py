@@ -52,17 +52,11 @@ _MODEL_OF_STUDY = re.compile(r"\bmade:([A-Za-z0-9_-]+)")
 
 @dataclass(frozen=True)
 class ExtractionVariant:
-    """One attack, given by what it changes in the shared settings.
+    """One attack, given by what it changes in the shared settings."""
 
-    Args:
-        changes: What is different, in one sentence.
-        extract: Settings of `extract` that differ.
-        published: Metric → a published figure for it.
-    """
-
-    changes: str
-    extract: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, Any] = field(default_factory=dict)
+    changes: str  # what is different, in one sentence
+    extract: Mapping[str, Any] = field(default_factory=dict)  # settings of `extract` that differ
+    published: Mapping[str, Any] = field(default_factory=dict)  # metric → a published figure for it
 
 
 @dataclass(frozen=True)
@@ -70,14 +64,12 @@ class StudyTable:
     """Variants that are shown together; one may stand in several tables.
 
     Args:
-        variants: Their names, in the order of the rows.
-        about: What the table shows, in a sentence.
         published: Row → metric → a published figure, where it differs from the variant's own. Further rows are
             'victim', by which the others are divided, and the texts without an image (the, empty, reviews).
     """
 
-    variants: tuple[str, ...]
-    about: str = ""
+    variants: tuple[str, ...]  # their names, in the order of the rows
+    about: str = ""  # what the table shows, in a sentence
     published: Mapping[str, Any] = field(default_factory=dict)
 
 

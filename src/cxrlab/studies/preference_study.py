@@ -35,21 +35,13 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class AlignmentVariant:
-    """One way to align, given by what it changes in the shared settings.
+    """One way to align, given by what it changes in the shared settings."""
 
-    Args:
-        changes: What is different, in one sentence.
-        judge: Settings of the judge that differ.
-        pair: Settings of the pairs that differ.
-        train: Settings of the training that differ, such as its loss.
-        published: Metric → a published figure for it.
-    """
-
-    changes: str
-    judge: Mapping[str, Any] = field(default_factory=dict)
-    pair: Mapping[str, Any] = field(default_factory=dict)
-    train: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, Any] = field(default_factory=dict)
+    changes: str  # what is different, in one sentence
+    judge: Mapping[str, Any] = field(default_factory=dict)  # settings of the judge that differ
+    pair: Mapping[str, Any] = field(default_factory=dict)  # settings of the pairs that differ
+    train: Mapping[str, Any] = field(default_factory=dict)  # settings of the training that differ, such as its loss
+    published: Mapping[str, Any] = field(default_factory=dict)  # metric → a published figure for it
 
 
 @dataclass(frozen=True, kw_only=True)

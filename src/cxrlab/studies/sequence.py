@@ -36,16 +36,13 @@ class Step:
     """One command.
 
     Args:
-        command: As it is typed; --out names what it makes, a corpus or a run.
-        needs: Files and folders that must be there before it.
         expected: What is counted on the card of the corpus that it makes (studies, patients, images, pairs) → number.
-        paper: The same in the paper, shown beside ours.
     """
 
-    command: str
-    needs: tuple[Path, ...] = ()
+    command: str  # as it is typed; --out names what it makes, a corpus or a run
+    needs: tuple[Path, ...] = ()  # files and folders that must be there before it
     expected: Mapping[str, Any] = field(default_factory=dict)
-    paper: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's counts, shown beside ours
 
     def flag(self, name: str) -> Path:
         """The path that the command gives to a flag."""

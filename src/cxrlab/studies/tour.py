@@ -247,21 +247,13 @@ def missing_models() -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the tour.
-
-    Args:
-        id: Its name.
-        does: What it does, in a few words.
-        work: The function; it may be called again after a stop in its middle.
-        budgets: Seconds that it may take on two cores in a quick, a default and a full tour.
-        needs: Optional parts of the program; "models" includes the built-in weights.
-    """
+    """One step of the tour."""
 
     id: str
-    does: str
-    work: Callable[[Tour], None]
-    budgets: tuple[float, float, float]
-    needs: tuple[str, ...] = ()
+    does: str  # what it does, in a few words
+    work: Callable[[Tour], None]  # the function; it may be called again after a stop in its middle
+    budgets: tuple[float, float, float]  # seconds that it may take on two cores in a quick, a default and a full tour
+    needs: tuple[str, ...] = ()  # optional parts of the program; "models" includes the built-in weights
 
     def budget(self, size: TourSize) -> float:
         """Seconds that it may take on two cores in a tour of this size."""

@@ -127,7 +127,6 @@ class Outcome:
 
     Args:
         refused: Why each refused answer was refused, in order; kinds and observations, never words of a report.
-        doubts: What the validator doubts about the text that was kept; likewise.
     """
 
     id: str
@@ -138,7 +137,7 @@ class Outcome:
     prompt_tokens: int = 0
     tokens: int = 0
     remarks: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # what the validator doubts about the text that was kept, in the same form
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -260,7 +259,6 @@ class ModelStructurer:
 
     Args:
         mode: strict refuses an answer that the checks doubt, flag keeps it with its doubts.
-        batch: Requests per batch of a model on this machine.
     """
 
     model: StoresAnswers
@@ -270,7 +268,7 @@ class ModelStructurer:
     max_tokens: int = 1024
     seed: int = 7
     mode: Literal["strict", "flag"] = "strict"
-    batch: int = 16
+    batch: int = 16  # requests per batch of a model on this machine
     trial: Trial = field(default_factory=Trial)
 
     def structured(self, items: Iterable[tuple[Study, str | None]]) -> Iterator[tuple[Study, Structured]]:

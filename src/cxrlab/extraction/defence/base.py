@@ -175,15 +175,12 @@ class SafetyReport:
     """The check of a defence that changed no finding.
 
     Args:
-        defence: Its name.
-        n: Reports that were checked.
-        reworded: Reports whose words it changed.
         most_unsafe: Upper end of the exact one-sided 95 % interval of the share of reports whose findings it changes.
     """
 
     defence: str
-    n: int
-    reworded: int
+    n: int  # reports that were checked
+    reworded: int  # reports whose words it changed
     most_unsafe: float
 
 

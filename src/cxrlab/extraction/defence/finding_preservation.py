@@ -25,19 +25,12 @@ Claim = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of one text.
+    """The claims of one text."""
 
-    Args:
-        present: Each present finding and how often it is stated.
-        absent: Each denied finding.
-        normal: Whether a normal statement appears without an observation.
-        unread: Sentences that may state a finding unknown to the vocabulary, in lower case.
-    """
-
-    present: Counter[Claim]
-    absent: frozenset[Claim]
-    normal: bool
-    unread: frozenset[str]
+    present: Counter[Claim]  # each present finding and how often it is stated
+    absent: frozenset[Claim]  # each denied finding
+    normal: bool  # whether a normal statement appears without an observation
+    unread: frozenset[str]  # sentences that may state a finding unknown to the vocabulary, in lower case
 
 
 def claim(finding: Finding, dropped: Collection[str] = ()) -> Claim:
@@ -101,21 +94,13 @@ _LEAD = re.compile(r"(?:[A-Z][A-Za-z ,/]{1,40}:\s+)?")
 
 @dataclass(frozen=True)
 class ReportSentence:
-    """One sentence of a report.
+    """One sentence of a report."""
 
-    Args:
-        start: Where `text` begins in the report, after a heading such as "Lungs: ".
-        text: The sentence with its full stop.
-        findings: Its findings.
-        normal: Its phrases that call something normal, "lungs are clear".
-        unread: Whether it may state a finding that the vocabulary does not know.
-    """
-
-    start: int
-    text: str
+    start: int  # where `text` begins in the report, after a heading such as "Lungs: "
+    text: str  # the sentence with its full stop
     findings: tuple[Finding, ...]
-    normal: tuple[str, ...]
-    unread: bool
+    normal: tuple[str, ...]  # its phrases that call something normal, "lungs are clear"
+    unread: bool  # whether it may state a finding that the vocabulary does not know
 
 
 def report_sentences(reading: Reading) -> list[ReportSentence]:

@@ -151,17 +151,11 @@ _DENIALS = (
 
 @dataclass(frozen=True)
 class Slot:
-    """A sentence as a choice between interchangeable forms.
+    """A sentence as a choice between interchangeable forms."""
 
-    Args:
-        context: The content of the sentence, apart from its form; the mark depends on it.
-        way: Which of the forms it has, 0 to `WAYS` - 1; None for another one that may be replaced.
-        forms: The sentence in each of the forms.
-    """
-
-    context: str
-    way: int | None
-    forms: tuple[str, ...]
+    context: str  # the content of the sentence, apart from its form; the mark depends on it
+    way: int | None  # which of the forms it has, 0 to `WAYS` - 1; None for another one that may be replaced
+    forms: tuple[str, ...]  # the sentence in each of the forms
 
 
 def slot(piece: ReportSentence) -> Slot | None:

@@ -44,32 +44,20 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class QueryFeatures:
-    """One query as detectors see it.
+    """One query as detectors see it."""
 
-    Args:
-        features: Vector of an image encoder [D]; D is 0 without one.
-        image_statistics: Image statistics [K] in the order of `features.NAMES`.
-    """
-
-    features: Vector
-    image_statistics: Vector
+    features: Vector  # vector of an image encoder [D]; D is 0 without one
+    image_statistics: Vector  # image statistics [K] in the order of `features.NAMES`
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A stream of queries.
+    """A stream of queries."""
 
-    Args:
-        keys: Name of each image [N]; several queries may send the same one.
-        accounts: Account of each query [N].
-        features: Vectors of an image encoder [N, D].
-        image_statistics: Image statistics [N, K].
-    """
-
-    keys: tuple[str, ...]
-    accounts: tuple[str, ...]
-    features: Vector
-    image_statistics: Vector
+    keys: tuple[str, ...]  # name of each image [N]; several queries may send the same one
+    accounts: tuple[str, ...]  # account of each query [N]
+    features: Vector  # vectors of an image encoder [N, D]
+    image_statistics: Vector  # image statistics [N, K]
 
     def __post_init__(self) -> None:
         rows = {len(self.keys), len(self.accounts), len(self.features), len(self.image_statistics)}
@@ -125,17 +113,11 @@ _FITTED = 3  # one in so many benign images fits the detector; the others set th
 
 @dataclass(frozen=True)
 class DetectorOutput:
-    """The output of a detector after one query.
+    """The output of a detector after one query."""
 
-    Args:
-        score: The higher, the less benign; not-a-number while there are too few queries.
-        flagged: Whether this image is flagged; None for a detector that judges only accounts.
-        alarm: Whether this query raises the alarm.
-    """
-
-    score: float
-    flagged: bool | None
-    alarm: bool
+    score: float  # the higher, the less benign; not-a-number while there are too few queries
+    flagged: bool | None  # whether this image is flagged; None for a detector that judges only accounts
+    alarm: bool  # whether this query raises the alarm
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,16 +125,13 @@ class StreamResult:
     """The output of a detector for a stream.
 
     Args:
-        scores: [N]; not-a-number where unknown.
-        flagged: Which images are flagged [N]; None for a detector that judges only accounts.
-        alarm: Queries of the whole stream until the first alarm; None if there is none.
         periods: For each period of `account_queries` queries of an account the query that raised the alarm, from 1;
             None if none did. A last period that is shorter counts only if it is the only one.
     """
 
-    scores: Vector
-    flagged: NDArray[np.bool_] | None
-    alarm: int | None
+    scores: Vector  # [N]; not-a-number where unknown
+    flagged: NDArray[np.bool_] | None  # which images are flagged [N]; None for a detector that judges only accounts
+    alarm: int | None  # queries of the whole stream until the first alarm; None if there is none
     periods: tuple[int | None, ...]
 
 

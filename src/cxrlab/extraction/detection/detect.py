@@ -190,17 +190,11 @@ def _append_scores(run: Run, stream: str, traffic: Traffic, watched: Mapping[str
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one query.
+    """The result for one query."""
 
-    Args:
-        flagged: Detectors per image that flag this image.
-        alarms: Detectors that have raised an alarm for this account, now or before.
-        scores: Detector → score; not-a-number while there are too few queries.
-    """
-
-    flagged: tuple[str, ...]
-    alarms: tuple[str, ...]
-    scores: Mapping[str, float]
+    flagged: tuple[str, ...]  # detectors per image that flag this image
+    alarms: tuple[str, ...]  # detectors that have raised an alarm for this account, now or before
+    scores: Mapping[str, float]  # detector → score; not-a-number while there are too few queries
 
 
 class LiveMonitor:

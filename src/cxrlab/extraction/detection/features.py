@@ -226,19 +226,12 @@ def _correlation(one: NDArray[np.floating], two: NDArray[np.floating], even: flo
 
 @dataclass(frozen=True)
 class StreamImage:
-    """A query image that is not loaded yet.
-
-    Args:
-        key: Its name.
-        account: Account that sent it.
-        source: Identifies the pixels together with the key: two corpora may give the same name to different images.
-        load: Loads it: uint8 [H, W].
-    """
+    """A query image that is not loaded yet."""
 
     key: str
-    account: str
-    source: str
-    load: Callable[[], Pixels]
+    account: str  # account that sent it
+    source: str  # identifies the pixels together with the key: two corpora may give the same name to different images
+    load: Callable[[], Pixels]  # loads it: uint8 [H, W]
 
 
 def stream_images(folder: Path, *, split: str, n: int | None, seed: int) -> list[StreamImage]:

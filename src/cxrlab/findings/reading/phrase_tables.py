@@ -115,41 +115,28 @@ class PhraseRule:
     """Patterns that mean the same.
 
     Args:
-        kind: What they do in a sentence.
-        reason: Why they mean this.
-        patterns: In the notation above.
-        label: Set where the code asks for this rule by name.
-        name: Of a body part or predicate, as used in `meanings.json`.
         observations: What a mention names ("hydropneumothorax" names two), or what a predicate means without a part.
-        location: A word of `vocabulary.LOCATIONS`, or the level alone.
-        predicate: The predicate that the words of a severity or change are beside a body part.
-        possible: Whether a mention is only a hint.
-        resolved: Whether a mention says that the thing has gone ("extubated").
         out_of_vocabulary: Whether a predicate without a part sounds like a finding that the vocabulary lacks.
-        tip: A word of `vocabulary.TIPS`.
-        number: Of a rib, or millimetres per unit.
-        adverb: Of a severity: beside a change it grades the change ("has slightly increased").
-        noun: Of a change: a severity before it grades the change ("slight increase in").
     """
 
-    kind: Kind
-    reason: str
-    patterns: tuple[str, ...]
-    label: Label = Label.NONE
-    name: str = ""
+    kind: Kind  # what they do in a sentence
+    reason: str  # why they mean this
+    patterns: tuple[str, ...]  # in the notation above
+    label: Label = Label.NONE  # set where the code asks for this rule by name
+    name: str = ""  # of a body part or predicate, as used in `meanings.json`
     observations: tuple[str, ...] = ()
-    location: str | None = None
+    location: str | None = None  # a word of `vocabulary.LOCATIONS`, or the level alone
     side: Side | None = None
     severity: Severity | None = None
     change: Change | None = None
-    tip: str | None = None
-    number: int | None = None
-    predicate: str = ""
-    possible: bool = False
-    resolved: bool = False
+    tip: str | None = None  # a word of `vocabulary.TIPS`
+    number: int | None = None  # of a rib, or millimetres per unit
+    predicate: str = ""  # the predicate that the words of a severity or change are beside a body part
+    possible: bool = False  # whether a mention is only a hint
+    resolved: bool = False  # whether a mention says that the thing has gone ("extubated")
     out_of_vocabulary: bool = False
-    adverb: bool = False
-    noun: bool = False
+    adverb: bool = False  # of a severity: beside a change it grades the change ("has slightly increased")
+    noun: bool = False  # of a change: a severity before it grades the change ("slight increase in")
 
     def __post_init__(self) -> None:
         required, optional = _FIELDS.get(self.kind, ((), ()))
@@ -212,13 +199,11 @@ class Spellings:
 
     Args:
         synonyms: Word → words read as it, because they differ in nothing that the reader asks for.
-        ignored: Words without effect, such as articles and adverbs ("not well seen" keeps its adverb).
-        irregular: Singular → plurals and other forms that no rule derives.
     """
 
     synonyms: Mapping[str, tuple[str, ...]]
-    ignored: tuple[str, ...]
-    irregular: Mapping[str, tuple[str, ...]]
+    ignored: tuple[str, ...]  # words without effect, such as articles and adverbs ("not well seen" keeps its adverb)
+    irregular: Mapping[str, tuple[str, ...]]  # singular → plurals and other forms that no rule derives
 
 
 @cache
@@ -229,25 +214,15 @@ def load_spellings() -> Spellings:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What predicates mean of body parts.
+    """What predicates mean of body parts."""
 
-    Args:
-        body_parts: Names of body parts.
-        predicates: Names of predicates.
-        observations: What is stated; empty where it is only that something is normal.
-        reason: Why.
-        absent: Whether the observations are denied.
-        possible: Whether they are only possible.
-        location: A word of `vocabulary.LOCATIONS` that is implied.
-    """
-
-    body_parts: tuple[str, ...]
-    predicates: tuple[str, ...]
-    observations: tuple[str, ...]
-    reason: str
-    absent: bool = False
-    possible: bool = False
-    location: str | None = None
+    body_parts: tuple[str, ...]  # names of body parts
+    predicates: tuple[str, ...]  # names of predicates
+    observations: tuple[str, ...]  # what is stated; empty where it is only that something is normal
+    reason: str  # why
+    absent: bool = False  # whether the observations are denied
+    possible: bool = False  # whether they are only possible
+    location: str | None = None  # a word of `vocabulary.LOCATIONS` that is implied
 
 
 @cache

@@ -21,18 +21,12 @@ _VARIANTS = (
 
 
 class Token(NamedTuple):
-    """One word or mark.
+    """One word or mark."""
 
-    Args:
-        word: In the spelling of the tables where they know it, else in lower case.
-        start: Offset of the first character; `end` is the offset after the last.
-        lines: Line breaks before it: 0, 1, or 2 for an empty line and more.
-    """
-
-    word: str
-    start: int
+    word: str  # in the spelling of the tables where they know it, else in lower case
+    start: int  # offset of the first character; `end` is the offset after the last
     end: int
-    lines: int
+    lines: int  # line breaks before it: 0, 1, or 2 for an empty line and more
 
 
 def tokenize(text: str, spelling: Callable[[str], str]) -> list[Token]:

@@ -50,19 +50,12 @@ _ONE_BAR = re.compile(r"^\s?\| ?(?=[^|\n]*$)", re.M)
 
 @dataclass(frozen=True)
 class Answer:
-    """A judge's answer and what it is about.
+    """A judge's answer and what it is about."""
 
-    Args:
-        text: As generated.
-        mark: The mark of this question (12 hexadecimal digits); None where none was requested.
-        reports: The reports in the prompt; text copied from them is not the judge's own.
-        cut: Whether the model stopped at its limit, so that the last number may lack digits.
-    """
-
-    text: str
-    mark: str | None = None
-    reports: Sequence[str] = ()
-    cut: bool = False
+    text: str  # as generated
+    mark: str | None = None  # the mark of this question (12 hexadecimal digits); None where none was requested
+    reports: Sequence[str] = ()  # the reports in the prompt; text copied from them is not the judge's own
+    cut: bool = False  # whether the model stopped at its limit, so that the last number may lack digits
 
     @cached_property
     def folded_reports(self) -> tuple[str, ...]:
@@ -123,19 +116,12 @@ class Region:
 
 @dataclass(frozen=True)
 class AnswerRegions:
-    """The regions of an answer.
+    """The regions of an answer."""
 
-    Args:
-        regions: In the order in which they are to be tried.
-        problem: Why there are none; None where there are regions.
-        refusal: Whether the answer reads like a refusal.
-        declined: Whether the judge declines to judge; zeros beside such words are not counts.
-    """
-
-    regions: tuple[Region, ...] = ()
-    problem: str | None = None
-    refusal: bool = False
-    declined: bool = False
+    regions: tuple[Region, ...] = ()  # in the order in which they are to be tried
+    problem: str | None = None  # why there are none; None where there are regions
+    refusal: bool = False  # whether the answer reads like a refusal
+    declined: bool = False  # whether the judge declines to judge; zeros beside such words are not counts
 
 
 def answer_regions(answer: Answer) -> AnswerRegions:

@@ -30,14 +30,12 @@ class Parsed:
         status: Parsed when every requested count is there, partial when some are, failed when none is or when the
             answer contradicts itself.
         counts: The counts that are there; a missing cell is unknown, never 0.
-        matched: Findings that both reports have; None where the answer does not contain it.
-        reason: What is missing or wrong; None for an answer that was read whole.
     """
 
     status: Reading
     counts: Mapping[Cell, float] = field(default_factory=dict)
-    matched: float | None = None
-    reason: str | None = None
+    matched: float | None = None  # findings that both reports have; None where the answer does not contain it
+    reason: str | None = None  # what is missing or wrong; None for an answer that was read whole
 
     def total(self, cells: Iterable[Cell] = CELLS) -> float | None:
         """The sum over some cells; None where one of them is missing."""
@@ -269,26 +267,18 @@ class Unit:
     """Counts that stand together under one heading, in one object or in one table.
 
     Args:
-        start: Where it begins in its region.
-        end: Where it ends.
         about: The weights (or "matched") that it counts; a unit that counts the same again begins another answer.
-        counts: What was read.
-        matched: The number of matched findings; None where it has none.
-        problems: What could not be read, in words.
-        parts: Heading and entries as written; a unit whose parts are all a report's is a copy.
-        clash: Why it contradicts itself; None where it does not.
-        totals: Sums that it states.
     """
 
-    start: int
+    start: int  # where it begins in its region
     end: int
     about: frozenset[str]
-    counts: Mapping[Cell, float] = field(default_factory=dict)
-    matched: float | None = None
-    problems: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    clash: str | None = None
-    totals: tuple[Total, ...] = ()
+    counts: Mapping[Cell, float] = field(default_factory=dict)  # what was read
+    matched: float | None = None  # the number of matched findings; None where it has none
+    problems: tuple[str, ...] = ()  # what could not be read, in words
+    parts: tuple[str, ...] = ()  # heading and entries as written; a unit whose parts are all a report's is a copy
+    clash: str | None = None  # why it contradicts itself; None where it does not
+    totals: tuple[Total, ...] = ()  # sums that it states
 
 
 DEEPEST = 8

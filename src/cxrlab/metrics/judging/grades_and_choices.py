@@ -259,19 +259,12 @@ def is_asserted(text: str, start: int, end: int) -> bool:
 
 @dataclass(frozen=True)
 class Statement(Generic[Value]):
-    """A value that a text states.
+    """A value that a text states."""
 
-    Args:
-        value: None where the statement is no usable answer.
-        problem: Why there is no value.
-        plain: Whether it has the form of an answer ("Score: 3"), or stands in passing ("a score of 3").
-        named: The value that its words name, even where it is not usable.
-    """
-
-    value: Value | None
-    problem: str = ""
-    plain: bool = True
-    named: Value | None = None
+    value: Value | None  # None where the statement is no usable answer
+    problem: str = ""  # why there is no value
+    plain: bool = True  # whether it has the form of an answer ("Score: 3"), or stands in passing ("a score of 3")
+    named: Value | None = None  # the value that its words name, even where it is not usable
 
     @property
     def words(self) -> tuple[Value | str, bool]:
@@ -285,14 +278,12 @@ class Reader(Generic[Value]):
     """How one kind of answer is found.
 
     Args:
-        what: Its name in reasons ("grade").
-        find: Every statement in a folded text.
         lead: The value that a text begins with, and whether nothing else follows; None where there is none.
         rivals: Further lines that are only a value; they must agree with the leading one.
     """
 
-    what: str
-    find: Callable[[str], Sequence[Statement[Value]]]
+    what: str  # its name in reasons ("grade")
+    find: Callable[[str], Sequence[Statement[Value]]]  # every statement in a folded text
     lead: Callable[[str], tuple[Statement[Value], bool] | None]
     rivals: Callable[[str], Sequence[Statement[Value]]]
 

@@ -32,21 +32,13 @@ UNDEFINED = "pairs without a reference or a candidate, and those whose answer co
 
 @dataclass(frozen=True)
 class Judged:
-    """One pair after judging.
+    """One pair after judging."""
 
-    Args:
-        status: How much of the answer could be read.
-        reason: Why it is not whole; None where it is.
-        values: In the order of the metrics; not-a-number where there is none.
-        details: What else the answer contains, for the record.
-        answer: The model's own words; None where nothing was asked.
-    """
-
-    status: Reading
-    reason: str | None
-    values: tuple[float, ...]
-    details: Mapping[str, Any]
-    answer: str | None
+    status: Reading  # how much of the answer could be read
+    reason: str | None  # why it is not whole; None where it is
+    values: tuple[float, ...]  # in the order of the metrics; not-a-number where there is none
+    details: Mapping[str, Any]  # what else the answer contains, for the record
+    answer: str | None  # the model's own words; None where nothing was asked
 
 
 class Judge(ABC):
@@ -318,19 +310,16 @@ class Choice:
     """One comparison.
 
     Args:
-        verdict: Of a compared with b.
         agreed: Whether both orders gave the same; False for a tie by disagreement; None where undecided.
-        reason: Why the verdict is undecided or the model was not asked; None otherwise.
         preferences: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
             it could not be read.
-        answers: The model's own words, in the same order; empty where nothing was asked.
     """
 
-    verdict: Verdict
+    verdict: Verdict  # of a compared with b
     agreed: bool | None = None
-    reason: str | None = None
+    reason: str | None = None  # why the verdict is undecided or the model was not asked; None otherwise
     preferences: tuple[str | None, ...] = ()
-    answers: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()  # the model's own words, in the same order; empty where nothing was asked
 
     def plain(self) -> dict[str, Any]:
         """The comparison as a record."""

@@ -49,17 +49,11 @@ class Question:
 
 @dataclass(frozen=True)
 class JudgePrompt:
-    """A wording with its version.
+    """A wording with its version."""
 
-    Args:
-        version: Its name; answers are stored by version and digest.
-        text: With a place (`{reference}`, `{candidate}`) for each report, and `{mark}` and `{examples}` where wanted.
-        examples: For `{examples}`.
-    """
-
-    version: str
-    text: str
-    examples: tuple[Example, ...] = ()
+    version: str  # its name; answers are stored by version and digest
+    text: str  # with a place (`{reference}`, `{candidate}`) for each report, and `{mark}` and `{examples}` where wanted
+    examples: tuple[Example, ...] = ()  # for `{examples}`
 
     @cached_property
     def digest(self) -> str:

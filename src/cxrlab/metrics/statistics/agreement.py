@@ -43,17 +43,11 @@ class TauDifference:
 
 @dataclass(frozen=True)
 class Preference:
-    """How often a metric prefers the report that people prefer.
+    """How often a metric prefers the report that people prefer."""
 
-    Args:
-        correct: Pairs of reports put in the raters' order.
-        tied: Pairs to which the metric gives the same value; half a point each.
-        n: Pairs of reports of one study with different ratings and known values.
-    """
-
-    correct: int
-    tied: int
-    n: int
+    correct: int  # pairs of reports put in the raters' order
+    tied: int  # pairs to which the metric gives the same value; half a point each
+    n: int  # pairs of reports of one study with different ratings and known values
 
     @property
     def accuracy(self) -> float:
@@ -241,23 +235,15 @@ class TTest:
 
 @dataclass(frozen=True)
 class RaterComparison:
-    """One rater and the judge, each against the mean of the other raters, on the items all of them rated.
+    """One rater and the judge, each against the mean of the other raters, on the items all of them rated."""
 
-    Args:
-        rater: Column of the rater.
-        rater_difference: Mean absolute difference of the rater to the others' mean, in the unit of the rating.
-        judge_difference: That of the judge to the same mean.
-        t: Paired t of judge − rater, with `df` and two-sided `p`; negative when the judge is closer.
-        n: Items.
-    """
-
-    rater: int
-    rater_difference: float
-    judge_difference: float
-    t: float
+    rater: int  # column of the rater
+    rater_difference: float  # mean absolute difference of the rater to the others' mean, in the unit of the rating
+    judge_difference: float  # that of the judge to the same mean
+    t: float  # paired t of judge − rater, with `df` and two-sided `p`; negative when the judge is closer
     df: int
     p: float
-    n: int
+    n: int  # items
 
 
 def compare_with_each_rater(ratings: ArrayLike, judge: ArrayLike) -> list[RaterComparison]:

@@ -30,20 +30,13 @@ _MOST_UNDEFINED = 0.05
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its confidence interval.
+    """A value with its confidence interval."""
 
-    Attributes:
-        value: Not-a-number where undefined.
-        low, high: Not-a-number where the data cannot give an interval, for example with fewer than two patients.
-        n: Independent units behind the interval: patients, or trials of a share.
-        method: How the ends were computed.
-    """
-
-    value: float
-    low: float
+    value: float  # not-a-number where undefined
+    low: float  # low and high: not-a-number where the data give no interval, as with fewer than two patients
     high: float
-    n: int
-    method: str = METHOD
+    n: int  # independent units behind the interval: patients, or trials of a share
+    method: str = METHOD  # how the ends were computed
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -56,21 +49,13 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 
 @dataclass(frozen=True, eq=False)
 class ResampledValue:
-    """A number with its values in resamples of patients; differences and ratios of two of them stay paired.
+    """A number with its values in resamples of patients; differences and ratios of two of them stay paired."""
 
-    Attributes:
-        value: Of the data.
-        draws: In every resample [T]; not-a-number where a resample has none.
-        without: Without each patient in turn [C]; empty where that was not computed.
-        patients: Those with a value of their own.
-        range: Smallest and largest possible value.
-    """
-
-    value: float
-    draws: Matrix
-    without: Matrix
-    patients: int
-    range: tuple[float, float] = EVERY
+    value: float  # of the data
+    draws: Matrix  # in every resample [T]; not-a-number where a resample has none
+    without: Matrix  # without each patient in turn [C]; empty where that was not computed
+    patients: int  # those with a value of their own
+    range: tuple[float, float] = EVERY  # smallest and largest possible value
 
     def estimate(self, level: float = 0.95) -> Estimate:
         """The value with its interval; no interval with fewer than two patients or where no resample has a value."""

@@ -26,32 +26,21 @@ from cxrlab.metrics.statistics.intervals import (
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """System b minus system a on one metric.
-
-    Args:
-        difference: b − a, in the metric's own direction, with the bootstrap interval `low` to `high`.
-        p: Two-sided, of swapping the systems within patients.
-        trials: Swaps tried.
-        exact: Whether these were all there are.
-        smallest_p: The least p that any data with as many differing patients could reach.
-        too_few: True when `smallest_p` is above alpha, so that the test cannot reject whatever the data.
-        patients: Patients on whom the two differ in this metric's counts; only these bear on the test.
-        patients_with_value: Patients with a value under both; these bear on the interval.
-    """
+    """System b minus system a on one metric."""
 
     metric: str
     a: float
     b: float
-    difference: float
+    difference: float  # b − a, in the metric's own direction, with the bootstrap interval `low` to `high`
     low: float
     high: float
-    p: float
-    trials: int
-    exact: bool
-    smallest_p: float
-    too_few: bool
-    patients: int
-    patients_with_value: int
+    p: float  # two-sided, of swapping the systems within patients
+    trials: int  # swaps tried
+    exact: bool  # whether these were all there are
+    smallest_p: float  # the least p that any data with as many differing patients could reach
+    too_few: bool  # true when `smallest_p` is above alpha, so that the test cannot reject whatever the data
+    patients: int  # patients on whom the two differ in this metric's counts; only these bear on the test
+    patients_with_value: int  # patients with a value under both; these bear on the interval
 
 
 def paired_difference(
@@ -210,23 +199,17 @@ class NonInferiority:
     """The verdict on one metric.
 
     Args:
-        margin: How much worse is still accepted, in the metric's unit; at least 0.
-        gain: b − a in the good direction: positive when b is better.
-        bound: One-sided lower confidence bound of the gain; not-a-number when there is none.
-        level: Confidence of that bound.
-        patients: Patients with a value under both systems.
-        minimum_patients: Fewest from which the claim is made.
         verdict: non-inferior when the bound is above −margin; not established with too few patients or without an
             interval, whatever the bound; else not shown.
     """
 
     metric: str
-    margin: float
-    gain: float
-    bound: float
-    level: float
-    patients: int
-    minimum_patients: int
+    margin: float  # how much worse is still accepted, in the metric's unit; at least 0
+    gain: float  # b − a in the good direction: positive when b is better
+    bound: float  # one-sided lower confidence bound of the gain; not-a-number when there is none
+    level: float  # confidence of that bound
+    patients: int  # patients with a value under both systems
+    minimum_patients: int  # fewest from which the claim is made
     verdict: Verdict
     sentence: str
 
