@@ -182,7 +182,6 @@ def check_egress(
     """Return when all of this may be sent to a model; else raise a `ConfigError`, before anything connects.
 
     Args:
-        data: What the model will receive.
         permission: Who allowed it and why (`Connection.egress_permission`).
         flag: Where the user can give the permission; `.egress-permission` is appended.
         has_run_folder: Whether the permission is kept with a run; without that it does not count.

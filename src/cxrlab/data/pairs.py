@@ -25,7 +25,6 @@ def pair_texts(study: Study, choices: Sequence[str], section: str = FINDINGS) ->
     """The texts of a study that are not blank, in the order of the choices; of a picture without a chest its caption.
 
     Args:
-        study: The study.
         choices: sections (the source's), report (the whole as delivered), structured (by anyone) or structured:NAME.
         section: Section of these texts; the whole for report.
     """

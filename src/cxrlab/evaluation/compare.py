@@ -71,7 +71,6 @@ def compare(
     Args:
         runs: Run folders of 'cxrlab score' or score sheets of `cxrlab.score`, scored against the same references; the
             baseline first.
-        others: Further ones.
         noninferior: Metric → margin: how much worse than the baseline is still accepted. See `ComparisonResult.ok`.
         seed: Decides resamples and swaps.
         out: Run folder for comparison.json; nothing is written when left out.

@@ -226,8 +226,6 @@ def choose_reference_columns(
     """Where the references stand: one column, or those of several sections; none where each row has `sections`.
 
     Args:
-        table: The file.
-        sections: Wanted sections of the reports.
         named: Role → column, as --columns gives them.
         candidate: Column of the generated reports in the same file.
     """

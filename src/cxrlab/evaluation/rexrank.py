@@ -37,7 +37,6 @@ def write_rexrank(path: Path, references: Path, predictions: Mapping[str, str | 
     """Write predictions beside the references of a corpus, or of a JSON in ReXrank's form.
 
     Args:
-        path: File to write.
         references: Corpus folder or JSON.
         predictions: Study id → report; a missing one is written as an empty text.
     """

@@ -85,7 +85,6 @@ def compute_part_maps(
         image: Image [H, W] or [H, W, 3] in [0, 1].
         report: The model's own or any other.
         parts: Spans of each part in the text of `written_text`.
-        names: Which maps.
         indication: As it was given when the report was generated.
         smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side.
     """

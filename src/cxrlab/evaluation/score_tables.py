@@ -30,7 +30,6 @@ def score_parts(
 
     Args:
         scores: Content of scores.json.
-        level: Of the intervals.
         everything: Show every metric, not the headline metrics only.
         kept: Whether scores.json was written, so that the text can refer to it.
         preset: The rows of a preset: its metrics are shown under the names of papers, then the others that were scored.

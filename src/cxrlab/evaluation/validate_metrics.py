@@ -143,7 +143,6 @@ def compare_with_raters(ratings: Matrix, raters: Sequence[str], name: str, judge
 
     Args:
         ratings: [pairs, raters], at least two raters; not-a-number where one did not rate.
-        raters: Their names.
         name: The metric that judges.
         judged: Its values [pairs] in the raters' unit; a pair without one stays out and is not counted in `n`.
     """

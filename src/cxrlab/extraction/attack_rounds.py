@@ -295,7 +295,6 @@ def enrich(
 
     Args:
         surrogate_reports: An empty one mentions no category.
-        descriptions: Of the oracle.
         shares: Probability of each source; 80, 10 and 10 % when None.
         seed: Of the draws; give another one, or other keys, for another round.
         keys: Unique name of each report. A target depends on seed, name and report alone.
@@ -387,7 +386,6 @@ def align_images(
         pictures: uint8 [S, S] each, all of one size.
         reports: Target of each; an image with an empty one stays as it is.
         settings: Radius, steps and direction.
-        seed: Of everything random.
         round: Suffix of the keys of moved images.
         batch_size: Images at once; that of the settings when None.
     """

@@ -83,7 +83,6 @@ def measure_controls(
     Args:
         runs: Name (victim, knockoff, …) → folder of a finished `generate`, all on the same studies.
         data: Corpus folder with the references.
-        out: Run folder.
         settings: Metrics and statistics; the defaults when left out.
     """
     settings = settings or FidelityConfig()

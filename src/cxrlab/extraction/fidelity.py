@@ -116,7 +116,6 @@ def compare_surrogates(
     Args:
         runs: Name → folder of a finished `generate`, or of `score`; the baseline (such as Knockoff) first.
         data: Corpus folder with the references.
-        out: Run folder.
         settings: Metrics and statistics; the defaults when left out.
     """
     settings = settings or FidelityConfig()

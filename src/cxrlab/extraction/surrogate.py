@@ -49,12 +49,10 @@ def write_transcript(
     Args:
         queries: Answers that state nothing about an image, such as refusals, are left out.
         run: Run folder with the images; the corpus links to them by a relative path, since both move together.
-        out: Folder of the corpus.
         victim: Name of the victim, for the card.
         wordings: Wordings of each answer.
         repeats: Most queries with the same answer, the first ones; all when None.
         rewrite: The victim's own words are left out, and all wordings are new.
-        seed: Of the other wordings.
     """
     from cxrlab.extraction.adaptive_attackers import rewrite as reworded
 

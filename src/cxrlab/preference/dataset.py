@@ -72,7 +72,6 @@ def read_preferences(
 
     Args:
         path: Run of `prefer pair`, or a file.
-        data: Corpus folder.
         paired: Pairs, or single reports; a pair can be read as two single reports.
         held_out: Splits that must not be used.
         n: Number of rows drawn; all when None.
@@ -246,9 +245,7 @@ def reference_log_probabilities(
 
     Args:
         reporter: The model before the first step, on its device; new adapters change nothing yet.
-        rows: The data set.
         folder: Folder of caches; runs may share it.
-        precision: Of the training.
         batch_size: Items per batch.
         weights: A hash of the model without new adapters; computed from the model when left out.
     """

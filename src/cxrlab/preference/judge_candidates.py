@@ -60,7 +60,6 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
     """Judge the candidates of every study into RUN/rewards.jsonl.
 
     Args:
-        config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed, operational=llm_operational_fields()):

@@ -86,7 +86,6 @@ def pair(config: PairConfig, out: Path) -> Pairing:
     """Make pairs into RUN/pairs.jsonl, and the same reports one by one into RUN/unpaired.jsonl.
 
     Args:
-        config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed):
@@ -242,7 +241,6 @@ def choose_pairs(
     pairs.
 
     Args:
-        reports: Of one study.
         rewards: Per report; NaN where it has none.
         rules: Which pairs are made; the default ones when None.
         preferred: Pairs by a pairwise judge, to which the result is limited; None for rewards of single reports.

@@ -65,7 +65,6 @@ def measure_alignment(
     Args:
         before: Name of the model that was aligned.
         after: Name of the aligned model.
-        data: Corpus folder.
         settings: Which studies, which metrics.
         out: Run folder; a stopped call is continued.
         seed: Decides the studies, the draws and the resamples.
@@ -321,12 +320,9 @@ def drift(
     """KL(after ‖ before) per report, with its interval, and per token; writes drift.jsonl.
 
     Args:
-        run: The open run.
         studies: Those with a sampled report.
         sums: Log-probabilities of the sampled reports under the model before and after.
-        tokens: Of the reports.
         cut: Number of studies whose report was cut, which are left out.
-        seed: Of the resamples.
     """
     rows = zip(studies, sums[BEFORE], sums[AFTER], tokens, strict=True)
     write_lines(run, DRIFT, ({"id": one.id, BEFORE: low, AFTER: high, "tokens": n} for one, low, high, n in rows))
@@ -345,11 +341,8 @@ def retrieve_images(
     """Recall@1, 5 and 10 of each image by its generated report, among the images of all studies.
 
     Args:
-        images: Of the studies.
-        studies: In order.
         reports: Of the model before and after, in the same order.
         settings: With the name of the encoder.
-        seed: Of the resamples.
     """
     encoder = load_encoder(str(settings.encoder), LoadSettings())
     shown = [

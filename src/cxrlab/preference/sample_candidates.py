@@ -103,7 +103,6 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     RUN/summary.json, and an error with the count is raised after all others are written, unless `allow_missing` is set.
 
     Args:
-        config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):

@@ -42,7 +42,6 @@ def prefer(
     """Align a model and compare it with its start; returns both results, the second None when nothing is measured.
 
     Args:
-        config: Settings.
         out: Run folder; a stopped run continues, a finished one with the same settings is left as it is.
         before_in: Folder for the reports of the start, where several runs share it; see `measure_alignment`.
     """

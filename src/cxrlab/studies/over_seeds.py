@@ -64,7 +64,6 @@ def paired_seeds(pairs: Sequence[Pair], seeds: Sequence[int], names: Sequence[st
 
     Args:
         pairs: For each seed the scores of the baseline and of the other run, on the same studies.
-        seeds: Their seeds, in the same order.
         names: Metrics of all of them.
         swaps: Swaps of the permutation test behind each seed's p.
 

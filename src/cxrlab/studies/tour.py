@@ -143,10 +143,6 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
     """Go through the whole chain on phantoms and end with a page.
 
     A stopped tour is continued; a finished one with the same settings is shown again.
-
-    Args:
-        config: Settings.
-        out: Folder of the tour.
     """
     tour, page = Tour(config, out), out / PAGE
     if finished(out, config, seed=config.seed):

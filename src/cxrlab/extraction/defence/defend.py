@@ -59,7 +59,6 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     """Measure every defence into RUN/defence.json.
 
     Args:
-        config: Settings.
         out: Run folder; an interrupted run is resumed, a finished one with the same settings is left as it is.
         attack: Runs one attack in a folder and returns its result; the extraction audit by default.
     """

@@ -83,8 +83,6 @@ def paired_differences(
         clusters: One name per pair, usually the patient.
         trials: Swaps; where the differing patients allow no more than that, all of them are tried instead.
         resamples: Bootstrap samples for the interval.
-        alpha: For `too_few`.
-        level: Of the interval.
         rng: Source of both.
     """
     check_trials(trials)
