@@ -107,7 +107,7 @@ def test_a_step_is_no_larger_than_the_transcript(start: Path, transcript: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["idefics2", "internvl", "qwen3_vl"])
+@pytest.mark.parametrize("family", ["idefics", "idefics2", "smolvlm", "internvl", "qwen3_vl"])
 def test_a_surrogate_of_another_family_learns(family: str, transcript: Path, tmp_path: Path) -> None:
     """The copy predicts the victim's answer better than its start, and gives the gradients that move images."""
     start = save_tiny(family, tmp_path / "start")

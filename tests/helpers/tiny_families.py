@@ -1,4 +1,4 @@
-"""Tiny checkpoints of twelve families with random weights: the true classes, tokens and layouts in a few megabytes.
+"""Tiny checkpoints of fourteen families with random weights: the true classes, tokens and layouts in a few megabytes.
 
 Each row of `FAMILIES` gives (model, processor) of one family, with the chat template where the published checkpoints
 have one; `save_tiny` writes the folder that AutoModelForImageTextToText and AutoProcessor load.
@@ -182,6 +182,32 @@ def llava_onevision() -> tuple[Any, Any]:
     return LlavaOnevisionForConditionalGeneration(config), processor
 
 
+def idefics() -> tuple[Any, Any]:
+    from transformers import IdeficsConfig, IdeficsForVisionText2Text, IdeficsImageProcessorPil, IdeficsProcessor
+
+    words = tokenizer({}, "<fake_token_around_image>", IMAGE)
+    text = {name: value for name, value in TEXT.items() if name not in ("num_key_value_heads", "head_dim")}
+    config = IdeficsConfig(
+        **text,
+        **ids(words) | {"vocab_size": len(words) - 2},
+        additional_vocab_size=2,
+        alpha_initializer="ones",  # zeros, as published, would close the gates to the image
+        cross_layer_interval=2,
+        qk_layer_norms=True,
+        use_resampler=True,
+        vision_config={**VISION, "embed_dim": WIDTH},
+        perceiver_config={
+            "use_resampler": True,
+            "resampler_n_latents": 4,
+            "resampler_depth": 1,
+            "resampler_n_heads": 2,
+            "resampler_head_dim": 16,
+            "qk_layer_norms_perceiver": True,
+        },
+    )
+    return IdeficsForVisionText2Text(config), IdeficsProcessor(IdeficsImageProcessorPil(image_size=SIDE), words)
+
+
 def idefics2() -> tuple[Any, Any]:
     from transformers import (
         Idefics2Config,
@@ -231,6 +257,29 @@ def idefics3() -> tuple[Any, Any]:
         scale_factor=2,
     )
     return Idefics3ForConditionalGeneration(config), processor
+
+
+def smolvlm() -> tuple[Any, Any]:
+    from transformers import (
+        LlamaConfig,
+        SmolVLMConfig,
+        SmolVLMForConditionalGeneration,
+        SmolVLMImageProcessorPil,
+        SmolVLMProcessor,
+    )
+
+    places = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
+    marks = ("<fake_token_around_image>", "<end_of_utterance>", "<global-img>")
+    words = tokenizer({"image_token": IMAGE}, *marks, *places)
+    images = SmolVLMImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
+    processor = without_video(SmolVLMProcessor)(images, words, image_seq_len=4, chat_template=IDEFICS)
+    config = SmolVLMConfig(
+        vision_config=VISION,
+        text_config=LlamaConfig(**TEXT, **ids(words)),
+        image_token_id=words.image_token_id,
+        scale_factor=2,
+    )
+    return SmolVLMForConditionalGeneration(config), processor
 
 
 def paligemma() -> tuple[Any, Any]:
@@ -450,8 +499,10 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "vipllava": vipllava,
     "llava_next": llava_next,
     "llava_onevision": llava_onevision,
+    "idefics": idefics,
     "idefics2": idefics2,
     "idefics3": idefics3,
+    "smolvlm": smolvlm,
     "paligemma": paligemma,
     "gemma3": gemma3,
     "qwen2_vl": qwen2_vl,

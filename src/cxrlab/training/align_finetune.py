@@ -208,7 +208,7 @@ def select_trainable(model: Any, config: ReportConfig) -> Any:
         )
     else:
         trained += parts.projector.parameters() if config.train_projector else []
-        trained += [*parts.language_model.parameters(), *parts.head.parameters()] if config.train_language else []
+        trained += parts.language_parameters() if config.train_language else []
     if config.train_vision_encoder:
         trained += parts.vision_parameters()
     for parameter in trained:
@@ -239,7 +239,7 @@ def count_trainable(model: Any, config: ReportConfig) -> int:
         linears = [model.get_submodule(name) for name in language_linears(model)]
         adapters = config.lora_rank * sum(one.in_features + one.out_features for one in linears)
     elif config.train_language:
-        trained += [*parts.language_model.parameters(), *parts.head.parameters()]
+        trained += parts.language_parameters()
     # A head may share its weights with the embeddings.
     return adapters + sum(int(value.numel()) for value in {id(value): value for value in trained}.values())
 

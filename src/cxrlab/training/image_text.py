@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.images import image_size, load_image, load_rgb
 from cxrlab.data.parallel import ordered_map
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.inputs import Encoder, as_images, make_encoder
 from cxrlab.models.hf.prompting import all_report_ids, chat_template
 from cxrlab.models.hf.scoring import logits_at, without_mask
@@ -213,6 +214,7 @@ class ImageTextLoss(nn.Module):
     def __init__(self, model: Any, parts: ModelParts) -> None:
         super().__init__()
         self.model = model
+        find_family(model.config.model_type).prepare_training(model)
         self._vision = parts.vision_parameters()
         self._vision_encoder = [parts.vision_encoder]  # in a list, since it is registered in the model already
 

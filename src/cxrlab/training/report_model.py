@@ -130,7 +130,7 @@ class ModelParts:
     Args:
         prefix: Name of the language model inside the model.
         projector_name: Last part of the projector's name.
-        language_model: Without its head.
+        language_model: Without its head. In IDEFICS it is the whole model, vision encoder and projector included.
         vision_encoder: In some families it contains the projector.
         projector: Between the two.
         head: Of the language model.
@@ -145,8 +145,17 @@ class ModelParts:
 
     def vision_parameters(self) -> list[nn.Parameter]:
         """Parameters of the vision encoder without those of a projector inside it."""
-        inside = {id(parameter) for parameter in self.projector.parameters()}
-        return [parameter for parameter in self.vision_encoder.parameters() if id(parameter) not in inside]
+        return _without(self.vision_encoder, self.projector)
+
+    def language_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the language model with its head, without those of a vision encoder and projector inside it."""
+        return [*_without(self.language_model, self.vision_encoder, self.projector), *self.head.parameters()]
+
+
+def _without(module: nn.Module, *others: nn.Module) -> list[nn.Parameter]:
+    """Parameters of a module that are in none of the others."""
+    inside = {id(parameter) for other in others for parameter in other.parameters()}
+    return [parameter for parameter in module.parameters() if id(parameter) not in inside]
 
 
 def find_parts(model: Any) -> ModelParts:
@@ -204,14 +213,16 @@ def _result_of(run: Path) -> Path:
 
 def language_linears(model: Any) -> list[str]:
     """Names of the linear layers inside the language model; its head is not one of them."""
-    prefix = find_family(model.config.model_type).language_model
+    family = find_family(model.config.model_type)
     found = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith(f"{prefix}.")
+        if isinstance(module, nn.Linear)
+        and name.startswith(f"{family.language_model}.")
+        and not name.startswith((f"{family.vision_encoder}.", f"{family.projector}."))
     ]
     if not found:
-        raise ConfigError(f"{type(model).__name__} has no linear layer under {prefix} to put adapters on.")
+        raise ConfigError(f"{type(model).__name__} has no linear layer under {family.language_model} for adapters.")
     return found
 
 
@@ -234,13 +245,15 @@ def add_adapters(
 
     # Kinds of layer, not their numbers: the pattern stays short, and the prefix excludes the encoder's layers of the same name.
     kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
-    parts = find_parts(model)
+    parts, family = find_parts(model), find_family(model.config.model_type)
+    inside = [name for name in (family.vision_encoder, family.projector) if name.startswith(f"{parts.prefix}.")]
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft divides it by the rank, whole or not
         lora_dropout=dropout,
         bias="none",
         target_modules=rf"{re.escape(parts.prefix)}\..*\.({'|'.join(kinds)})",
+        exclude_modules=rf"({'|'.join(map(re.escape, inside))})\..*" if inside else None,
         modules_to_save=[parts.projector_name] if train_projector else None,
         task_type="CAUSAL_LM",
     )
@@ -255,7 +268,7 @@ def enable_gradient_checkpointing(model: Any, vision_encoder_frozen: bool) -> No
     """Recompute activations in the backward pass instead of keeping them."""
     settings, parts = {"use_reentrant": False}, find_parts(model)
     parts.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-    if not vision_encoder_frozen:
+    if not vision_encoder_frozen and hasattr(parts.vision_encoder, "gradient_checkpointing_enable"):
         parts.vision_encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 

@@ -76,6 +76,8 @@ def _own_pipeline(model: HfModel, image: Tensor, prompt: str, pixels: dict[str, 
     else:
         end = model.tokenizer.convert_ids_to_tokens(model.ends[0])
         begun = bool(model.tokenizer.bos_token) and text.startswith(model.tokenizer.bos_token)
+        if type(processor).__name__ == "IdeficsProcessor":  # it places the image and the begin token itself
+            text, begun = text.removeprefix("<fake_token_around_image><image><fake_token_around_image>"), True
         settings = {"images": [picture], "return_tensors": "pt", "add_special_tokens": not begun}
         before = processor(text=[text], **settings)["input_ids"].shape[1]
         inputs = processor(text=[text + report + end], **settings)

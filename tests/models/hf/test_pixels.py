@@ -76,6 +76,7 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
         image_grid_pinpoints=[[48, 80], [80, 48]],
     ),
     "llava-onevision": made("LlavaOnevisionImageProcessorPil", size=SQUARE, image_grid_pinpoints=TILES),
+    "idefics": made("IdeficsImageProcessorPil", image_size=32),
     "idefics2": made("Idefics2ImageProcessorPil", size=EDGES),
     "idefics2-split": made("Idefics2ImageProcessorPil", size=EDGES, do_image_splitting=True),
     "idefics2-square": made("Idefics2ImageProcessorPil", size=SQUARE),

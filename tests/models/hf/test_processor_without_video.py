@@ -14,7 +14,7 @@ from cxrlab.models.hf.checkpoint import processor_without_video, without_video
 SETTINGS = {"local_files_only": True}
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_onevision"])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_onevision", "smolvlm"])
 def test_a_folder_opens_without_its_part_for_videos(family: str, tmp_path: Path) -> None:
     """Settings, template and name are the family's; what is saved again opens again."""
     save_tiny(family, tmp_path / "first")
@@ -25,6 +25,8 @@ def test_a_folder_opens_without_its_part_for_videos(family: str, tmp_path: Path)
     first.save_pretrained(tmp_path / "second")
     second = processor_without_video(tmp_path / "second").from_pretrained(tmp_path / "second", **SETTINGS)
     assert second.image_processor.to_dict() == first.image_processor.to_dict()
+    if family == "smolvlm":
+        assert second.image_seq_len == first.image_seq_len == 4
     if family == "llava_onevision":
         assert second.num_image_tokens == first.num_image_tokens == 16
 

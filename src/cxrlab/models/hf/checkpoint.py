@@ -7,12 +7,14 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.out_of_memory import raise_if_out_of_memory
 from cxrlab.models.hf import adapters
+from cxrlab.models.hf.families import find_family_of_processor
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import (
     DUAL_ENCODERS,
@@ -136,6 +138,8 @@ def open_processor(folder: Path, loading: LoadSettings) -> Any:
         raise DataError(
             f"{folder} has no processor that transformers can load ({first_line(error)}); {needs}."
         ) from error
+    if find_family_of_processor(processor).image_text is not None:
+        processor.chat_template = processor.tokenizer.chat_template  # IdeficsProcessor drops it when it is loaded
     lacking = [part for part in ("tokenizer", "image_processor") if getattr(processor, part, None) is None]
     if lacking:
         raise DataError(f"{folder} has no {' and no '.join(lacking).replace('_', ' ')} beside its weights; {needs}.")
@@ -205,12 +209,30 @@ _NAMING = ("processor_config.json", "preprocessor_config.json", "tokenizer_confi
 
 def without_video(processor_class: Any) -> Any:
     """The class of a processor without its video part."""
+    from transformers import ProcessorMixin
 
     def parts(cls: Any) -> list[str]:
         return [name for name in processor_class.get_attributes() if name != _VIDEO]
 
+    own = {
+        "get_attributes": classmethod(parts),
+        "__init__": _video_is_optional(processor_class.__init__),
+        "apply_chat_template": ProcessorMixin.apply_chat_template,  # SmolVLM's own looks at the settings for videos
+    }
     # The same name: others, and the saved file, identify a processor by it.
-    return type(processor_class.__name__, (processor_class,), {"get_attributes": classmethod(parts)})
+    return type(processor_class.__name__, (processor_class,), own)
+
+
+def _video_is_optional(start: Any) -> Any:
+    """A processor's `__init__` without need of a video part, nor of a package that SmolVLM spells numbers of frames with.
+
+    A copy of the function, since transformers finds the settings of a processor in its code.
+    """
+    code, defaults = start.__code__, start.__defaults__ or ()
+    required = code.co_varnames[1 : code.co_argcount - len(defaults)]
+    missing = len(required) - required.index(_VIDEO) if _VIDEO in required else 0
+    known = {**start.__globals__, "num2words": str}
+    return FunctionType(code, known, start.__name__, (*[None] * missing, *defaults), start.__closure__)
 
 
 def processor_without_video(folder: Path) -> Any:

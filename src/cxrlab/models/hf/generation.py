@@ -43,6 +43,7 @@ def generate(
     keys: Sequence[str],
     ends: Sequence[int],
     first: int = 0,
+    image_token: int | None = None,
 ) -> list[list[Generated]]:
     """`decoding.answers` answers for each image, best first.
 
@@ -55,6 +56,7 @@ def generate(
         keys: For each image, the key of its random numbers; see `image_key`.
         ends: Ids of the tokens that end an answer, at least one.
         first: Index of the first sampled answer.
+        image_token: Id of the image placeholder, for a model whose config does not have it.
     """
     prompt, longest = inputs["input_ids"].shape[1], decoding.max_new_tokens
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
@@ -71,7 +73,7 @@ def generate(
         DiverseBeamSearch(decoding) if beams else TokenByToken(decoding, keys, first),
         rows=decoding.beams if beams else decoding.answers,
         ends=ends,
-        banned=image_tokens(model),
+        banned=image_tokens(model, image_token),
         longest=longest,
     )
 
@@ -92,12 +94,16 @@ def image_key(image: Any, prompt: str) -> str:
     return digest.hexdigest()
 
 
-def image_tokens(model: Any) -> list[int]:
+def image_tokens(model: Any, known: int | None = None) -> list[int]:
     """Ids of the image placeholder tokens, which are never generated."""
-    names = ("image_token_id", "image_token_index")
-    found = {value for name in names if isinstance(value := getattr(model.config, name, None), int)}
+    values = [known, *(getattr(model.config, name, None) for name in ("image_token_id", "image_token_index"))]
+    found = {value for value in values if isinstance(value, int)}
     words = model.get_output_embeddings()
-    most = words.weight.shape[0] if words is not None else model.config.get_text_config().vocab_size
+    most = (
+        words.weight.shape[0] + getattr(words, "out_additional_features", 0)
+        if words is not None
+        else model.config.get_text_config().vocab_size
+    )
     return sorted(token for token in found if 0 <= token < most)
 
 

@@ -154,8 +154,10 @@ class Encoder:
         report_mask = _padded(of_report, 0, side).bool()
         scored = side == "right" and all(reports)
         places = ReportPositions.of(inputs["input_ids"], report_mask).to(self.device) if scored else None
+        image_mask = inputs["input_ids"] == self.image_token
+        inputs |= self.family.token_inputs(inputs["input_ids"], image_mask, inputs["attention_mask"])
         inputs = {name: tensor.to(self.device) for name, tensor in inputs.items()}
-        return Encoded(inputs, report_mask.to(self.device), inputs["input_ids"] == self.image_token, places)
+        return Encoded(inputs, report_mask.to(self.device), image_mask.to(self.device), places)
 
 
 _UNLIMITED = 1 << 30  # context of a model whose config does not give it
@@ -174,7 +176,8 @@ def make_encoder(model: Any, processor: Any) -> Encoder:
         raise ConfigError(f"a '{config.model_type}' does not declare its image token, so images cannot be checked.")
     context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
     path = pixel_path(config.model_type, processor)
-    vocabulary = model.get_input_embeddings().weight.shape[0]
+    embeddings = model.get_input_embeddings()
+    vocabulary = embeddings.weight.shape[0] + getattr(embeddings, "num_additional_embeddings", 0)
     encoder = Encoder(processor, path, image_token, context, model.device, model.dtype, vocabulary)
     encoder.expander.image_tokens(PROBE)  # raises now for a processor that cannot place an image
     return encoder
@@ -250,6 +253,8 @@ class Expander:
 
     def _expand(self, prompt: str, size: Size) -> PromptTokens:
         text = prompt_text(self.processor, prompt)
+        if find_family_of_processor(self.processor).image_text is not None:
+            return self._tokens_alone(text)
         blank = self._blank(size)
         processor = copy.copy(self.processor)
         processor.image_processor = blank
@@ -275,6 +280,12 @@ class Expander:
         ids = tuple(int(token) for token in out["input_ids"][0])
         kinds = {name: tuple(int(kind) for kind in out[name][0]) for name in _PER_TOKEN if name in out}
         return PromptTokens(ids, kinds)
+
+    def _tokens_alone(self, text: str) -> PromptTokens:
+        """Tokens of a text that has the tokens of its image already."""
+        begin = self.processor.tokenizer.bos_token or ""
+        tokenizer, text = without_breaks(self.processor.tokenizer, begin + text.removeprefix(begin))
+        return PromptTokens(tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), {})
 
 
 class _BlankImage:

@@ -164,8 +164,16 @@ class HfModel:
         with torch.no_grad():  # not inference mode: cached tensors must serve gradients later
             encoded = self._encoder.encode([image.detach() for image in radiographs], prompts, side="left")
             keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
-            inputs = encoded.inputs
-            return generate(self.model, self.tokenizer, inputs, decoding, keys=keys, ends=self.ends, first=first)
+            return generate(
+                self.model,
+                self.tokenizer,
+                encoded.inputs,
+                decoding,
+                keys=keys,
+                ends=self.ends,
+                first=first,
+                image_token=self._encoder.image_token,
+            )
 
     def log_probabilities(
         self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None

@@ -119,6 +119,11 @@ class PixelPath(ABC):
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """The steps of the path; `inputs` has checked the images."""
 
+    @staticmethod
+    def named(outputs: Any) -> dict[str, Tensor]:
+        """The image processor's outputs by name."""
+        return dict(outputs)
+
 
 class Plain(PixelPath):
     """Resize, centre crop, normalise."""
@@ -218,6 +223,7 @@ class EightBitPath(PixelPath):
     def __init__(self, image_processor: Any, reason: str, family: type[PixelPath] = PixelPath) -> None:
         self.image_processor, self.reason = image_processor, reason
         self.call_settings, self.unused_outputs = family.call_settings, family.unused_outputs
+        self.named = family.named  # type: ignore[method-assign]
         self.difference = 0.0
 
     @property
@@ -310,7 +316,7 @@ def processed(
     for image in images:
         levels = (image.detach().float().cpu() * 255.0).round().clamp(0, 255).expand(3, -1, -1)
         pictures.append([Image.fromarray(levels.permute(1, 2, 0).numpy().astype(np.uint8))])
-    outputs = image_processor(images=pictures, return_tensors="pt", **family.call_settings)
+    outputs = family.named(image_processor(images=pictures, return_tensors="pt", **family.call_settings))
     return {name: outputs[name] for name in outputs if name not in family.unused_outputs}
 
 

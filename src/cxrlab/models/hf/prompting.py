@@ -130,13 +130,13 @@ def chat_template(processor: Any) -> str | None:
 
 def _plain_format(processor: Any) -> tuple[str, str, str, int]:
     """Image, gap, space and end token."""
-    token = getattr(processor, "image_token", None)
+    family = find_family_of_processor(processor)
+    token = family.image_text or getattr(processor, "image_token", None)
     if not token:
         raise ConfigError(
             f"{type(processor).__name__} has neither a chat template nor an image token, so an image has no place in its "
             "text; give the checkpoint a chat_template.jinja."
         )
-    family = find_family_of_processor(processor)
     return token, family.image_suffix, family.prompt_separator, _plain_end(processor)
 
 

@@ -9,6 +9,7 @@ The new file holds a subclass of `Family`, whose docstring lists what a family d
     llava_next.py   the whole image and tiles of it
     idefics.py      tiles with a mask over their padding
     internvl.py     tiles in the grid nearest to the image's shape
+    idefics1.py     cross-attention to images, text made without the processor
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from cxrlab.models.hf.pixels import PixelPath
 
 _REMEDY = "Use --maps gradient instead, which needs no grid."
@@ -51,6 +54,8 @@ class Family:
        on the right then needs no attention mask, which the fastest kernels do not accept.
     6. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
        whose text has another form than `<image>`, line break, prompt, space, report.
+    7. `image_text` and `token_inputs`: only for a family with cross-attention to its images.
+    8. `prepare_training`: only where transformers cannot train the family in mixed precision as it is.
 
     `tests/helpers/tiny_families.py` builds a tiny checkpoint of each family; a row there runs all tests of families.
 
@@ -60,6 +65,7 @@ class Family:
         image_suffix: Text after the image token.
         prompt_separator: Text between prompt and report.
         report_token_type: Token type of a report, if the processor gives token types.
+        image_text: Text of an image, if the tokenizer alone turns it into tokens, without the processor.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -74,6 +80,20 @@ class Family:
     image_suffix: ClassVar[str] = "\n"
     prompt_separator: ClassVar[str] = " "
     report_token_type: ClassVar[int] = 0
+    image_text: ClassVar[str | None] = None
+
+    def token_inputs(self, ids: Tensor, is_image: Tensor, is_text: Tensor) -> dict[str, Tensor]:
+        """Further model inputs that follow from the tokens; by default none.
+
+        Args:
+            ids: Token ids [B, L], padded on one side.
+            is_image: [B, L], whether a token is the image token.
+            is_text: [B, L], 0 at padding.
+        """
+        return {}
+
+    def prepare_training(self, model: Any) -> None:
+        """Changes to a model that its training needs; by default none."""
 
     def grid_shape(self, config: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
         """Rows and columns of the image tokens; by default one per patch of the vision encoder.

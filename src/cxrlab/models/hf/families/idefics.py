@@ -172,3 +172,9 @@ class SmolVLM(Family):
     pixel_paths = MappingProxyType({"SmolVLMImageProcessor": SquareTiles})
     no_grid_reason = "cuts an image into several tiles"
     language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"
+    is_causal = True
+
+    def prepare_training(self, model: Any) -> None:
+        """Give words the precision of the vision encoder, in which transformers writes image features among them."""
+        inner = model.model
+        inner.get_input_embeddings().register_forward_hook(lambda module, args, words: words.to(inner.dtype))
