@@ -103,7 +103,9 @@ def test_weights_of_all_three_give_radcliq(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(chexbert, "CheXbert", Named)
     monkeypatch.setattr(encoder, "LocalTokenEncoder", Named)
     (tmp_path / "graphs.json").write_text(json.dumps({"references": {}, "candidates": {}}))
-    extras = MetricResources(tmp_path / "graphs.json", tmp_path, 5, tmp_path / "chexbert.pth", tmp_path)
+    extras = MetricResources(
+        graphs=tmp_path / "graphs.json", encoder=tmp_path, chexbert=tmp_path / "chexbert.pth", bert=tmp_path
+    )
     names = [metric.name for family in build_extra_families(extras) for metric in family.metrics]
     assert {"radgraph.partial", "bertscore", "chexbert14.micro.f1:uncertain-positive", "radcliq0", "radcliq1"} <= set(
         names

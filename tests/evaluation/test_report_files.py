@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.report_files import parse_report, read_reports
+from cxrlab.evaluation.report_files import ReportFile, assign_ids, parse_report, read_rows
 
 
 def written(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_bytes(text.encode())
     return path
+
+
+def read_reports(path: Path) -> ReportFile:
+    return assign_ids(path, tuple(row for _, row in read_rows(path)))
 
 
 def reports(path: Path) -> dict[str, str | None]:

@@ -6,9 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from cxrlab.metrics.classification import bin_counts, bin_of, brier, equal_mass_bins, expected_calibration_error
+from cxrlab.metrics.base import Tally
+from cxrlab.metrics.classification import bin_of, brier, equal_mass_bins, expected_calibration_error
 from cxrlab.metrics.statistics.intervals import Resamples
+
+
+def bin_counts(error: Tally) -> NDArray[np.int64]:
+    """Answers in each bin of a calibration error."""
+    bins = error.rows.shape[1] // 2
+    return error.rows[:, bins:].sum(axis=0).astype(np.int64)
+
 
 GIVEN = [0.2, 0.2, 0.8, 0.8]
 TRUE = [0, 0, 1, 0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from compared_findings import compare_findings
+
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import ErrorKind, Presence
-from cxrlab.metrics.finding_comparison import compare_findings
 from cxrlab.metrics.finding_scores import ErrorCounts
 from cxrlab.metrics.report_pairs import Batch, Context, Pair
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from compared_findings import compare_findings
 
 from cxrlab.core.records import Finding
-from cxrlab.metrics.finding_comparison import compare_findings
 from cxrlab.metrics.finding_scores import RuleScores, clinical, crimson, green, green_score
 from cxrlab.metrics.report_pairs import Batch, Pair
 

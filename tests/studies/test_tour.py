@@ -14,7 +14,7 @@ from cxrlab.core.runs import Run, state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.studies import tour
-from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, CorpusSize, TourConfig, TourSize, run_tour
+from cxrlab.studies.tour import STEPS_OF_THE_TOUR, CorpusSize, TourConfig, TourSize, run_tour
 
 pytestmark = pytest.mark.slow
 
@@ -66,12 +66,14 @@ def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             run_tour(TourConfig(quick=True), out)
 
 
+TOTAL_S = {"quick": 60, "default": 359, "full": 960}  # seconds for a whole tour on two shared cores
+
+
 @pytest.mark.parametrize("size", get_args(TourSize))
 def test_the_budgets_of_the_steps_fit_into_the_whole(size: TourSize) -> None:
     """Under six minutes by default; without models at most a third of the whole."""
     assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR) <= TOTAL_S[size]
     assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR if not step.needs) <= TOTAL_S[size] / 2.3
-    assert TOTAL_S["default"] < 360
 
 
 def test_the_steps_have_names_of_their_own() -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.registry import Registry
 
@@ -42,9 +43,7 @@ class AttackSettings:
     universal_epochs: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("steps", "restarts", "queries", "universal_images", "universal_epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least 1.")
+        check_at_least(self, steps=1, restarts=1, queries=1, universal_images=1, universal_epochs=1)
         if not (math.isfinite(self.step_size) and 0 < self.step_size <= 2):
             raise ConfigError(
                 f"step_size={self.step_size:g} is not usable; it is a share of ε between 0 and 2, such as 0.25."

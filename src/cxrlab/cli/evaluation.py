@@ -84,10 +84,7 @@ def _write_rexrank(path: Path, config: ScoreConfig) -> None:
     from cxrlab.evaluation.rexrank import write_rexrank
     from cxrlab.evaluation.score_inputs import load_inputs
 
-    inputs = load_inputs(
-        config.references, config.predictions, section=config.section, split=config.split, unit=config.unit,
-        allow_missing=config.allow_missing, columns=config.columns, by_row=config.by_row,
-    )  # fmt: skip
+    inputs = load_inputs(config.references, config.predictions, **config.matching)
     write_rexrank(path, config.references, {pair.id: pair.candidate for pair in inputs.pairs})
 
 

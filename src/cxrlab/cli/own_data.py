@@ -28,7 +28,7 @@ def import_table(table: Path, config: TableConfig, out: Path | None = None, dry_
     Args:
         table: The file, or a folder of 'datasets.save_to_disk', of Parquet shards, or an imagefolder with metadata.
         out: Folder of the new corpus.
-        dry_run: Show the same and write nothing, with exit code 0.
+        dry_run: Show how the table is understood and write nothing; the exit code is 0.
     """
     from cxrlab.data.sources.table import import_table as run
 

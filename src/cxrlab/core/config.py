@@ -15,7 +15,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -198,7 +198,9 @@ class Setting:
 
 
 def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) -> list[Setting]:
-    """The settings of a dataclass or function; nested dataclasses become dotted keys.
+    """The settings of a dataclass or function; groups come last, with dotted keys.
+
+    Of a dataclass the required fields come first, and those of base classes after its own.
 
     Args:
         prefix: Put before every key, with its dot.
@@ -213,7 +215,12 @@ def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) 
         for param in parse(inspect.getdoc(documented) or "", style=DocstringStyle.GOOGLE).params:
             described[param.arg_name] = " ".join((param.description or "").split())
     found: list[Setting] = []
-    for name, default in defaults(target).items():
+    depth = {
+        name: i for i, base in reversed(list(enumerate(bases))) for name in base.__dict__.get("__annotations__", ())
+    }
+    place = {name: (value is not REQUIRED, is_config(hints.get(name)), depth.get(name, 0)) for name, value in
+             (defaults(target) if bases else {}).items()}  # fmt: skip
+    for name, default in sorted(defaults(target).items(), key=lambda item: place.get(item[0], ())):
         value = default if example is None else getattr(example, name)
         if is_config(hints.get(name)):
             found += settings(hints[name], f"{prefix}{name}.", None if value is REQUIRED else value)
@@ -243,6 +250,23 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
         return {f.name: f.default if f.default_factory is REQUIRED else f.default_factory() for f in fields}
     parameters = inspect.signature(target).parameters.values()
     return {p.name: REQUIRED if p.default is p.empty else p.default for p in parameters}
+
+
+def check_at_least(config: object, most: Mapping[str, int] = types.MappingProxyType({}), /, **least: int) -> None:
+    """Refuse fields that are not whole numbers of at least `least` and, where given, at most `most`; None passes."""
+    for name, low in least.items():
+        value, high = getattr(config, name), most.get(name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and (not whole or value < low or (high is not None and value > high)):
+            limit = f"of at least {low}" if high is None else f"from {low} to {high:,}"
+            raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
+
+
+def check_choice(name: str, value: str, known: Collection[str], more: str = "") -> None:
+    """Refuse a value that is not among the known ones; `more` is put behind their list."""
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise ConfigError(f"{name}={value!r} is unknown.{hint} Choose one of {', '.join(known)}{more}.")
 
 
 def parse_value(setting: Setting, value: Any, *, typed: bool = False) -> Any:

@@ -11,7 +11,6 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from cxrlab.core.errors import DataError, RunError
@@ -154,9 +153,7 @@ class JsonlAppender:
     def __enter__(self) -> JsonlAppender:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # An error that is being raised already matters more than one of closing the file.
         with contextlib.suppress(RunError) if error is not None else contextlib.nullcontext():
             self.close()

@@ -17,7 +17,6 @@ import datetime
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any
 
 import yaml
@@ -119,9 +118,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
             return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
-from cxrlab.core.config import parse_group, raise_problems
+from cxrlab.core.config import check_at_least, check_choice, parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
@@ -21,30 +20,10 @@ MAX_STUDIES = 10_000_000
 IMPORT_SPLITS = ("official", "patient", "train")
 
 
-def _whole(config: object, high: Mapping[str, int] = MappingProxyType({}), **low: int) -> None:
-    """Refuse fields of a config that are not whole numbers of at least `low` and, where given, at most `high`."""
-    for name, least in low.items():
-        value, most = getattr(config, name), high.get(name)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            limit = f"at least {least}" if most is None else f"from {least} to {most:,}"
-            raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
-
-
 def _share(name: str, value: object) -> None:
     """Refuse anything but a number of [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}={value!r} is not usable; give a fraction from 0 to 1.")
-
-
-def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
-    if value not in allowed:
-        hint = did_you_mean(str(value), allowed)
-        raise ConfigError(f"{name}={value!r} is unknown.{hint} Choose one of {', '.join(allowed)}.")
 
 
 @dataclass(frozen=True)
@@ -82,14 +61,16 @@ class PhantomConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, {"n": MAX_STUDIES, "mistakes": 8, "size": 2048}, n=1, mistakes=0, size=32, seed=0, workers=0)
-        _one_of("preset", self.preset, PRESETS)
+        check_at_least(
+            self, {"n": MAX_STUDIES, "mistakes": 8, "size": 2048}, n=1, mistakes=0, size=32, seed=0, workers=0
+        )
+        check_choice("preset", self.preset, PRESETS)
         _share("faint", self.faint)
         _share("normal", self.normal)
         _share("hidden", self.hidden)
         if self.hidden and not self.lateral:
             raise ConfigError(f"hidden={self.hidden} needs lateral images, which show what is hidden; add --lateral.")
-        _one_of("lexicon", self.lexicon, LEXICONS)
+        check_choice("lexicon", self.lexicon, LEXICONS)
 
 
 @dataclass(frozen=True)
@@ -109,7 +90,7 @@ class ScenesConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, {"n": MAX_STUDIES, "size": 2048}, n=1, size=32, seed=0, workers=0)
+        check_at_least(self, {"n": MAX_STUDIES, "size": 2048}, n=1, size=32, seed=0, workers=0)
 
 
 @dataclass(frozen=True)
@@ -145,10 +126,10 @@ class ImportConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _one_of("split", self.split, IMPORT_SPLITS)
+        check_choice("split", self.split, IMPORT_SPLITS)
         if self.sections is not None:
-            _one_of("sections", self.sections, ("official",))
-        _whole(self, seed=0, workers=0)
+            check_choice("sections", self.sections, ("official",))
+        check_at_least(self, seed=0, workers=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +182,8 @@ class OwnDataConfig(CardConfig):
 
     def __post_init__(self) -> None:
         if self.date_order is not None:
-            _one_of("date_order", self.date_order, ("dmy", "mdy"))
-        _whole(self, seed=0, workers=0)
+            check_choice("date_order", self.date_order, ("dmy", "mdy"))
+        check_at_least(self, seed=0, workers=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,11 +252,9 @@ class StructureConfig:
 
     def __post_init__(self) -> None:
         if self.split is not None:
-            _one_of("split", self.split, ("train", "val"))
-        if self.limit is not None:
-            _whole(self, limit=1)
+            check_choice("split", self.split, ("train", "val"))
         _share("max_refusals", self.max_refusals)
-        _whole(self, trial=1, batch=1, retries=0, seed=0, max_tokens=1, workers=0)
+        check_at_least(self, limit=1, trial=1, batch=1, retries=0, seed=0, max_tokens=1, workers=0)
 
 
 @dataclass(frozen=True)
@@ -295,7 +274,7 @@ class CheckConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, {"images": 200}, images=1, seed=0, workers=0)
+        check_at_least(self, {"images": 200}, images=1, seed=0, workers=0)
 
 
 @dataclass(frozen=True)
@@ -313,7 +292,7 @@ class ScrubConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, workers=0)
+        check_at_least(self, workers=0)
 
 
 @dataclass(frozen=True)
@@ -337,9 +316,9 @@ class SheetConfig:
     size: int = 224
 
     def __post_init__(self) -> None:
-        _whole(self, {"n": 2000, "columns": 50, "size": 2048}, n=1, columns=1, seed=0, size=32)
+        check_at_least(self, {"n": 2000, "columns": 50, "size": 2048}, n=1, columns=1, seed=0, size=32)
         if self.split is not None:
-            _one_of("split", self.split, SPLITS)
+            check_choice("split", self.split, SPLITS)
 
 
 # Which text of a study makes a pair; `structured:NAME` is that of one maker.

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from cxrlab.core.atomic_folders import Lock, lock_folder
@@ -247,9 +246,7 @@ class CorpusWriter:
     def __enter__(self) -> CorpusWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.finish()
             return

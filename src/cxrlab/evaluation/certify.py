@@ -38,7 +38,7 @@ from cxrlab.evaluation.check_reports import (
     check_variety,
     collect_evidence,
 )
-from cxrlab.evaluation.config import CertifyConfig, GenerateConfig, ScoreSettings
+from cxrlab.evaluation.config import CertifyConfig, GenerateConfig, MatchSettings, ScoreSettings
 from cxrlab.evaluation.generate import Images, generate
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
@@ -84,7 +84,10 @@ def certify(
     seed: int = 7,
 ) -> Certificate:
     """Whether a prediction file is what it claims to be; see `CertifyConfig` for the arguments."""
-    inputs = _load(predictions, references, section, split, unit, allow_missing, columns, by_row)
+    matching = MatchSettings(
+        section=section, split=split, unit=unit, allow_missing=allow_missing, columns=tuple(columns), by_row=by_row
+    )
+    inputs = _load(predictions, references, matching)
     inputs, remark = _add_controls(inputs, controls)
     library = _read_training(training, section)
     settings = ScoreSettings(trials=trials, level=level, seed=seed)
@@ -93,8 +96,7 @@ def certify(
 
 def run_certify(config: CertifyConfig, out: Path | None = None) -> Certificate:
     """Certify and write the run folder; a finished run with the same settings and texts is left as it is."""
-    given = (config.section, config.split, config.unit, config.allow_missing, config.columns, config.by_row)
-    inputs = _load(config.predictions, config.references, *given)
+    inputs = _load(config.predictions, config.references, config)
     inputs, remark = _add_controls(inputs, config.controls)
     library = _read_training(config.training, config.section)
     parts = (inputs.digest, inputs.extra, inputs.missing, inputs.control_reports, library)
@@ -126,29 +128,11 @@ def run_certify(config: CertifyConfig, out: Path | None = None) -> Certificate:
     return certificate
 
 
-def _load(
-    predictions: Texts,
-    references: Texts | None,
-    section: str,
-    split: str | None,
-    unit: Unit,
-    allow_missing: bool,
-    columns: Sequence[str],
-    by_row: bool,
-) -> Inputs:
+def _load(predictions: Texts, references: Texts | None, settings: MatchSettings) -> Inputs:
     """Matched pairs; what does not match is listed, not refused."""
     both = (predictions, None) if references is None else (references, predictions)
     try:
-        return load_inputs(
-            *both,
-            section=section,
-            split=split,
-            unit=unit,
-            allow_missing=allow_missing,
-            columns=columns,
-            by_row=by_row,
-            matched_only=True,
-        )
+        return load_inputs(*both, **settings.matching, matched_only=True)
     except DataError as error:
         if references is None:
             raise DataError(f"{error} References elsewhere are given with --references.") from None

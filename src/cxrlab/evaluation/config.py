@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
@@ -62,9 +62,9 @@ class GenerateConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        _check_known("split", self.split, SPLITS)
-        _check_known("unit", self.unit, ("study", "image"))
-        _check_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
+        check_choice("split", self.split, SPLITS)
+        check_choice("unit", self.unit, ("study", "image"))
+        check_at_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:
                 raise ConfigError(
@@ -73,27 +73,16 @@ class GenerateConfig:
                 )
 
 
-def _check_least(config: object, **least: int) -> None:
-    for name, bound in least.items():
-        value = getattr(config, name)
-        if value is not None and value < bound:
-            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {bound}.")
-
-
-def _check_known(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, known)} Use {', '.join(known)}.")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricResources:
     """Files and models of the user for further metrics.
 
     Args:
-        graphs: JSON with RadGraph graphs of references and candidates, by id or text, or a model of that package.
+        graphs: JSON with RadGraph graphs of references and candidates, by id or text, for RadGraph F1; or radgraph-xl,
+            radgraph or modern-radgraph-xl for a model of the installed radgraph package.
         encoder: Folder of a transformers encoder, for BERTScore.
         layer: Layer of the encoder.
-        chexbert: The published checkpoint, chexbert.pth.
+        chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with graphs and encoder also RadCliQ.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
     """
 
@@ -107,13 +96,51 @@ class MetricResources:
         if (self.chexbert is None) != (self.bert is None):
             given, missing = ("chexbert", "bert") if self.bert is None else ("bert", "chexbert")
             raise ConfigError(f"--{given} needs --{missing} beside it: the weights and the tokenizer's folder.")
-        if self.layer < 1:
-            raise ConfigError(f"layer={self.layer} is not usable; give a whole number of at least 1.")
+        check_at_least(self, layer=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class MatchSettings:
+    """How references and predictions are read and matched.
+
+    Args:
+        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
+        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
+        section: Section of the reference report, where it has sections; several joined with +.
+        split: Split of the corpus; every split that holds a predicted study when left out.
+        unit: study, or image for predictions with ids study#k; auto decides by the ids.
+        allow_missing: Score a missing prediction as an empty report.
+    """
+
+    columns: tuple[str, ...] = ()
+    by_row: bool = False
+    section: str = "findings"
+    split: str | None = None
+    unit: Literal["auto", "study", "image"] = "auto"
+    allow_missing: bool = False
+
+    def __post_init__(self) -> None:
+        parse_columns(self.columns)
+        if self.by_row and any(word.partition("=")[0].strip() == "id" for word in self.columns):
+            raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
+
+    @property
+    def matching(self) -> dict[str, Any]:
+        """These settings as the arguments of `load_inputs`."""
+        return {field.name: getattr(self, field.name) for field in fields(MatchSettings)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """How matched pairs are scored: with which controls and slices, and how intervals are computed; see `ScoreConfig`."""
+    """How matched pairs are scored.
+
+    Args:
+        floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
+        slices: Score by view, sex, age band and device too, where they are known.
+        trials: Bootstrap resamples behind each interval.
+        level: Confidence level of the intervals.
+        seed: Decides the resamples and the shuffled control.
+    """
 
     floors: bool = True
     slices: bool = True
@@ -121,89 +148,46 @@ class ScoreSettings:
     level: float = 0.95
     seed: int = 7
 
+    def __post_init__(self) -> None:
+        check_at_least(self, trials=1, seed=0)
+        check_share("level", self.level)
+
 
 @dataclass(frozen=True)
-class ScoreConfig:
+class ScoreConfig(MatchSettings, ScoreSettings, MetricResources):
     """Predictions against references.
 
     Args:
         references: Corpus folder, or a file: JSONL, JSON, CSV or TSV with id and report, or text with one report per
             line.
         predictions: Run folder or file; left out when the references' file has a candidate beside each.
-        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
-        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
-        section: Section of the reference report, where it has sections; several joined with +.
-        split: Split of the corpus; every split that holds a predicted study when left out.
-        unit: study, or image for predictions with ids study#k; auto decides by the ids.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
         preset: The columns that papers (paper), LLaVA-Rad (llava-rad) or the leaderboard ReXrank (rexrank) print, each by
             their convention. What cannot be computed is listed with what it needs; --metrics adds to it.
         all: Every metric that needs nothing extra.
-        allow_missing: Score a missing prediction as an empty report.
-        floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
-        slices: Score by view, sex, age band and device too, where they are known.
-        trials: Bootstrap resamples behind each interval.
-        level: Confidence level of the intervals.
-        seed: Decides the resamples and the shuffled control.
-        graphs: JSON with RadGraph graphs of references and candidates, for RadGraph F1; or radgraph-xl, radgraph or
-            modern-radgraph-xl for a model of the installed radgraph package.
-        encoder: Folder of a transformers encoder, for BERTScore.
-        layer: Layer of the encoder.
-        chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
-        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
         llm: Cache, limits and connection of the language models of judges (chexprompt:MODEL).
         judging: Other prompts for judges by language models, and the length of their answers.
     """
 
     references: Path
     predictions: Path | None = None
-    columns: tuple[str, ...] = ()
-    by_row: bool = False
-    section: str = "findings"
-    split: str | None = None
-    unit: Literal["auto", "study", "image"] = "auto"
     metrics: tuple[str, ...] = ()
     preset: Literal["paper", "llava-rad", "rexrank"] | None = None
     all: bool = False
-    allow_missing: bool = False
-    floors: bool = True
-    slices: bool = True
-    trials: int = 1000
-    level: float = 0.95
-    seed: int = 7
-    graphs: Path | None = None
-    encoder: Path | None = None
-    layer: int = 5
-    chexbert: Path | None = None
-    bert: Path | None = None
     llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
 
-    @property
-    def extras(self) -> MetricResources:
-        """Files and models of the user."""
-        return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
-
-    @property
-    def settings(self) -> ScoreSettings:
-        """How matched pairs are scored."""
-        return ScoreSettings(self.floors, self.slices, self.trials, self.level, self.seed)
-
     def __post_init__(self) -> None:
-        self.extras  # noqa: B018 - checks them
-        parse_columns(self.columns)
-        if self.by_row and any(word.partition("=")[0].strip() == "id" for word in self.columns):
-            raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
-        _check_least(self, trials=1, seed=0)
-        check_share("level", self.level)
+        for base in (MatchSettings, ScoreSettings, MetricResources):
+            base.__post_init__(self)
         if self.all and (self.metrics or self.preset):
             flag = "--metrics" if self.metrics else "--preset"
             raise ConfigError(f"--all and {flag} contradict each other; give one of them.")
 
 
 @dataclass(frozen=True)
-class CertifyConfig:
+class CertifyConfig(MatchSettings):
     """Whether a prediction file is what it claims to be.
 
     Args:
@@ -214,11 +198,6 @@ class CertifyConfig:
         controls: Run folders with predictions for control images, where PREDICTIONS is not such a run itself.
         model: Name of the model that is said to have written the predictions: it generates again, with control images.
         control_studies: Most studies for which this model generates.
-        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
-        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
-        section: Section of the reference report, where it has sections; several joined with +.
-        split: Split of the corpus; every split that holds a predicted study when left out.
-        unit: study, or image for predictions with ids study#k; auto looks at the ids.
         allow_missing: Take a missing prediction for an empty report.
         metrics: Metrics for scores.json, beside those of the checks; the default ones when left out.
         trials: Bootstrap resamples behind each interval.
@@ -234,12 +213,6 @@ class CertifyConfig:
     controls: tuple[Path, ...] = ()
     model: str | None = None
     control_studies: int = 100
-    columns: tuple[str, ...] = ()
-    by_row: bool = False
-    section: str = "findings"
-    split: str | None = None
-    unit: Literal["auto", "study", "image"] = "auto"
-    allow_missing: bool = False
     metrics: tuple[str, ...] = ()
     trials: int = 1000
     level: float = 0.95
@@ -248,8 +221,8 @@ class CertifyConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        parse_columns(self.columns)
-        _check_least(self, trials=1, seed=0, control_studies=1)
+        super().__post_init__()
+        check_at_least(self, trials=1, seed=0, control_studies=1)
         check_share("level", self.level)
         if self.model is not None and self.controls:
             raise ConfigError("--model and --controls contradict each other; give one of them.")
@@ -338,8 +311,8 @@ class PointingConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        _check_known("split", self.split, SPLITS)
-        _check_least(self, n=1, trials=1, seed=0, batch_size=1)
+        check_choice("split", self.split, SPLITS)
+        check_at_least(self, n=1, trials=1, seed=0, batch_size=1)
         if not 0 < self.localised <= 1:
             raise ConfigError(f"localised={self.localised} is not usable; give a share above 0 up to 1.")
         _check_maps(self.maps, self.smooth)
@@ -394,20 +367,21 @@ class RetrieveConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        _check_known("split", self.split, SPLITS)
-        _check_known("section", self.section, SECTIONS)
-        _check_least(self, n=2, seed=0, batch_size=1, trials=1)
+        check_choice("split", self.split, SPLITS)
+        check_choice("section", self.section, SECTIONS)
+        check_at_least(self, n=2, seed=0, batch_size=1, trials=1)
         if not self.ks or min(self.ks) < 1:
             raise ConfigError(f"ks={list(self.ks)} is not usable; give whole numbers from 1, such as 1,5,10.")
         check_share("level", self.level)
 
 
 @dataclass(frozen=True)
-class ValidateConfig:
+class ValidateConfig(MetricResources):
     """Metrics against radiologists' ratings, ranking cases, or reports with known errors.
 
     Args:
-        benchmark: radpref, radjudge or rexval (with --root), or phantom (generated from the seed).
+        benchmark: radpref, radjudge or rexval (with --root), or phantom (generated from the seed), which takes none of
+            --graphs, --encoder and --chexbert.
         root: Folder of the benchmark's files; phantom needs none.
         metrics: Names or groups of metrics, and judges by language models (chexprompt:http://127.0.0.1:8000/v1#MODEL),
             several side by side; the default ones when left out.
@@ -415,11 +389,6 @@ class ValidateConfig:
         tie: Largest difference at which two values count as equal in a ranking; only for radjudge.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
-        graphs: RadGraph graphs or the name of a model, as in 'score'; not for phantom, as for the next four.
-        encoder: Folder of a transformers encoder, for BERTScore.
-        layer: Layer of the encoder.
-        chexbert: The published checkpoint chexbert.pth; with graphs and encoder also RadCliQ.
-        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
         llm: Cache, limits and connection of the language models of judges.
         judging: Other prompts for judges by language models, and the length of their answers.
     """
@@ -431,24 +400,15 @@ class ValidateConfig:
     tie: float = 0.05
     trials: int = 1000
     seed: int = 7
-    graphs: Path | None = None
-    encoder: Path | None = None
-    layer: int = 5
-    chexbert: Path | None = None
-    bert: Path | None = None
     llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
 
-    @property
-    def extras(self) -> MetricResources:
-        """Files and models of the user."""
-        return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.root is None and self.benchmark != "phantom":
             raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
-        _check_least(self, n=2, trials=1, seed=0)
-        if self.benchmark == "phantom" and self.extras != MetricResources(layer=self.layer):
+        check_at_least(self, n=2, trials=1, seed=0)
+        if self.benchmark == "phantom" and (self.graphs or self.encoder or self.chexbert):
             raise ConfigError("--benchmark phantom uses no --graphs, --encoder or --chexbert; leave them out.")
         if self.tie < 0:
             raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")

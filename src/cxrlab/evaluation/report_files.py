@@ -85,11 +85,6 @@ class ReportFile:
         return self.column is None
 
 
-def read_reports(path: Path) -> ReportFile:
-    """Read a file by the ending of its name; any other ending than those of `TABLES` is text by lines."""
-    return assign_ids(path, tuple(row for _, row in read_rows(path)))
-
-
 def assign_ids(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row: bool = False) -> ReportFile:
     """Rows with the ids of a column, by default the first without repeats; empty or repeated ids raise `DataError`.
 

@@ -116,7 +116,8 @@ def score(
     names, judges = separate_judges(metrics)
     with open_judges(judges, llm or LLMConfig(), inputs.egress_data, judging=judging) as opened:
         chosen = select_metrics(names, extra, beside_judges=bool(opened))
-        return score_inputs(inputs, chosen, ScoreSettings(floors, slices, trials, level, seed), extra, opened)
+        settings = ScoreSettings(floors=floors, slices=slices, trials=trials, level=level, seed=seed)
+        return score_inputs(inputs, chosen, settings, extra, opened)
 
 
 def score_inputs(
@@ -200,16 +201,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     A finished run with the same settings and texts is left as it is; other texts are an error. A resumed run scores
     again what needs no model, and asks judges only what has no answer yet.
     """
-    inputs = load_inputs(
-        config.references,
-        config.predictions,
-        section=config.section,
-        split=config.split,
-        unit=config.unit,
-        allow_missing=config.allow_missing,
-        columns=config.columns,
-        by_row=config.by_row,
-    )
+    inputs = load_inputs(config.references, config.predictions, **config.matching)
     # A new file of graphs under the same name is another input.
     if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
@@ -231,13 +223,13 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     if judges:  # and before weights are loaded
         select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
     with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
-        extra = build_extra_families(config.extras)
+        extra = build_extra_families(config)
         chosen = select_metrics(names, extra, beside_judges=bool(opened))
         if out is None:
-            sheet = score_inputs(inputs, chosen, config.settings, extra, opened)
+            sheet = score_inputs(inputs, chosen, config, extra, opened)
         else:
             with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
-                sheet = score_inputs(inputs, chosen, config.settings, extra, opened)
+                sheet = score_inputs(inputs, chosen, config, extra, opened)
                 write_sheet(run, sheet)
     scores: Mapping[str, Any] = plain(sheet.to_json())
     return scores

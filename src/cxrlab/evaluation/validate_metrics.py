@@ -88,13 +88,13 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
         stored: Mapping[str, Any] = read_json(out / VALIDATION)
         return stored
     names, judges = separate_judges(config.metrics or None)
-    select_metrics(names, list_given_families(config.extras), beside_judges=bool(judges))
+    select_metrics(names, list_given_families(config), beside_judges=bool(judges))
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
     # asked: their answers are stored in it as they come.
     source = EgressData(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
     with open_judges(judges, config.llm, [source], out, config.judging) as opened:
-        extra = build_extra_families(config.extras)
+        extra = build_extra_families(config)
         if out is None:
             return _measure(benchmark, names, opened, extra)[0]
         with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from cxrlab.attacks.config import parse_eps
+from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.egress import is_address, parse_address
-from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
@@ -25,39 +25,13 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import TEXT_KINDS
 
 
-def check_choices(setting: str, given: Iterable[str], known: Collection[str], more: str = "") -> None:
-    """Refuse a value that is not among the known ones."""
-    for value in given:
-        if value not in known:
-            raise ConfigError(
-                f"{setting}={value} is unknown.{did_you_mean(value, known)} There are: {', '.join(known)}{more}."
-            )
-
-
-def check_at_least(config: object, **least: int) -> None:
-    """Refuse whole numbers below their least value; None passes."""
-    for name, low in least.items():
-        value = getattr(config, name)
-        if value is not None and value < low:
-            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
-
-
 @dataclass(frozen=True)
 class PaperDecoding(Decoding):
     """Decoding settings; the default is ADA-Steal's diverse beam search.
 
     Args:
-        strategy: greedy, sample, beam, or diverse (group beam search with a penalty for words of other groups).
-        max_new_tokens: Longest answer, in tokens.
-        temperature: For sample; 1 is the model's own distribution, above 0.
-        top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
         answers: Answers per image, of which the first counts.
         beams: For beam and diverse; sequences kept, over all groups: the paper's 3 groups of 6.
-        groups: For diverse; it divides `beams`.
-        diversity_penalty: For diverse; subtracted from a token's log-probability for each earlier group that chose it.
-        length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
-        early_stopping: For beam and diverse; stop as soon as every beam has ended, though a better one might come.
-        seed: For sample.
     """
 
     strategy: str = "diverse"
@@ -87,7 +61,7 @@ class FidelityConfig:
         metrics: Names, patterns (bleu*) or groups (coco) of metrics; those of the extras are added.
         section: Section of the reference report; several joined with +.
         swaps: Swaps of the permutation test behind each p.
-        seed: Of resamples and swaps.
+        seed: Seed of resamples and swaps.
         extras: Your graphs and weights for RadGraph, BERTScore and CheXbert.
     """
 
@@ -112,8 +86,8 @@ class DefenceSettings:
 
     Args:
         benign: Corpus folder of benign images with reports; every defence is checked on them before it is used.
-        benign_split: Its split.
-        benign_images: Images and reports of it that are used, at most.
+        benign_split: Split of that corpus.
+        benign_images: Most images and reports of that split that are used.
         gate_bound: Share of benign images that the gate may refuse, at most, with 95 % confidence; it needs about
             4.5/bound images.
         quota: Answers per account and window.
@@ -132,7 +106,7 @@ class DefenceSettings:
     key_file: Path | None = None
 
     def __post_init__(self) -> None:
-        check_choices("benign_split", [self.benign_split], SPLITS)
+        check_choice("benign_split", self.benign_split, SPLITS)
         check_at_least(self, benign_images=1, quota=1, window=1)
         if not 0 < self.gate_bound < 1:
             raise ConfigError(f"gate_bound={self.gate_bound} is not usable; give a share between 0 and 1.")
@@ -171,9 +145,9 @@ class Shares:
     """Probability of each source for a category of an enriched report.
 
     Args:
-        abnormal: An abnormal description of the oracle, 0 to 1.
-        normal: A normal description of the oracle, 0 to 1.
-        own: The surrogate's own sentences, 0 to 1; the three sum to 1.
+        abnormal: Probability of an abnormal description of the oracle.
+        normal: Probability of a normal description of the oracle.
+        own: Probability of the surrogate's own sentences; the three sum to 1.
     """
 
     abnormal: float = 0.8
@@ -205,10 +179,10 @@ class Fitting:
     Args:
         learning_rate: Constant after the warm-up, without weight decay. By default 1e-5 for a surrogate of a billion
             weights or more, as in the paper, and 3e-3 for a smaller one; the value used is recorded.
-        schedule: Of the learning rate: constant, cosine or linear.
+        schedule: Course of the learning rate: constant, cosine or linear.
         epochs: Passes through the transcript.
         steps: Optimiser steps in place of epochs, for every fit.
-        round_steps: The same for the fits between rounds, if they should differ from the last one.
+        round_steps: Optimiser steps of the fits between rounds, if they should differ from the last fit.
         batch_size: Queries per forward pass.
         accumulate: Forward passes per step.
         gradient_checkpointing: Recompute activations in the backward pass; saves memory, takes a third more time.
@@ -253,7 +227,7 @@ class Alignment:
     """How images are moved towards an enriched report: the third phase of ADA-Steal.
 
     Args:
-        eps: Most that a pixel may change, where black is 0 and white 1.
+        eps: Largest change of a pixel, where black is 0 and white 1.
         steps: Gradient steps; the paper takes one of the whole radius.
         direction: towards lowers the loss of the enriched report; away raises it, as the sign in the paper's equation 6.
         picture: Which images are moved: in every round the original images of the first, those of the last round, or
@@ -282,7 +256,7 @@ class Policy:
 
     Args:
         kind: random, or adaptive: a bandit draws groups of images with higher rewards more often.
-        rewards: Of an answer, for adaptive: certainty (findings without a hedge), diversity (a new set of findings),
+        rewards: Rewards of an answer, for adaptive: certainty (findings without a hedge), diversity (a new set of findings),
             loss (how badly the last surrogate predicted the answer).
         groups: Groups of similar images.
         batch: Images between two updates of the preferences.
@@ -296,7 +270,8 @@ class Policy:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        check_choices("rewards", self.rewards, REWARDS)
+        for reward in self.rewards:
+            check_choice("rewards", reward, REWARDS)
         if not self.rewards or self.groups < 2 or self.batch < 1 or not self.rate > 0:
             raise ConfigError(
                 f"rewards={','.join(self.rewards)} groups={self.groups} batch={self.batch} rate={self.rate} is not "
@@ -317,7 +292,7 @@ class ExtractConfig:
             of a training), or parts:VISION_ENCODER+LANGUAGE_MODEL with a new projector between them.
         method: knockoff, ada-steal, in-domain (Knockoff with a pool of chest images, the ceiling), or none (no query).
         pool: Query images: scenes, noise, folder:DIR, cifar:DIR, corpus:DIR, mix:R:IN+OUT.
-        budget: Most queries.
+        budget: Maximum number of queries.
         rounds: Rounds of ada-steal; the budget is spread evenly over them.
         at: Smaller budgets at which a new surrogate is trained and measured too, for a curve.
         transcript: accumulate learns from all rounds, replace from the last one alone.
@@ -326,13 +301,13 @@ class ExtractConfig:
             which keeps the surrogate's own report.
         shares: Probability of each source in an enriched report.
         size: Side of the images in pixels; they are sent and moved at this resolution.
-        split: Of the corpus: train, val or test.
-        n: Studies of it that are measured on; all by default.
-        seed: Of images, draws, weights and resamples.
+        split: Split of the corpus that is measured on: train, val or test.
+        n: Number of its studies; all by default.
+        seed: Seed of images, draws, weights and resamples.
         batch_size: Images sent to the victim at once; halved if they do not fit in memory.
         workers: Parallel batches, for a victim behind a connection.
         stop_after_refusals: Refusals in a row after which a victim behind a connection is taken to have blocked the
-            accounts, and the rest of the budget stays unspent; never if null. Probes do not count.
+            accounts, and the rest of the budget stays unspent; null never stops. Probes do not count.
         map_sentences: Different sentences on the map of the victim's answers; 0 for no map.
         i_am_authorised: Who may test this model and why; required for a model that runs elsewhere, kept and shown.
         victim_run: Folder for the victim's reports on the corpus, if audits of one victim share it.
@@ -349,7 +324,7 @@ class ExtractConfig:
         measure: How copies are measured.
         victim_decoding: Decoding of the victim; the paper's diverse beam search.
         surrogate_decoding: Decoding of the surrogate.
-        defence_settings: Of the defence.
+        defence_settings: Settings of the defence.
         consulting: Prompts of an oracle that is a language model.
         oracle_llm: Cache, cost limit and connection of that model.
         loading: How both are loaded.
@@ -395,12 +370,13 @@ class ExtractConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        check_choices("method", [self.method], METHODS)
-        check_choices("split", [self.split], SPLITS)
-        check_choices("defence", [self.defence] if self.defence else [], DEFENCES.names())
+        check_choice("method", self.method, METHODS)
+        check_choice("split", self.split, SPLITS)
+        if self.defence:
+            check_choice("defence", self.defence, DEFENCES.names())
         if not self.oracle_is_a_model:
             oracles = (NO_ORACLE, TRANSCRIPT, *ORACLES)
-            check_choices("oracle", [self.oracle], oracles, more=", and text models by name")
+            check_choice("oracle", self.oracle, oracles, ", or a text model by name")
         check_at_least(
             self, budget=1, rounds=1, size=8, n=1, batch_size=1, workers=1, accounts=1, seed=0, map_sentences=0,
             probes=0, stop_after_refusals=1,
@@ -448,26 +424,26 @@ class DefendConfig:
         data: Corpus folder: benign images for the cost of a defence; copies are measured on it too.
         surrogate: Model that the attacker trains; that of the attack file by default.
         attack: YAML file of 'cxrlab extract' with the rest of the attack; its defaults if left out.
-        defences: Any of gate (chest radiographs alone), quota, coarse (fixed sentences without degree and place), plain
+        defences: Any of gate (answers chest radiographs alone), quota, coarse (fixed sentences without degree and place), plain
             (fixed sentences with all details), watermark.
-        method: Of the attack: knockoff, ada-steal or in-domain.
+        method: Method of the attack: knockoff, ada-steal or in-domain.
         pool: Query images.
-        budget: Queries of one attack.
+        budget: Maximum number of queries of one attack.
         adaptive: Attack each defence also with an attacker that knows it.
         accounts: Accounts of the attacker that knows of a quota.
         blend_chest: Share of a chest in each image that passes the gate; searched by probes if left out.
         chest: Chest radiograph that the attacker who knows of the gate blends in; a drawing by default.
         probes: Images with which that share is searched; each image and share takes a query.
-        split: Of the benign images.
-        n: Benign images, drawn with the seed; all if null. Copies are measured on the n studies of the attack file, by
+        split: Split of the corpus that holds the benign images.
+        n: Number of benign images, drawn with the seed; null takes all. Copies are measured on the n studies of the attack file, by
             default on the whole test split.
-        section: Of the reference report.
+        section: Section of the reference report.
         batch_size: Images answered at once; halved if they do not fit in memory.
         tolerated: Share of benign images that may be refused before that counts as harm.
         minimum_queries: Fewest queries of the attack without a defence for which a severity is stated.
         minimum_studies: Fewest studies of its measurement for which a severity is stated.
         trials: Bootstrap resamples behind each interval.
-        seed: Of images, pool and resamples.
+        seed: Seed of images, pool and resamples.
         i_am_authorised: Who may test this model and why; required for a model that runs elsewhere, kept and shown.
         price: What the victim's owner charges.
         settings: How strict defences are.
@@ -504,8 +480,9 @@ class DefendConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
-        check_choices("split", [self.split], SPLITS)
-        check_choices("defences", self.defences, DEFENCES.names())
+        check_choice("split", self.split, SPLITS)
+        for defence in self.defences:
+            check_choice("defences", defence, DEFENCES.names())
         if not self.defences or len(set(self.defences)) < len(self.defences):
             raise ConfigError("defences is empty or names one twice; name each once.")
         check_at_least(

@@ -187,11 +187,7 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
         floors=False,
         slices=False,
         seed=settings.seed,
-        graphs=extras.graphs,
-        encoder=extras.encoder,
-        layer=extras.layer,
-        chexbert=extras.chexbert,
-        bert=extras.bert,
+        **vars(extras),
     )
     run_score(config, out)
     return out

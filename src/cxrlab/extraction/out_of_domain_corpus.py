@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.randomness import generator, stream_key
@@ -19,7 +20,6 @@ from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import NewStudy, Recipe, build_corpus
 from cxrlab.data.synthetic_scenes import draw_scene
-from cxrlab.extraction.config import check_at_least
 from cxrlab.extraction.query_pools import square
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.simulated_patients import CaseConfig, draw_patient

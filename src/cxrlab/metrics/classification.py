@@ -138,13 +138,6 @@ def expected_calibration_error(
     return Tally(ECE, np.concatenate([gaps, held], axis=1), held.sum(axis=1) > 0, _error_of)
 
 
-def bin_counts(error: Tally) -> NDArray[np.int64]:
-    """Answers in each bin of a tally of `expected_calibration_error`."""
-    bins = error.rows.shape[1] // 2
-    held: NDArray[np.int64] = error.rows[:, bins:].sum(axis=0).astype(np.int64)
-    return held
-
-
 def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
     """Mean of (probability - truth)²; see `expected_calibration_error` for the arguments."""
     given, true, known = _cells(probability, truth)

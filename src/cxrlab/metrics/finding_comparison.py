@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side, observation
-from cxrlab.findings.merge_statements import same_place, side_by_side
+from cxrlab.findings.merge_statements import same_place
 from cxrlab.findings.planted_errors import AGREEING_TIPS
 from cxrlab.findings.relatedness import implies, relatedness, restates
 from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
@@ -103,13 +103,6 @@ def compare_pair(batch: Batch, index: int) -> Comparison | None:
     compared = compare_merged_findings(*batch.merged_findings[index], pair.context)
     stated = pair.findings is not None or batch.read(batch.references[index]).has_statements
     return replace(compared, states_nothing=stated and not batch.read(batch.candidates[index]).has_statements)
-
-
-def compare_findings(
-    reference: Sequence[Finding], candidate: Sequence[Finding], context: Context | None = None
-) -> Comparison:
-    """Compare two lists of present and absent findings; age and indication can change urgency and relatedness."""
-    return compare_merged_findings(*side_by_side(reference, candidate), context or Context())
 
 
 def compare_merged_findings(reference: Sequence[Finding], candidate: Sequence[Finding], context: Context) -> Comparison:

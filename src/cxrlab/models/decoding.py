@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.config import check_at_least, check_choice
+from cxrlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Generated, Image
@@ -40,7 +41,7 @@ class Decoding:
         diversity_penalty: For diverse; subtracted from a token's log-probability for each earlier group that chose it.
         length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
         early_stopping: For beam and diverse; stop as soon as every beam has ended, though a better one might come.
-        seed: For sample.
+        seed: Seed of sampling.
     """
 
     strategy: str = "greedy"
@@ -56,11 +57,7 @@ class Decoding:
     seed: int = 7
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ConfigError(
-                f"strategy={self.strategy!r} is unknown.{did_you_mean(self.strategy, STRATEGIES)} "
-                f"Choose one of {', '.join(STRATEGIES)}."
-            )
+        check_choice("strategy", self.strategy, STRATEGIES)
         for field in fields(self):
             users, value = USED_BY.get(field.name, STRATEGIES), getattr(self, field.name)
             if value != field.default and self.strategy not in users:
@@ -68,9 +65,7 @@ class Decoding:
                     f"{field.name}={value} is not used by strategy={self.strategy}; give strategy="
                     f"{' or '.join(users)} with it."
                 )
-        for name, least in (("max_new_tokens", 1), ("answers", 1), ("beams", 1), ("groups", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
+        check_at_least(self, max_new_tokens=1, answers=1, beams=1, groups=1, seed=0)
         if not self.temperature > 0.0:
             raise ConfigError(
                 f"temperature={self.temperature} is not usable; give a number above 0, or strategy=greedy."

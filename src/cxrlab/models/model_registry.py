@@ -119,7 +119,7 @@ def load_encoder(name: str, loading: LoadSettings | None = None) -> DualEncoder:
 
 
 def list_models() -> list[dict[str, str]]:
-    """All forms of names, with what the model reads and does."""
+    """List all forms of model names, with what each reads and does."""
     tables = (("images", KINDS), ("text", TEXT_KINDS), ("images and text", ENCODER_KINDS))
     return [
         {"name": name, "reads": reads, "does": purpose}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
@@ -67,7 +68,7 @@ class SampleConfig:
                 f"split={self.split!r} is kept for measuring: a model aligned with pairs of its studies would be "
                 f"tested on what it has learnt; use {' or '.join(LEARNT_FROM)}."
             )
-        _check_least(self, n=1, answers=1, max_new_tokens=1, seed=0, batch_size=1)
+        check_at_least(self, n=1, answers=1, max_new_tokens=1, seed=0, batch_size=1)
         if not self.temperature > 0.0:
             raise ConfigError(f"temperature={self.temperature} is not usable; give a number above 0.")
         if not 0.0 < self.top_p <= 1.0:
@@ -120,7 +121,7 @@ class JudgeConfig:
             raise ConfigError("candidates is empty; name at least one run of 'cxrlab prefer sample'.")
         if twice := [path for path in self.candidates if self.candidates.count(path) > 1]:
             raise ConfigError(f"candidates names {twice[0]} twice; name it once.")
-        _check_least(self, seed=0)
+        check_at_least(self, seed=0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class PairConfig:
         margin: Least difference of the two rewards; equal ones never make a pair.
         longest_ratio: Most words of the chosen report, as a multiple of those of the rejected one; any when left out.
         least_reward: Least reward of the chosen report; any when left out.
-        allow_cut: Allow a chosen report that was cut at max_new_tokens.
+        allow_cut: Allow a chosen report that was cut at --max-new-tokens of 'prefer sample'.
         minor_weight: Cost of an insignificant error in the error counts of readers; a significant one costs 1.
         seed: Recorded; no pair depends on it.
     """
@@ -161,19 +162,12 @@ class PairConfig:
             raise ConfigError("--minor-weight applies to error counts of readers; give --feedback with it.")
         if self.feedback is not None and self.allow_cut:
             raise ConfigError("--allow-cut applies to reports of a model; leave it out with --feedback.")
-        _check_least(self, pairs=1, seed=0)
+        check_at_least(self, pairs=1, seed=0)
         for name in ("margin", "minor_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number of at least 0.")
         if self.longest_ratio is not None and not self.longest_ratio > 0:
             raise ConfigError(f"longest_ratio={self.longest_ratio} is not usable; give a number above 0, such as 1.2.")
-
-
-def _check_least(config: Any, **least: int) -> None:
-    for name, low in least.items():
-        value = getattr(config, name)
-        if value is not None and value < low:
-            raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
 
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
@@ -273,7 +267,7 @@ class Validation:
     """Reports that are generated and judged during training, by which the best checkpoint is selected.
 
     Args:
-        split: Of the corpus; its studies must not be among the pairs.
+        split: Split to generate for; its studies must not be among the pairs.
         n: Number of studies, drawn with the seed; 0 switches validation off and keeps the last step.
         judge: A metric with a value per report, or a mix of them; see `cxrlab prefer judge`.
         select: Keep the step with the best length-controlled reward (length-controlled), the best reward (reward), or
@@ -294,7 +288,7 @@ class Validation:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        _check_least(self, n=0, every=1, patience=1, max_new_tokens=1, batch_size=1)
+        check_at_least(self, n=0, every=1, patience=1, max_new_tokens=1, batch_size=1)
         if self.patience is not None and (self.select == "last" or not self.n or self.every is None):
             raise ConfigError(
                 f"patience={self.patience} needs validations that select a step; give every, n of at least 1, and "
@@ -308,7 +302,7 @@ class Measure:
 
     Args:
         data: Corpus folder; that of the pairs when left out.
-        split: Of the corpus; its studies must not be among the pairs.
+        split: Split to generate for; its studies must not be among the pairs.
         n: Number of studies, drawn with the seed; 0 measures nothing.
         metrics: Names, patterns or groups of metrics, over which the verdicts are corrected; errors by kind are
             counted in addition.
@@ -345,7 +339,7 @@ class Measure:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        _check_least(self, n=0, max_new_tokens=1, batch_size=1, control_studies=0)
+        check_at_least(self, n=0, max_new_tokens=1, batch_size=1, control_studies=0)
 
 
 @dataclass(frozen=True)

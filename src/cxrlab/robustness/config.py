@@ -10,6 +10,7 @@ from typing import Literal
 from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget, Norm, parse_eps
 from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES
 from cxrlab.attacks.regions import parse_region
+from cxrlab.core.config import check_at_least
 from cxrlab.core.egress import connection_operational_fields
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SECTIONS, SPLITS
@@ -75,8 +76,7 @@ class SmoothingSettings:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise ConfigError(f"alpha={self.alpha} is not usable; give a probability between 0 and 1, such as 0.001.")
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size={self.batch_size} is not usable; give a whole number of at least 1.")
+        check_at_least(self, batch_size=1)
         least = math.floor(1 - math.log2(self.alpha)) + 1  # (alpha / 2)^(1 / copies) must exceed one half
         if self.copies < least:
             raise ConfigError(
@@ -216,11 +216,7 @@ class RobustnessConfig:
             raise ConfigError(f"aims is empty; name at least one of {', '.join(AIMS)}.")
         self.budgets  # noqa: B018 - raises for an invalid radius
         parse_region(self.region)
-        least = {"n": 1, "batch_size": 1, "image_size": 8, "control_studies": 0, "triptychs": 0, "trials": 1, "seed": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        check_at_least(self, n=1, batch_size=1, image_size=8, control_studies=0, triptychs=0, trials=1, seed=0)
         if self.decoding.strategy == "sample":
             raise ConfigError(
                 "decoding.strategy=sample generates another report for every changed pixel, which an audit would count "
@@ -304,11 +300,7 @@ class HardenConfig:
 
     def __post_init__(self) -> None:
         counts = ("n", "attack_steps", "epochs", "steps", "batch_size", "measure_steps", "log_every", "save_every")
-        least = {**dict.fromkeys(counts, 1), "measure_n": 0, "seed": 0}
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < lowest:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {lowest}.")
+        check_at_least(self, **dict.fromkeys(counts, 1), measure_n=0, seed=0)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ConfigError(f"learning_rate={self.learning_rate} is not usable; give a number above 0.")
         self.weights  # noqa: B018 - raises for an invalid weight

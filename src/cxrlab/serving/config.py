@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.config import DefenceSettings
@@ -27,7 +28,7 @@ class GuardConfig:
         detectors: Detectors per image, or per account (these need an encoder); `cxrlab detect --help` lists all.
         encoder: Contrastive encoder for image embeddings, such as builtin:encoder; or none.
         image_bound: Largest share of benign images that a detector per image refuses, with 95 % confidence; needs about
-            4.5/image_bound images.
+            4.5 / bound images.
         account_bound: Largest share of benign accounts that a detector blocks within `account_queries` queries.
         account_queries: Queries after which the count of an account is reset.
         least_flagged: Fewest images that a detector per image must refuse in that time before the account is blocked;
@@ -228,8 +229,7 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise ConfigError(f"port={self.port} is not a port; give a number from 0 to 65535.")
-        if self.max_batch < 1:
-            raise ConfigError(f"max_batch={self.max_batch} is not usable; give a whole number from 1.")
+        check_at_least(self, max_batch=1)
         if not 0 <= self.max_wait_ms <= 10_000:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:
@@ -295,14 +295,8 @@ class RehearseConfig:
     loading: LoadSettings = field(default_factory=LoadSettings)
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ConfigError(
-                f"split='{self.split}' is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
-            )
-        for name, low in {"n": 1, "accounts": 1, "clients": 1, "alone": 0, "queries": 1, "size": 8, "seed": 0}.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        check_choice("split", self.split, SPLITS)
+        check_at_least(self, n=1, accounts=1, clients=1, alone=0, queries=1, size=8, seed=0)
         if len(set(self.pools)) < len(self.pools):
             raise ConfigError(f"pools={','.join(self.pools)} names a pool twice; name each once.")
         benign = self.guarding.benign

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import plain
@@ -122,11 +123,7 @@ class AblationsConfig(StudyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        smallest = {"n": 1, "control_studies": 0, "batch_size": 1, "max_new_tokens": 1, "trials": 1}
-        for name, least in smallest.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        check_at_least(self, n=1, control_studies=0, batch_size=1, max_new_tokens=1, trials=1)
         if taken := {"scores", COMPARISON} & set(self.variants):
             raise ConfigError(f"variants has the name '{min(taken)}', which is a folder of the study; choose another.")
         self.check_corpus("test")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cxrlab.core.config import flatten, parse_group, raise_problems
+from cxrlab.core.config import check_at_least, flatten, parse_group, raise_problems
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError, did_you_mean
 from cxrlab.core.json_values import dumps, plain
 from cxrlab.core.jsonl import read_jsonl
@@ -102,8 +102,7 @@ class StudyConfig:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ConfigError(f"seeds={list(self.seeds)} is not usable; list different whole numbers from 0.")
-        if self.at_once < 1:
-            raise ConfigError(f"at_once={self.at_once} is not usable; give a whole number of at least 1.")
+        check_at_least(self, at_once=1)
         if not self.metrics or len(set(self.metrics)) < len(self.metrics):
             raise ConfigError(f"metrics={list(self.metrics)} is not usable; name at least one, and each once.")
         self.check_names("corpora", self.corpora)

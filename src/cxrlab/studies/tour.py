@@ -38,6 +38,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
 
 from cxrlab.attacks.config import AttackSettings
+from cxrlab.core.config import check_at_least
 from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError, MissingExtra
 from cxrlab.core.files import read_json
@@ -73,7 +74,6 @@ from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation
 TourSize = Literal["quick", "default", "full"]
 Value = TypeVar("Value")
 STEPS, LEFT_OUT = "steps.jsonl", "left_out.json"
-TOTAL_S = {"quick": 60, "default": 359, "full": 960}  # seconds for a whole tour on two shared cores
 
 CHECK, SHEET, SUMMARY, ROUND_TRIP = "check.json", "sheet.png", "summary.json", "round_trip.json"
 SCENES, IMPORTED, STRUCTURED, COMPARISON = "scenes", "imported", "structured", "scores/comparison"
@@ -97,7 +97,7 @@ class TourConfig:
     """The whole chain on phantoms.
 
     Args:
-        quick: Fewer and smaller images: a look at every step, in seconds; the trained models have learnt nothing.
+        quick: Fewer and smaller images: a look at every step in half a minute; the trained models have learnt nothing.
         full: More images, longer training, more queries: narrower intervals, a better model, three times the time.
         seed: The same seed gives the same images and reports.
     """
@@ -111,8 +111,7 @@ class TourConfig:
             raise ConfigError(
                 "--quick and --full exclude each other; give one of them, or neither for the default tour."
             )
-        if self.seed < 0:
-            raise ConfigError(f"seed={self.seed} is not usable; give a whole number of at least 0.")
+        check_at_least(self, seed=0)
 
     @property
     def size(self) -> TourSize:

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.config import parse_group, raise_problems
+from cxrlab.core.config import check_at_least, parse_group, raise_problems
 from cxrlab.core.errors import ConfigError
 
 
@@ -103,11 +103,10 @@ class Optimisation:
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
-        for name in ("weight_decay", "clip", "workers", "seed"):
+        check_at_least(
+            self, batch_size=1, accumulate=1, max_length=1, save_every=1, log_every=1, steps=1, workers=0, seed=0
+        )
+        for name in ("weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number of at least 0.")
         for name in ("learning_rate", "epochs"):
@@ -153,12 +152,7 @@ class Validation:
     data: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("every", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
-        if self.n < 0:
-            raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 0.")
+        check_at_least(self, every=1, patience=1, n=0)
         if self.every is None and self.patience is not None:
             raise ConfigError(f"patience={self.patience} needs validations to count; give every with it.")
 
@@ -246,7 +240,7 @@ class EncoderConfig(TrainingConfig, PairSelection):
         vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or
             fresh:phantom.
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
-        start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of vision_encoder and text_encoder.
+        start: Dual encoder to continue from, hf:FOLDER or builtin:encoder, in place of `vision_encoder` and `text_encoder`.
         statements: all sentences of a report, or only present and possible findings (present). Which findings a report
             denies cannot be seen on the image.
         extra_corpora: Further corpora, name → {data, weight, text, views, members}.
@@ -396,7 +390,7 @@ class FinetuneConfig(AdapterConfig, PairSelection):
         indication: Put the indication into the prompt.
         train_vision_encoder: Train the vision encoder too; its features are then not cached.
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
-        train_language: false freezes the language model; lora_rank must then be 0.
+        train_language: Train the language model; if not, `lora_rank` must be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
         conversation: Text around image and prompt: own, the chat template of the start or of its language model, plain
             if there is none; plain, without a template; vicuna-v1, that of LLaVA 1.5 and LLaVA-Rad;

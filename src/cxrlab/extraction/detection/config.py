@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import SPLITS
-from cxrlab.extraction.config import check_at_least, check_choices
 from cxrlab.extraction.detection.base import DETECTORS
 from cxrlab.extraction.detection.false_alarm_rates import min_scores_for_bound
 from cxrlab.models.load_settings import LoadSettings
@@ -25,7 +25,7 @@ class DetectorSettings:
         accounts: Benign accounts drawn to set a threshold, and again to measure false alarms on held-out images.
         window: Queries that mmd compares with benign ones at a time.
         reference: Benign images that mmd compares with, at most.
-        least: Fewest distances for a score of prada.
+        least: Number of distances from which prada computes a score.
         planes: Random planes whose sides are the cells of coverage; 2^planes cells.
     """
 
@@ -72,11 +72,10 @@ class DetectConfig:
             small images as vectors; none allows only the detectors per image.
         calibrate: Splits of the corpus on which thresholds are set.
         held_out: Split on which false alarms are measured.
-        n: Images drawn with the seed from the splits to calibrate, and as many from the held-out one, at most; all if
-            null.
+        n: Most images drawn with the seed from the splits to calibrate, and from the held-out one; null takes all.
         metric: Quality of the copy that is reported beside the moment of detection.
         batch_size: Images that are embedded at once.
-        seed: Of images, accounts and planes.
+        seed: Seed of images, accounts and planes.
         detector: Bounds and sizes.
         loading: How the encoder is loaded.
     """
@@ -100,7 +99,8 @@ class DetectConfig:
             ("calibrate", self.calibrate, SPLITS),
             ("held_out", (self.held_out,), SPLITS),
         ):
-            check_choices(setting, given, known)
+            for value in given:
+                check_choice(setting, value, known)
             if not given or len(set(given)) < len(given):
                 raise ConfigError(f"{setting} is empty or names something twice; name each once.")
         if self.held_out in self.calibrate:

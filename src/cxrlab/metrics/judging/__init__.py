@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.core.registry import Registry
@@ -86,8 +87,7 @@ class JudgeSettings:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigError(f"max_tokens={self.max_tokens} is not usable; give a whole number of at least 1.")
+        check_at_least(self, max_tokens=1)
         kinds = [_parse_prompt(entry)[0] for entry in self.prompts]
         if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
             raise ConfigError(f"prompts has two wordings for {twice}; give one.")
