@@ -20,18 +20,22 @@ USUAL = np.array([[[[0.3, 0.0]], [[0.3, 0.0]]], [[[0.1, 0.1]], [[0.1, 0.1]]]], n
         ("layer:-2", [0.3, 0.1]),
         ("layer:2", [0.0, 0.4]),
         ("max-mean", [0.3, 0.4]),
+        ("mean-mean", [0.15, 0.25]),
+        ("mean-max", [0.2, 0.5]),
+        ("max-max", [0.4, 0.8]),
         ("relative:layer:1", [0.0, 0.1]),
         ("relative:layer:2", [0.0, 0.3]),
         ("relative:max-mean", [0.0, 0.3]),
+        ("relative:max-max", [0.1, 0.7]),
     ],
 )
 def test_reductions_by_hand(name: str, expected: list[float]) -> None:
-    """Means over heads first, then the usual taken off (never below 0), then the largest over layers."""
+    """Over heads first, then the usual taken off (never below 0), then over layers."""
     assert np.allclose(reduce_attention(parse_map(name), WORD, USUAL), [expected])
 
 
 def test_every_example_is_a_name_and_tells_what_it_needs() -> None:
-    assert [parse_map(name).of_attention for name in EXAMPLES] == [True] * 5 + [False] * 3
+    assert [parse_map(name).of_attention for name in EXAMPLES] == [True] * 8 + [False] * 3
     assert parse_map("relative:layer:3").file == "relative-layer-3"
 
 

@@ -10,6 +10,7 @@ import pytest
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.model_interfaces import HasParameterCount
 from cxrlab.models.foreign_models import CheXagent, CheXagent2, ForeignModel, Maira2
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import model_class
@@ -122,6 +123,7 @@ def test_chexagent_is_asked_in_its_conversation(folder: Path) -> None:
         " USER: <s>Write a structured findings section for the CXR. ASSISTANT: <s>",
     ]
     assert all(4 <= answer.tokens <= 6 for answer in answers) and model.name == f"chexagent:{folder}"
+    assert isinstance(model, HasParameterCount) and model.parameter_count == model.model.num_parameters() > 0
     with pytest.raises(DataError, match="2 images came with 1 indications"):
         model.generate(IMAGES, ["cough"])
 

@@ -242,8 +242,8 @@ class ExplainConfig:
         word: Words or phrases of the report, all their occurrences; every word when left out.
         indication: Reason for the examination; that of the study when left out.
         report: Explain this report instead of the model's own.
-        maps: layer:K, max-mean, relative:layer:K, relative:max-mean, sheet, gradient, input-gradient or
-            integrated-gradient.
+        maps: layer:K, max-mean (over layers, then heads; likewise mean-mean, mean-max, max-max), relative: before one
+            of these, sheet, gradient, input-gradient or integrated-gradient.
         smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side; 0 for none.
         alpha: How much the hottest spot covers the image, 0 to 1.
         decoding: How the model generates the report.
@@ -285,8 +285,9 @@ class PointingConfig:
         split: train, val or test.
         n: Number of studies, drawn from the split with the seed; every study when left out.
         report: generated, the model's own report; or reference, that of the corpus.
-        maps: layer:K, max-mean, relative:layer:K, relative:max-mean, gradient, input-gradient or
-            integrated-gradient; all when left out.
+        maps: layer:K, max-mean (over layers, then heads; likewise mean-mean, mean-max, max-max), relative: before one
+            of these, gradient, input-gradient or integrated-gradient; when left out, max-mean, every layer and every
+            gradient.
         smooth: Standard deviation of the blur of gradient maps, as a share of the image's longer side; 0 for none.
         localised: Largest share of the image that the mask of a localised finding covers.
         trials: Bootstrap resamples behind each interval.

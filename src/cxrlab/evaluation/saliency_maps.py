@@ -124,17 +124,27 @@ SHEET, MAX_MEAN, GRADIENT, INPUT_GRADIENT = "sheet", "max-mean", "gradient", "in
 INTEGRATED = "integrated-gradient"
 GRADIENTS = (GRADIENT, INPUT_GRADIENT, INTEGRATED)
 RELATIVE = "relative:"
-EXAMPLES = ("layer:-1", MAX_MEAN, "relative:layer:-1", "relative:max-mean", SHEET, *GRADIENTS)
+# Over layers, then over heads.
+REDUCTIONS = (MAX_MEAN, "mean-mean", "mean-max", "max-max")
+EXAMPLES = ("layer:-1", *REDUCTIONS, "relative:layer:-1", "relative:max-mean", SHEET, *GRADIENTS)
 _LAYER = re.compile(r"layer:(-?\d+)")
 
 
 @dataclass(frozen=True)
 class MapName:
-    """A parsed name; `layer` is K of `layer:K`, and a relative map is one minus the average over the report."""
+    """A parsed name; a relative map is one minus the average over the report.
+
+    Args:
+        text: The name.
+        layer: K of `layer:K`; None for a map over all layers.
+        relative: Whether the average over the report is taken off.
+        over: How layers and how heads are reduced, each `mean` or `max`.
+    """
 
     text: str
     layer: int | None = None
     relative: bool = False
+    over: tuple[str, str] = ("max", "mean")
 
     @property
     def of_attention(self) -> bool:
@@ -151,8 +161,11 @@ def parse_map(text: str) -> MapName:
     """The parts of a name; another one is a `ConfigError` with the nearest."""
     bare = text.removeprefix(RELATIVE)
     relative = bare != text
-    if bare == MAX_MEAN or (not relative and bare in (SHEET, *GRADIENTS)):
-        return MapName(text, relative=relative)
+    if bare in REDUCTIONS:
+        layers, heads = bare.split("-")
+        return MapName(text, relative=relative, over=(layers, heads))
+    if not relative and bare in (SHEET, *GRADIENTS):
+        return MapName(text)
     found = _LAYER.fullmatch(bare)
     if found is None or int(found[1]) == 0:
         raise ConfigError(
@@ -164,12 +177,18 @@ def parse_map(text: str) -> MapName:
 
 def reduce_attention(name: MapName, attention: Array, usual: Array) -> Array:
     """One map [rows, columns] from the attention [layers, heads, rows, columns] of a word and of the average token."""
-    means = attention.mean(axis=1)
+    over_layers, over_heads = name.over
+
+    def reduced(values: Array, over: str, axis: int) -> Array:
+        found: Array = values.mean(axis=axis) if over == "mean" else values.max(axis=axis)
+        return found
+
+    by_layer = reduced(attention, over_heads, axis=1)
     if name.relative:
-        means = np.maximum(means - usual.mean(axis=1), 0.0)
+        by_layer = np.maximum(by_layer - reduced(usual, over_heads, axis=1), 0.0)
     if name.layer is None:
-        return np.asarray(means.max(axis=0), np.float32)
-    return np.asarray(means[resolve_layer(name, len(means))], np.float32)
+        return np.asarray(reduced(by_layer, over_layers, axis=0), np.float32)
+    return np.asarray(by_layer[resolve_layer(name, len(by_layer))], np.float32)
 
 
 def resolve_layer(name: MapName, count: int) -> int:

@@ -75,6 +75,11 @@ class ForeignModel(ABC):
             ) from error
         return cls(model, reader, prompts, argument)
 
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
         """One answer per image, in order."""
         import torch
