@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,14 @@ def test_the_external_sets_hold_the_source_s_text_alone(tmp_path: Path) -> None:
     compose_corpus(shipped("llava_rad/02_compose_cxr697k"), tmp_path / "corpora" / "cxr697k")
     made = compose_corpus(shipped("data/external_openi"), tmp_path / "openi")
     assert made.ids() == ("openi/s1", "openi/s2") and {one.split for one in made} == {"test"}
+    labels_only = [study(3, split="test", sections=None), study(4, split="val", sections=None)]
+    for name, studies in (("v1", labels_only), ("chexpert-plus", [*labels_only[:1], study(4, split="val")])):
+        corpus(tmp_path / "corpora" / name, studies, "hospital of chexpert", "chexpert")
     made = compose_corpus(shipped("data/external_chexpert"), tmp_path / "chexpert")
     assert made.ids() == ("chexpert/s4",) and not any(one.structured for one in made)
+    config = config_from(ComposeConfig, CONFIGS / "data/external_chexpert.yaml")
+    members = {"chexpert": {**config.members["chexpert"], "corpus": "corpora/v1"}}
+    with pytest.raises(DataError, match="nothing is taken"):  # version 1 has no reports
+        compose_corpus(plan(replace(config, members=members)), tmp_path / "none")
     with pytest.raises(DataError, match="'chexpert' is not external"):
         shipped("data/external_chexpert", "external_to=corpora/cxr697k")
