@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import yaml
 from tables import every_row
 
 import cxrlab
@@ -14,6 +15,7 @@ from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named
 from cxrlab.core.registry import load_reference
 from cxrlab.core.vocabulary import DRAWN
+from cxrlab.models.model_registry import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 # What they say was true when it was written.
@@ -22,6 +24,8 @@ HISTORY = ("CHANGELOG.md", "LOG.md", "results.md")
 SCRIPT_FLAGS = ("--sizes",)
 # Files of others, which no command of ours names.
 FOREIGN = ("biomedclipcxr_518.json",)
+PROMPTS = tuple(yaml.safe_load((ROOT / "src" / "cxrlab" / "models" / "prompts.yaml").read_text()))
+CONFIGS = [file.read_text() for file in (ROOT / "configs").rglob("*.yaml")]
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
@@ -65,11 +69,28 @@ def test_every_documented_command_is_one_that_parses(page: str, line: str) -> No
 
 
 @every_row("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    """Relative links and pictures exist."""
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if not link.startswith(("http:", "https:")):
-            assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    """Relative links and pictures exist, and so does the heading that a link names."""
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / link if link else page
+        if link.startswith(("http:", "https:")):
+            continue
+        assert target.exists(), f"{page.name} links to {link}, which does not exist"
+        assert not anchor or anchor in headings(target), f"{page.name} links to {link}#{anchor}, which is no heading"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_every_kind_of_model_is_documented_and_no_page_has_a_placeholder() -> None:
+    """Of the addresses, `http` stands for both."""
+    text = "\n".join(page.read_text() for page in PAGES if page.name not in HISTORY)
+    lost = [kind for kind in KINDS if f"`{kind}:" not in text and kind != "https"]
+    lost += [name for name in PROMPTS if name not in text and not any(name in read for read in CONFIGS)]
+    assert not lost and not re.search(r"@@\w*@@", text)
 
 
 @every_row("page", PAGES, ids=lambda page: page.name)
