@@ -28,7 +28,7 @@ from cxrlab.models.prompts import load_prompts
 from cxrlab.training.align_finetune import align, count_trainable, finetune, freeze, select_trainable
 from cxrlab.training.config import AlignConfig, Augmentation, ExtraCorpus, FinetuneConfig, Optimisation, Validation
 from cxrlab.training.image_text import ImageTextLoss, load_image_text
-from cxrlab.training.memory_estimate import estimate_logits, estimate_vision
+from cxrlab.training.memory_estimate import estimate, estimate_logits, estimate_vision
 from cxrlab.training.report_dataset import ask_for_report
 from cxrlab.training.report_model import find_parts
 from cxrlab.training.samples import Source, read_source
@@ -275,3 +275,6 @@ def test_memory_of_images_and_logits() -> None:
     assert estimate_vision(model, settings, 10, trained=True).activations == 2 * 10 * 2 * block * 4
     vocabulary = model.config.text_config.vocab_size
     assert estimate_logits(model, settings, 7).activations == 2 * 7 * vocabulary * 12
+    # IDEFICS has one layer of cross-attention beside the two of its language model.
+    idefics, _ = tiny("idefics")
+    assert estimate(idefics, settings, 10, 0).activations == 2 * 10 * 3 * block * 4

@@ -84,6 +84,8 @@ def _kept(config: Any, settings: Optimisation) -> tuple[int, int]:
     """
     width = getattr(config, "embed_dim", config.hidden_size)  # Qwen2-VL's vision encoder calls its output hidden
     layers = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else config.depth
+    if between := getattr(config, "cross_layer_interval", 0):  # IDEFICS: cross-attention before every so many layers
+        layers += layers // between
     block = 16 * width + 3 * getattr(config, "intermediate_size", 4 * width)
     return block, layers * width + block if settings.gradient_checkpointing else layers * block
 

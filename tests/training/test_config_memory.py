@@ -1,0 +1,161 @@
+"""No shipped config is refused by our own estimate on the hardware that its header names; weights are never made."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    CLIPVisionConfig,
+    Dinov2Config,
+    IdeficsConfig,
+    IdeficsForVisionText2Text,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    VisionTextDualEncoderConfig,
+    VisionTextDualEncoderModel,
+)
+
+from cxrlab.cli.arguments import CommandLine
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.cli.main import command_named
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.registry import load_reference
+from cxrlab.extraction.surrogate import SurrogateTrainer
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.training.align_finetune import count_trainable
+from cxrlab.training.config import EncoderConfig
+from cxrlab.training.encoder import memory as encoder_memory
+from cxrlab.training.memory_estimate import Memory, check_memory, estimate, estimate_logits, estimate_vision
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"(one|\d+) GPUs? of (\d+) GB")
+QUERIES = 500  # of ada_steal_paper.yaml, per round
+
+
+def llava_7b(side: int = 518, patch: int = 14) -> Any:
+    """LLaVA-Rad: Vicuna-7B and a ViT-B/14 at 518 pixels, 1,369 image tokens."""
+    vision = Dinov2Config(image_size=side, patch_size=patch)
+    return LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=LlamaConfig()))
+
+
+def llava_1_5() -> Any:
+    """LLaVA-1.5-7B: CLIP's ViT-L/14 at 336 pixels, 576 image tokens."""
+    vision = CLIPVisionConfig(
+        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, image_size=336,
+        patch_size=14,
+    )  # fmt: skip
+    return LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=LlamaConfig()))
+
+
+def idefics_9b() -> Any:
+    """idefics-9b as published: ViT-H/14 at 224 pixels, a resampler, and cross-attention before every fourth layer."""
+    config = IdeficsConfig(
+        additional_vocab_size=2, cross_layer_interval=4, use_resampler=True, qk_layer_norms=True,
+        vision_config={"embed_dim": 1280, "image_size": 224, "patch_size": 14},
+        perceiver_config={"use_resampler": True, "qk_layer_norms_perceiver": True},
+    )  # fmt: skip
+    return IdeficsForVisionText2Text(config)
+
+
+def biomedclip_cxr() -> Any:
+    """DINOv2's ViT-B/14 at 518 pixels with PubMedBERT."""
+    vision = Dinov2Config(image_size=518, patch_size=14)
+    return VisionTextDualEncoderModel(VisionTextDualEncoderConfig.from_vision_text_configs(vision, BertConfig()))
+
+
+# File → the models that it may be used with, by its header and by the publication.
+MODELS: dict[str, tuple[Callable[[], Any], ...]] = {
+    "llava_rad/03_encoder.yaml": (biomedclip_cxr,),
+    "llava_rad/04_align.yaml": (llava_7b,),
+    "llava_rad/05_finetune.yaml": (llava_7b,),
+    "llava_rad/06_generate.yaml": (llava_7b,),
+    "extraction/ada_steal_paper.yaml": (llava_1_5, idefics_9b),
+}
+
+
+def settings_of(file: str) -> Any:
+    """The config that the command in the header reads."""
+    header = re.search(r"^# run:  cxrlab (.+)$", (ROOT / "configs" / file).read_text(), re.MULTILINE)
+    assert header
+    words = shlex.split(header[1])
+    name = command_named(words)
+    assert name is not None
+    line = CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target))
+    return line.parse(words[len(name.split()) :]).arguments["config"]
+
+
+def surrogate_settings(config: Any) -> Any:
+    """Those of the training of a surrogate on the first round's queries."""
+    trainer = SurrogateTrainer("hf:models/surrogate", replace(config.fitting, learning_rate=1e-5), 7, LoadSettings())
+    return trainer.training_config(Path("transcript"), between_rounds=False)
+
+
+def needed(config: Any, model: Any) -> Memory:
+    """The estimate for samples as long as `max_length`, as the commands compute it for theirs."""
+    settings = config.optimisation
+    if isinstance(config, EncoderConfig):
+        return encoder_memory(model, settings, settings.max_length)
+    found = estimate(model, settings, settings.max_length, count_trainable(model, config))
+    if model.config.model_type != "llava":
+        vision = model.config.vision_config
+        patches = (vision.image_size // vision.patch_size) ** 2
+        found += estimate_vision(model, settings, patches, trained=config.train_vision_encoder)
+        found += estimate_logits(model, settings, settings.max_length)
+    return found
+
+
+def hardware(file: str) -> tuple[int, int]:
+    """Number of GPUs, and bytes of each, in the header."""
+    found = NAMED.search((ROOT / "configs" / file).read_text())
+    assert found
+    return 1 if found[1] == "one" else int(found[1]), int(found[2]) * 10**9
+
+
+def test_every_header_that_names_a_memory_is_checked() -> None:
+    files = sorted((ROOT / "configs").rglob("*.yaml"))
+    named = {path.relative_to(ROOT / "configs").as_posix() for path in files if NAMED.search(path.read_text())}
+    assert named == set(MODELS)
+
+
+@pytest.mark.parametrize(("file", "make"), [(file, make) for file, makers in MODELS.items() for make in makers])
+def test_the_estimate_fits_on_the_hardware_of_the_header(
+    file: str, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    config = settings_of(file)
+    _, available = hardware(file)
+    with torch.device("meta"):
+        model = make()
+    if file.startswith("extraction"):
+        studies = SimpleNamespace(ids=lambda split: range(QUERIES))
+        monkeypatch.setattr("cxrlab.data.corpus.load_corpus", lambda folder: studies)
+        config = surrogate_settings(config)
+        assert config.optimisation.batch_size * config.optimisation.accumulate == 8  # the publication's
+    if hasattr(config, "optimisation"):
+        check_memory(needed(config, model), torch.device("cuda"), available)
+    else:  # generation: its weights, in the precision of loading
+        assert 2 * sum(value.numel() for value in model.parameters()) < available / 2
+
+
+def test_the_same_training_of_a_whole_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bytes per weight of the language model alone: more than 100 GB."""
+    monkeypatch.chdir(ROOT)
+    config = settings_of("extraction/ada_steal_paper.yaml")
+    monkeypatch.setattr("cxrlab.data.corpus.load_corpus", lambda folder: SimpleNamespace(ids=lambda split: range(8)))
+    with torch.device("meta"):
+        model = llava_1_5()
+    whole = replace(surrogate_settings(config), lora_rank=0)
+    found = needed(whole, model)
+    assert found.trained > 100e9
+    with pytest.raises(ConfigError, match="80.0 GB"):
+        check_memory(found, torch.device("cuda"), hardware("extraction/ada_steal_paper.yaml")[1])
