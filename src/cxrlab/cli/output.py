@@ -21,13 +21,10 @@ Parts = Sequence[str | Table]
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a command.
+    """The outcome of a command."""
 
-    Args:
-        text: For people, without a final newline: one text, printed as it is, or sentences and tables in order, which
-            are fitted to the terminal and rendered by `--format`.
-    """
-
+    # For people, without a final newline: one text, printed as it is, or sentences and tables in order, which are
+    # fitted to the terminal and rendered by `--format`.
     text: str | Parts
     data: Any  # the outcome for programs, printed by `--json`
     ok: bool = True  # false makes the exit code 1, for a check that failed without an error

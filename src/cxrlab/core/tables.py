@@ -37,16 +37,13 @@ Cell = str | int | float | bool | Interval | None
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
-
-    Args:
-        only: `text` for a column that people are shown alone, `data` for one of CSV and data frames alone.
-    """
+    """One column of a table."""
 
     name: str  # heading for people; also the name in CSV and data frames, unless `key` is given
     key: str = ""  # name in CSV and data frames
     digits: int = 3  # decimals that people are shown; CSV and data frames have full precision
     sign: str = ""  # `+` shows the sign of positive numbers too
+    # `text` for a column that people are shown alone, `data` for one of CSV and data frames alone.
     only: Literal["", "text", "data"] = ""
     write: Callable[[Any], str] | None = None  # how a cell is written for people; by its type when None
 

@@ -37,27 +37,24 @@ _LEFT_OUT_WHEN_EMPTY = ("synthetic", "collections", "dropped", "remarks", "absen
 
 @dataclass(frozen=True)
 class Card:
-    """The contents of `card.yaml`, without times and paths of a machine, so that equal corpora have equal cards.
-
-    Args:
-        counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
-        synthetic: Whether images and texts are generated. Any other corpus counts as patients' data, see `core.egress`.
-        collections: Hospital collections of the images; a corpus of the same collection is not external.
-        dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
-        absent: What the source does not have → how many: `text` and `split` count studies, `view` counts images. None
-            if the card does not state it; an importer gives an empty mapping, which is filled in likewise.
-    """
+    """The contents of `card.yaml`, without times and paths of a machine, so that equal corpora have equal cards."""
 
     name: str
     source: str = ""
     licence: str = ""
     citation: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # settings of its maker that change the bytes
+    # Studies, patients, images, and studies by split; filled in when the corpus is complete.
     counts: Mapping[str, int] = field(default_factory=dict)
+    # Whether images and texts are generated. Any other corpus counts as patients' data, see `core.egress`.
     synthetic: bool = False
+    # Hospital collections of the images; a corpus of the same collection is not external.
     collections: tuple[str, ...] = ()
+    # Why studies of the source were left out → how many; filled in when the corpus is complete.
     dropped: Mapping[str, int] = field(default_factory=dict)
     remarks: Mapping[str, int] = field(default_factory=dict)  # oddities of studies that were kept → how many; likewise
+    # What the source does not have → how many: `text` and `split` count studies, `view` counts images. None if the card
+    # does not state it; an importer gives an empty mapping, which is filled in likewise.
     absent: Mapping[str, int] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 

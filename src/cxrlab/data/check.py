@@ -41,11 +41,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found.
-
-    Args:
-        stated: What studies lack without a problem → how often: the card states it, or the corpus has labels alone.
-    """
+    """What a check found."""
 
     path: Path
     studies: int
@@ -56,6 +52,7 @@ class CheckReport:
     statistics: Statistics
     examples: tuple[Problem, ...] = ()
     duplicates: Duplicates | None = None  # reports and images that are there more than once; None if not requested
+    # What studies lack without a problem → how often: the card states it, or the corpus has labels alone.
     stated: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -39,15 +39,12 @@ class NewStudy:
 
 @dataclass(frozen=True)
 class Recipe(Generic[Item]):
-    """How items become studies.
-
-    Args:
-        ids: The ids of the studies that an item gives or leaves out, known before they are made.
-        make_studies: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
-    """
+    """How items become studies."""
 
     items: Iterable[Item]  # one for each unit of work (a patient, a picture), in the order of the file; read lazily
+    # The ids of the studies that an item gives or leaves out, known before they are made.
     ids: Callable[[Item], Sequence[str]]
+    # The studies of an item with their files, or why one is left out; importable by name, since workers run it.
     make_studies: Callable[[Item], Sequence[NewStudy | Dropped]]
     label: str
     total: int | None = None  # studies that all items give together, for the progress bar; None if unknown

@@ -28,15 +28,12 @@ _ONES = np.array([value.bit_count() for value in range(256)], np.uint8)
 
 @dataclass(frozen=True)
 class Groups:
-    """Things that are there more than once.
-
-    Args:
-        exact: Names of things that are the same, two or more in a group, in the order of the corpus.
-        near: Names of different things that are alike, directly or through others; one name for each different thing.
-    """
+    """Things that are there more than once."""
 
     seen: int
+    # Names of things that are the same, two or more in a group, in the order of the corpus.
     exact: tuple[tuple[str, ...], ...]
+    # Names of different things that are alike, directly or through others; one name for each different thing.
     near: tuple[tuple[str, ...], ...]
 
 

@@ -159,29 +159,26 @@ class Imported:
 
 @dataclass(frozen=True)
 class ImportPlan(Generic[Item]):
-    """A source whose tables were read, ready to be read study by study.
-
-    Args:
-        read: The study of an item, or why it is left out; importable by name, since workers run it.
-        remarks: Oddities of the source that belong to no study (a box for an unknown image) → how often.
-        label_style: How sentences are made from the labels (see `label_report`), where the source has no English report.
-        sentences_from: The field of a study that holds the labels of that style.
-        writes_images: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
-        keeps_test: Whether studies of the official test split stay there whatever --split says: published models are
-            compared on them.
-    """
+    """A source whose tables were read, ready to be read study by study."""
 
     items: Iterable[Item]
     study_id: Callable[[Item], str]  # the id of an item's study, unique in the source
+    # The study of an item, or why it is left out; importable by name, since workers run it.
     read: Callable[[Item], Imported | Dropped]
     total: int | None
     layout: str
     collections: tuple[str, ...] = ()
+    # Oddities of the source that belong to no study (a box for an unknown image) → how often.
     remarks: Mapping[str, int] = field(default_factory=dict)
     used_settings: tuple[str, ...] = ()  # optional settings that the importer uses: reports, projections, sections …
+    # How sentences are made from the labels (see `label_report`), where the source has no English report.
     label_style: str | None = None
+    # The field of a study that holds the labels of that style.
     sentences_from: Literal["labels", "own_labels"] = "own_labels"
+    # Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
     writes_images: bool = False
+    # Whether studies of the official test split stay there whatever --split says: published models are compared on
+    # them.
     keeps_test: bool = False
 
 

@@ -37,15 +37,12 @@ from cxrlab.data.section_headers import (
 
 @dataclass(frozen=True)
 class ParsedReport:
-    """A report's text and where its sections are.
-
-    Args:
-        other: The same for what belongs to none of the five: technique and image name beside a named examination,
-            recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
-    """
+    """A report's text and where its sections are."""
 
     text: str
     spans: Mapping[str, tuple[Span, ...]]
+    # The same for what belongs to none of the five: technique and image name beside a named examination,
+    # recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
     other: Mapping[str, tuple[Span, ...]]
     how: How  # how findings and impression were found; counted by importers
     merged: bool = False  # whether the impression holds the findings too ("FINDINGS AND IMPRESSION")

@@ -65,17 +65,14 @@ class Images:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What `statistics.json` holds.
-
-    Args:
-        labels: CheXpert observation → split → value in words → studies; a study without the label counts as unknown.
-    """
+    """What `statistics.json` holds."""
 
     splits: Counts
     views: BySplit  # view → split → images; "unknown" counts those without a stated view
     usable: BySplit  # what training takes by default, or why it leaves a study out → split → studies
     sexes: BySplit  # sex → split → studies
     ages: BySplit
+    # CheXpert observation → split → value in words → studies; a study without the label counts as unknown.
     labels: Mapping[str, BySplit]
     own_labels: Mapping[str, BySplit]  # the same for the corpus's own labels
     texts: Mapping[str, Quartiles]  # kind of text → number of words in those studies that have one

@@ -38,71 +38,43 @@ class Check:
 
 @dataclass(frozen=True)
 class Facts:
-    """Inputs of the verdict rules; gaps and gains are paired differences with an interval by patient.
+    """Inputs of the verdict rules; gaps and gains are paired differences with an interval by patient."""
 
-    Args:
-        n, patients: Matched pairs and their patients.
-        predictions, references: On each side, matched or not.
-        extra, missing: Predictions without a reference, references without a prediction.
-        distinct: Different texts of the reports.
-        repeated: Share of the most frequent report.
-        repeated_gap: This share minus that of the most frequent reference.
-        abnormal, abnormal_references: Reports and references that state a finding.
-        normal_gap: Share of normal reports minus share of normal references.
-        empty: Share of reports without words.
-        empty_gap: This share minus the same of the references.
-        same: Share of the reports with the most frequent findings.
-        same_gap: This share minus the same of the references.
-        compared: Reports that were compared with their own reference.
-        own: Share of these that are its text.
-        own_gap: This share minus the same when the reports are shuffled among patients; None where they cannot be shuffled.
-        half, half_gap: Like own and own_gap, for half of the phrases in common.
-        detected: Of the studies whose reference states a finding, the share of those whose report states any.
-        value, shuffled: Deciding metric of the reports, and when they are shuffled among patients.
-        gain: Their difference; None where the reports cannot be shuffled.
-        wording: Lexical metrics that are higher than those of one normal report for all.
-        errors_gap: Significant errors per report minus those of one normal report for all.
-        copied: Share of the reports that are training reports; None without training reports.
-        copied_references: The same of the references.
-        copied_gap: Their difference.
-        image: Verdict on image dependence; None where it was not tested.
-        image_sentence: The same in words.
-        untested: What was not tested, in words.
-    """
-
-    n: int
-    patients: int
-    predictions: int
-    references: int
-    extra: int
-    missing: int
-    distinct: int
-    repeated: Estimate
-    repeated_gap: Estimate
-    abnormal: int
-    abnormal_references: int
-    normal_gap: Estimate
-    empty: Estimate
-    empty_gap: Estimate
-    same: Estimate
-    same_gap: Estimate
-    compared: int
-    own: Estimate
+    n: int  # matched pairs
+    patients: int  # their patients
+    predictions: int  # all of them, matched or not
+    references: int  # likewise
+    extra: int  # predictions without a reference
+    missing: int  # references without a prediction
+    distinct: int  # different texts of the reports
+    repeated: Estimate  # share of the most frequent report
+    repeated_gap: Estimate  # this share minus that of the most frequent reference
+    abnormal: int  # reports that state a finding
+    abnormal_references: int  # references that state a finding
+    normal_gap: Estimate  # share of normal reports minus share of normal references
+    empty: Estimate  # share of reports without words
+    empty_gap: Estimate  # this share minus the same of the references
+    same: Estimate  # share of the reports with the most frequent findings
+    same_gap: Estimate  # this share minus the same of the references
+    compared: int  # reports that were compared with their own reference
+    own: Estimate  # share of these that are its text
+    # This share minus the same when the reports are shuffled among patients; None where they cannot be shuffled.
     own_gap: Estimate | None
-    half: Estimate | None
-    half_gap: Estimate | None
-    detected: Estimate
-    value: float
-    shuffled: float
-    gain: Estimate | None
-    wording: tuple[str, ...]
-    errors_gap: Estimate
-    copied: Estimate | None
-    copied_references: Estimate | None
-    copied_gap: Estimate | None
+    half: Estimate | None  # like `own`, for half of the phrases in common
+    half_gap: Estimate | None  # like `own_gap`
+    detected: Estimate  # of the studies whose reference states a finding, the share of those whose report states any
+    value: float  # deciding metric of the reports
+    shuffled: float  # the same when they are shuffled among patients
+    gain: Estimate | None  # their difference; None where the reports cannot be shuffled
+    wording: tuple[str, ...]  # lexical metrics that are higher than those of one normal report for all
+    errors_gap: Estimate  # significant errors per report minus those of one normal report for all
+    copied: Estimate | None  # share of the reports that are training reports; None without training reports
+    copied_references: Estimate | None  # the same of the references
+    copied_gap: Estimate | None  # their difference
+    # Verdict on image dependence; None where it was not tested.
     image: Literal["uses_image", "ignores_image", "unclear"] | None
-    image_sentence: str
-    untested: tuple[str, ...]
+    image_sentence: str  # the same in words
+    untested: tuple[str, ...]  # what was not tested, in words
 
     @property
     def fits(self) -> bool:

@@ -36,15 +36,12 @@ _SENTENCE_END = re.compile(r"[.!?:;][\"')\]]*\s*$")
 
 @dataclass(frozen=True)
 class Sample:
-    """Reports and references, and the resamples behind every interval.
-
-    Args:
-        shuffles: Ways to give each patient's studies the reports of others; none where that cannot be done.
-    """
+    """Reports and references, and the resamples behind every interval."""
 
     batch: Batch  # matched pairs
     resamples: Resamples  # of their patients
     level: float  # of the intervals
+    # Ways to give each patient's studies the reports of others; none where that cannot be done.
     shuffles: Sequence[Sequence[int]]
 
     def share(self, flags: Flags) -> Estimate:

@@ -253,18 +253,14 @@ class ByStudy:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """One metric of one run against the baseline.
-
-    Args:
-        p_holm: Its p after Holm's correction over every test of the comparison; not-a-number where there is
-            nothing to test.
-        verdict: better or worse when `p_holm` is below alpha; equal when the counts of every patient are the
-            same; too few when no data of this size could reach alpha; unclear otherwise; undefined without a value.
-    """
+    """One metric of one run against the baseline."""
 
     run: str  # label of the run
     difference: PairedDifference  # the run minus the baseline, with interval and test
+    # Its p after Holm's correction over every test of the comparison; not-a-number where there is nothing to test.
     p_holm: float
+    # better or worse when `p_holm` is below alpha; equal when the counts of every patient are the same; too few when no
+    # data of this size could reach alpha; unclear otherwise; undefined without a value.
     verdict: Verdict
     by_study: ByStudy | None  # wins, ties and losses; None where a single study has no value of its own
     mcnemar: McNemar | None  # for a share of studies (each right or wrong); None for other metrics

@@ -153,16 +153,13 @@ _LONGEST = 40  # characters of a word in its file name
 
 @dataclass(frozen=True)
 class ExplainedWord:
-    """A word in lower case with the spans of its occurrences, and the files of its overlays and of each map.
-
-    Args:
-        image_share: Of each occurrence: share of the attention on the image; empty without a map of attention.
-        log_probability: Of each occurrence's tokens, given all before them; empty without a map of gradients.
-    """
+    """A word in lower case with the spans of its occurrences, and the files of its overlays and of each map."""
 
     word: str
     spans: tuple[Span, ...]
+    # Of each occurrence: share of the attention on the image; empty without a map of attention.
     image_share: tuple[float, ...]
+    # Of each occurrence's tokens, given all before them; empty without a map of gradients.
     log_probability: tuple[float, ...]
     picture: str
     arrays: Mapping[str, str]

@@ -45,14 +45,11 @@ Verdict = Literal["uses_image", "ignores_image", "unclear"]
 
 @dataclass(frozen=True)
 class ControlResult:
-    """One kind of control image.
-
-    Args:
-        difference: Of the deciding metric: right image minus this one, with the sign turned so that above 0 the right
-            image is better; its interval is by patient.
-    """
+    """One kind of control image."""
 
     metrics: Mapping[str, float]  # name → value with this image on the same studies
+    # Of the deciding metric: right image minus this one, with the sign turned so that above 0 the right image is
+    # better; its interval is by patient.
     difference: Estimate
     unchanged: float  # share of reports that stay word for word the same
 

@@ -180,14 +180,11 @@ LOOKS, LEAST_LOOKS = 25, 400
 
 @dataclass(frozen=True)
 class CellSensitivity:
-    """One metric in one row.
-
-    Args:
-        worse_than_paraphrase: Share of cases that scored below a paraphrase of the report; None in harmless rows.
-    """
+    """One metric in one row."""
 
     share: float  # share of cases with a value in which the metric fell, or stayed, as required
     mean_change: float  # mean change of the value, negative for worse whatever the metric's direction
+    # Share of cases that scored below a paraphrase of the report; None in harmless rows.
     worse_than_paraphrase: float | None
     n: int  # cases with a value before and after the edit
 

@@ -316,13 +316,10 @@ def find_named_id_column(table: ReportTable, named: Mapping[str, str]) -> str | 
 
 @dataclass(frozen=True)
 class IdColumns:
-    """The columns of one side that may identify its studies.
-
-    Args:
-        ids: Column → the id of each row, None where it is empty; the preferred column first.
-    """
+    """The columns of one side that may identify its studies."""
 
     name: str  # the side in messages
+    # Column → the id of each row, None where it is empty; the preferred column first.
     ids: Mapping[str, tuple[str | None, ...]]
     rows: tuple[Row, ...] = ()  # of a file; none for a corpus and for texts in memory
 

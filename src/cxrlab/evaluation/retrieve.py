@@ -56,12 +56,7 @@ class Recall:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The result of a retrieval.
-
-    Args:
-        recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
-            `recall@k` → figures.
-    """
+    """The result of a retrieval."""
 
     model: str
     data: str
@@ -71,6 +66,8 @@ class Retrieved:
     distinct_findings: int | None  # different exact finding sets; None where they are not known
     without_text: int  # studies left out because they have no text
     without_image: int  # studies left out because their image cannot be read
+    # `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) → `recall@k` →
+    # figures.
     recalls: Mapping[str, Mapping[str, Mapping[str, Recall]]]
     median_ranks: Mapping[str, Mapping[str, float]]  # likewise → median rank of the first right candidate
     zero_shot: ZeroShot | None = None  # None when zero-shot classification was left out

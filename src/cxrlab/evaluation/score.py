@@ -291,13 +291,7 @@ class StudyScore:
 
 @dataclass(frozen=True, repr=False)
 class ScoreSheet(Mapping[str, MetricScore]):
-    """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table.
-
-    Args:
-        image_dependence: The same studies with control images, where the run of predictions has them.
-        judges: Judge by a language model → how many of its answers could be read, and why the others could not.
-        matching: How the rows of references and predictions were matched, and how many.
-    """
+    """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table."""
 
     metrics: Mapping[str, MetricScore]
     floors: Mapping[str, Mapping[str, float]]  # control → metric → value of that control against the same references
@@ -308,8 +302,11 @@ class ScoreSheet(Mapping[str, MetricScore]):
     batch: Batch
     digest: str = ""  # SHA-256 of the inputs
     notes: tuple[str, ...] = ()  # controls that could not be made, and why
+    # The same studies with control images, where the run of predictions has them.
     image_dependence: ImageDependence | None = None
+    # Judge by a language model → how many of its answers could be read, and why the others could not.
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # How the rows of references and predictions were matched, and how many.
     matching: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()  # of the run that generated the predictions
     level: float = 0.95  # confidence level of the intervals

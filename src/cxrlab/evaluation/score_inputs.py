@@ -69,19 +69,16 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is scored.
-
-    Args:
-        control_reports: Control image → id → report, where the run of predictions has such a control.
-        egress_data: Both sides, for the check before anything is sent to a model elsewhere.
-        matching: How the rows of both sides were matched, for `scores.json`.
-    """
+    """What is scored."""
 
     pairs: tuple[Pair, ...]  # in the order of the references
     attributes: tuple[Attributes, ...]  # of each pair's patient and image; whether a device is there is not known yet
     digest: str  # SHA-256 of every id and text, by which a finished run is recognised
+    # Control image → id → report, where the run of predictions has such a control.
     control_reports: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    # Both sides, for the check before anything is sent to a model elsewhere.
     egress_data: tuple[EgressData, ...] = field(default=(EgressData("these reports", synthetic=False),), compare=False)
+    # How the rows of both sides were matched, for `scores.json`.
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
     cautions: tuple[str, ...] = ()  # those of the run that generated the predictions
     extra: tuple[str, ...] = ()  # predictions that belong to no reference, and were left out
@@ -90,11 +87,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Reference:
-    """One study that a report is scored against.
-
-    Args:
-        views: View of each image in order, None where it is unknown; None where the images are not listed.
-    """
+    """One study that a report is scored against."""
 
     id: str  # of the study
     text: str | None  # the reference report; None where the source has none
@@ -102,6 +95,7 @@ class Reference:
     findings: tuple[Finding, ...] | None = None  # exact findings where the source carries them
     context: Context = Context()  # age and indication
     sex: str | None = None  # f, M or None
+    # View of each image in order, None where it is unknown; None where the images are not listed.
     views: tuple[str | None, ...] | None = None
     split: str | None = None  # of the corpus
     aliases: tuple[str, ...] = ()  # other ids of the study, by which predictions are matched too
@@ -109,16 +103,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Source:
-    """References or predictions, in order.
-
-    Args:
-        control_reports: Control image → id → report, of a run that generated some reports from control images.
-    """
+    """References or predictions, in order."""
 
     name: str  # the source in messages
     items: Mapping[str, Any]  # id → reference, or id → prediction text
     numbered: bool = False  # whether the ids are row numbers, because the source gives none
     expected: frozenset[str] | None = None  # ids that a finished run was asked for; None when unknown
+    # Control image → id → report, of a run that generated some reports from control images.
     control_reports: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     synthetic: bool = False  # true only where the card of a corpus says that no patient is behind it
     column: str | None = None  # column of a file that holds the ids

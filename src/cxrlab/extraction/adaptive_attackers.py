@@ -173,13 +173,10 @@ def _vary(finding: Finding, words: Realiser) -> str:
 
 @dataclass(frozen=True)
 class GateProbe:
-    """The result of probing a gate.
+    """The result of probing a gate."""
 
-    Args:
-        blend_chest: The smallest share of a chest with which enough images passed; if none did the one with which most
-            passed, the smallest of them.
-    """
-
+    # The smallest share of a chest with which enough images passed; if none did the one with which most passed, the
+    # smallest of them.
     blend_chest: float
     queries: int  # queries that it took
     passed: Mapping[float, float]  # share of a chest → share of the images that were answered with it

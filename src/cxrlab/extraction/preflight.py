@@ -123,14 +123,11 @@ THREAT = "threat.json"  # of a run folder: victim, threat model, authorisation
 
 @dataclass(frozen=True)
 class Permission:
-    """The authorisation of an audit.
+    """The authorisation of an audit."""
 
-    Args:
-        remote: Whether the victim runs elsewhere, where each query may be billed and is lost if the program is killed.
-        authorised: Who authorised it and why, as the user stated it; None where it was not needed and not given.
-    """
-
+    # Whether the victim runs elsewhere, where each query may be billed and is lost if the program is killed.
     remote: bool
+    # Who authorised it and why, as the user stated it; None where it was not needed and not given.
     authorised: str | None = None
 
 

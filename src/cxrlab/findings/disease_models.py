@@ -193,12 +193,7 @@ RESHAPING = frozenset(
 
 @dataclass(frozen=True)
 class Course:
-    """Chances for the next visit; what is left over of 1 is 'the same'.
-
-    Args:
-        arises: The context that brings it: new on a later radiograph only when the patient has just come
-            into it. None for any.
-    """
+    """Chances for the next visit; what is left over of 1 is 'the same'."""
 
     worse: float = 0.0  # one step up in degree or size
     better: float = 0.0  # one step down
@@ -207,6 +202,7 @@ class Course:
     grows: int = 1  # days that one step up takes at least
     eases: int = 1  # days that one step down takes at least; from severe to gone it is three steps
     stays: int | None = None  # most days from the first radiograph that shows it to the last; None without a limit
+    # The context that brings it: new on a later radiograph only when the patient has just come into it. None for any.
     arises: str | None = None
     least_age: int = 0  # years below which it does not occur
 

@@ -148,12 +148,9 @@ class _Writer:
 
 @dataclass(frozen=True)
 class Frames:
-    """Sentences around a list of names of labels that have one value.
+    """Sentences around a list of names of labels that have one value."""
 
-    Args:
-        templates: With `{list}` for the names, `{bare}` for the names without articles, `{is}` for the verb.
-    """
-
+    # With `{list}` for the names, `{bare}` for the names without articles, `{is}` for the verb.
     templates: tuple[str, ...]
     joint: str  # what joins the list; a denial reaches through "or"
     longest: int  # most names in a list
@@ -161,19 +158,16 @@ class Frames:
 
 @dataclass(frozen=True)
 class Wording:
-    """How one label is worded.
-
-    Args:
-        beside: Sentences for the value 0 where a label that this one includes is present or possible: "no other …".
-        alone: Never in a list: the reader does not know it by name and would take the list for its neighbours.
-    """
+    """How one label is worded."""
 
     names: tuple[str, ...]  # with the article that they take, for what is there or may be there
     denied: tuple[str, ...] = ()  # names for what is not there; empty where `names` without their articles serve
     present: tuple[str, ...] = ()  # whole sentences, used beside the frames; so are the next two
     absent: tuple[str, ...] = ()  # for the value 0
     possible: tuple[str, ...] = ()  # for the value -1
+    # Sentences for the value 0 where a label that this one includes is present or possible: "no other …".
     beside: tuple[str, ...] = ()
+    # Never in a list: the reader does not know it by name and would take the list for its neighbours.
     alone: bool = False
 
     def sentences(self, value: int) -> tuple[str, ...]:

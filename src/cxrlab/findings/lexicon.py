@@ -54,11 +54,7 @@ class Phrases:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """One complete way of writing reports.
-
-    Args:
-        tips: Device → tip → places such as "in the stomach", `{height}` where there is one.
-    """
+    """One complete way of writing reports."""
 
     name: str  # "A" or "B"
     observations: Mapping[str, Phrases]  # drawn observation → its phrases
@@ -68,6 +64,7 @@ class Lexicon:
     places: tuple[Pair, ...]  # side and zone as a phrase, (one side, both sides)
     unsided_places: Mapping[str, Lines]  # location → phrases for what has no side
     ribs: Mapping[str, Lines]  # ordinals of ribs 3 to 9
+    # Device → tip → places such as "in the stomach", `{height}` where there is one.
     tips: Mapping[str, Mapping[str, Lines]]
     tip_frames: Lines  # phrases around `{at}` for tubes
     full: Lines  # sentences around `{np}` (a noun phrase with article)

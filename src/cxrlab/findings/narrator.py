@@ -21,14 +21,11 @@ from cxrlab.findings.simulated_patients import Visit
 
 @dataclass(frozen=True)
 class Narration:
-    """A report and the findings that its text states.
-
-    Args:
-        findings: The visit's findings in order, each with its span in `report.findings`; then every
-            negative that the text states, presence absent, with the span of its own words.
-    """
+    """A report and the findings that its text states."""
 
     report: Report  # all five sections
+    # The visit's findings in order, each with its span in `report.findings`; then every negative that the text states,
+    # presence absent, with the span of its own words.
     findings: tuple[Finding, ...]
 
 

@@ -261,16 +261,13 @@ Grades = Mapping[Severity | None, float]
 
 @dataclass(frozen=True)
 class AssociatedFinding:
-    """A finding that occurs with others, its causes.
+    """A finding that occurs with others, its causes."""
 
-    Args:
-        causes: Observation → grade → chance that the finding joins it; the key None is for what
-            has no grade. A grade that is not listed has none.
-        alone_in: Contexts in which it may also stand without a cause, by the context's own chance.
-    """
-
+    # Observation → grade → chance that the finding joins it; the key None is for what has no grade. A grade that is not
+    # listed has none.
     causes: Mapping[str, Grades]
     fresh: bool = False  # whether only a new or growing cause brings it
+    # Contexts in which it may also stand without a cause, by the context's own chance.
     alone_in: frozenset[str] = frozenset()
 
     def chance(self, cause: Finding) -> float:

@@ -29,16 +29,13 @@ _SAME_THING = frozenset({Kind.PREPOSITION, Kind.SIDE, Kind.LOCATION, Kind.LEVEL,
 
 @dataclass(frozen=True)
 class Reading(Sequence[Finding]):
-    """What a text states. It is itself the sequence of its findings.
-
-    Args:
-        findings: Statements in the order of the text, each with the span of the words that carry it.
-        unread: Spans of sentences that sound like a finding and state nothing that the vocabulary knows.
-    """
+    """What a text states. It is itself the sequence of its findings."""
 
     text: str  # what was read, unchanged; every span points into it
+    # Statements in the order of the text, each with the span of the words that carry it.
     findings: tuple[Finding, ...] = ()
     normal: tuple[Span, ...] = ()  # spans of statements that something is normal or clear without naming an observation
+    # Spans of sentences that sound like a finding and state nothing that the vocabulary knows.
     unread: tuple[Span, ...] = ()
 
     @property

@@ -45,19 +45,16 @@ def implies(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class Related:
-    """Two observations that overlap.
-
-    Args:
-        other: Its cause, or the more exact name, which implies the first. Where neither is
-            more exact, the clinically weightier one.
-        apart: Whether a report that names both means two things (a nodule and a mass), and not one thing in
-            two words (an opacity and the pneumonia that it is).
-    """
+    """Two observations that overlap."""
 
     one: str  # the sign, or the less exact name
+    # Its cause, or the more exact name, which implies the first. Where neither is more exact, the clinically weightier
+    # one.
     other: str
     credit: float  # what naming one earns where the other is meant, in (0, 1)
     reason: str  # what they share
+    # Whether a report that names both means two things (a nodule and a mass), and not one thing in two words (an
+    # opacity and the pneumonia that it is).
     apart: bool = False
 
 

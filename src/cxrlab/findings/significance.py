@@ -122,12 +122,9 @@ class IndicationRule:
 
 @dataclass(frozen=True)
 class SignificanceTables:
-    """Content of significance.json.
+    """Content of significance.json."""
 
-    Args:
-        classes: Observation → class. A device is expected in its place; a misplaced tip is another matter.
-    """
-
+    # Observation → class. A device is expected in its place; a misplaced tip is another matter.
     classes: Mapping[str, Row]
     age_rules: tuple[AgeRule, ...]  # ages that change the class of an observation
     misplaced_tips: Mapping[str, Mapping[str, Row]]  # device → tip that is corrected at once, or soon → class

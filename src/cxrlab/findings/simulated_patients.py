@@ -33,12 +33,7 @@ BEDSIDE = frozenset({"endotracheal tube"})
 
 @dataclass(frozen=True)
 class Visit:
-    """One study of a patient, without pixels and words.
-
-    Args:
-        findings: Every present finding, then those resolved since the prior (presence absent,
-            change resolved); at most nine together.
-    """
+    """One study of a patient, without pixels and words."""
 
     number: int  # 1 for the first visit
     age: int  # years at this visit
@@ -46,6 +41,8 @@ class Visit:
     view: View  # PA or AP
     context: str  # a key of `disease_models.CONTEXTS`
     days_since_prior: int | None  # None on the first visit
+    # Every present finding, then those resolved since the prior (presence absent, change resolved); at most nine
+    # together.
     findings: tuple[Finding, ...]
 
     @property

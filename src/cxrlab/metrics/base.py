@@ -52,15 +52,12 @@ class Metric:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """One metric over a batch, before it is summed.
-
-    Args:
-        value_of: Sums of rows [..., K] → values [...]; not-a-number where the sums do not define one.
-    """
+    """One metric over a batch, before it is summed."""
 
     metric: Metric  # its card
     rows: Matrix  # sufficient statistics [N, K]; rows of undefined pairs are all zero
     defined: NDArray[np.bool_]  # [N], False where the pair has no value
+    # Sums of rows [..., K] → values [...]; not-a-number where the sums do not define one.
     value_of: Callable[[Matrix], Matrix]
 
     @property

@@ -42,37 +42,31 @@ class Match:
 
 @dataclass(frozen=True)
 class UnmatchedFinding:
-    """A finding of one report without a counterpart in the other.
-
-    Args:
-        contradicted: The finding of the other report that denies it; None where the other does not mention it.
-        nearest: Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on
-            (repetitions only) the finding that it restates.
-    """
+    """A finding of one report without a counterpart in the other."""
 
     finding: Finding
     urgency: Urgency
+    # The finding of the other report that denies it; None where the other does not mention it.
     contradicted: Finding | None = None
+    # Highest relatedness to a finding of the other report: below 0.5 a related finding; from 0.5 on (repetitions only)
+    # the finding that it restates.
     nearest: float = 0.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A candidate against its reference.
-
-    Args:
-        repetitions: Further findings of either report that restate one of the other in another word ("opacity … may
-            be atelectasis or pneumonia"): neither omitted nor false.
-        wrong_resolutions: Wrong comparisons with the prior without a present finding ("has resolved").
-        states_nothing: True when the candidate states neither a finding nor that anything is normal, although the reference
-            does: it makes no error, but is no report.
-    """
+    """A candidate against its reference."""
 
     matches: tuple[Match, ...] = ()  # each reference finding that the candidate names, with its counterpart
+    # Further findings of either report that restate one of the other in another word ("opacity … may be atelectasis or
+    # pneumonia"): neither omitted nor false.
     repetitions: tuple[UnmatchedFinding, ...] = ()
     missing: tuple[UnmatchedFinding, ...] = ()  # reference findings without a counterpart
     invented: tuple[UnmatchedFinding, ...] = ()  # candidate findings without a counterpart
+    # Wrong comparisons with the prior without a present finding ("has resolved").
     wrong_resolutions: tuple[ReportError, ...] = ()
+    # True when the candidate states neither a finding nor that anything is normal, although the reference does: it
+    # makes no error, but is no report.
     states_nothing: bool = False
 
     @cached_property

@@ -174,12 +174,9 @@ def crimson(comparison: Comparison) -> float:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of `clinical:rules`; see docs/metrics.md for how they were chosen.
+    """The weights of `clinical:rules`; see docs/metrics.md for how they were chosen."""
 
-    Args:
-        finding: Weight of a finding by urgency.
-    """
-
+    # Weight of a finding by urgency.
     finding: Mapping[Urgency, float] = field(
         default_factory=lambda: {
             Urgency.URGENT: 1.0,

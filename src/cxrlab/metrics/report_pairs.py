@@ -41,16 +41,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Pair:
-    """One reference and one candidate.
-
-    Args:
-        findings: The exact findings of the reference where the corpus carries them; None to read its text.
-    """
+    """One reference and one candidate."""
 
     id: str  # study, or `study#k`
     reference: str | None  # text; None when the source has none
     candidate: str | None  # text; None when there is no prediction (scored as an empty report)
     patient: str = ""  # groups pairs for intervals; the id where unknown
+    # The exact findings of the reference where the corpus carries them; None to read its text.
     findings: tuple[Finding, ...] | None = None
     context: Context = Context()  # age and indication
 

@@ -96,14 +96,11 @@ Library = Callable[[str], Iterable[Exemplar]]
 
 @dataclass(frozen=True)
 class Index:
-    """The images of a library as whitened principal components.
-
-    Args:
-        axes: Principal directions divided by their standard deviations, [256, D]; D is at most 128 and less than the
-            number of images.
-    """
+    """The images of a library as whitened principal components."""
 
     mean: Vectors  # mean descriptor, [256]
+    # Principal directions divided by their standard deviations, [256, D]; D is at most 128 and less than the number of
+    # images.
     axes: Vectors
     vectors: Vectors  # one row of length 1 per image, [N, D]; zeros for an image of a single grey
 

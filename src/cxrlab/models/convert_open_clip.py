@@ -111,14 +111,11 @@ _MODES = ("bicubic", "bilinear")
 
 @dataclass(frozen=True)
 class OpenClip:
-    """A published open_clip encoder.
-
-    Args:
-        preprocessing: Mean, standard deviation, interpolation and resizing, if they differ from open_clip's defaults.
-    """
+    """A published open_clip encoder."""
 
     vision: Mapping[str, Any]  # settings of the vision encoder
     text: Mapping[str, Any]  # settings of the text encoder
+    # Mean, standard deviation, interpolation and resizing, if they differ from open_clip's defaults.
     preprocessing: Mapping[str, Any]
     shared: int  # dimension of the space that images and texts share
     tensors: Mapping[str, Any]  # name → tensor of both encoders

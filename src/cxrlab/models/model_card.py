@@ -18,11 +18,7 @@ _MADE_HERE = frozenset({"phantom", "scenes"})  # collections of corpora that `cx
 
 @dataclass(frozen=True)
 class ModelCard(Record):
-    """Card of a model folder.
-
-    Args:
-        base: Base model of an adapter, such as `builtin:aligned` or `hf:../align/checkpoint` (relative to this folder).
-    """
+    """Card of a model folder."""
 
     what = "a model card"
     checks = {
@@ -36,6 +32,7 @@ class ModelCard(Record):
     stage: str  # what made it: encoder, align, finetune, language, convert …
     prompts: str | None = None  # prompts that it was trained with, a row of `models/prompts.yaml`
     collections: tuple[str, ...] = ()  # collections that it was trained on, as named in corpus cards
+    # Base model of an adapter, such as `builtin:aligned` or `hf:../align/checkpoint` (relative to this folder).
     base: str | None = None
     trained_on: str | None = None  # `synthetic` if all its corpora are, else `patients`; see `learnt_from`
     extra: Mapping[str, Any] = field(default_factory=dict)  # seed, steps, corpus, versions …

@@ -30,16 +30,13 @@ _TEMPORARY = ("<placeholder>", "<|placeholder|>", "<|image_placeholder|>", "<|vi
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """The special tokens of a tokenizer and other tokens like them ("marks").
-
-    Args:
-        late: Matches, in normalised text, the marks that are looked for after normalisation; None if there are none.
-    """
+    """The special tokens of a tokenizer and other tokens like them ("marks")."""
 
     size: int  # number of tokens of the tokenizer, to notice added ones
     pattern: re.Pattern[str]  # matches the marks in a text, the longest first
     ids: frozenset[int]  # their ids
     source: Any  # the tokenizer of the `tokenizers` library inside, if any
+    # Matches, in normalised text, the marks that are looked for after normalisation; None if there are none.
     late: re.Pattern[str] | None
 
     @cached_property

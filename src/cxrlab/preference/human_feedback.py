@@ -46,15 +46,12 @@ class RatedStudy:
 
 @dataclass(frozen=True)
 class Feedback:
-    """The feedback in a file.
-
-    Args:
-        pairs: Study → pairs by majority, in the order of the file; empty for the other forms. The scores are the shares
-            of readers for either report.
-    """
+    """The feedback in a file."""
 
     form: str  # pairs, ratings or errors
     rated: tuple[RatedStudy, ...] = ()  # studies with rated reports, in the order of the file; empty for pairs
+    # Study → pairs by majority, in the order of the file; empty for the other forms. The scores are the shares of
+    # readers for either report.
     pairs: Mapping[str, tuple[PreferencePair, ...]] = field(default_factory=dict)
     contradicted: int = 0  # pairs on which the readers' votes are equal
 

@@ -56,27 +56,21 @@ _EXAMPLE = "0.7*green:rules+0.3*findings.f1.side"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Judgement of the candidates of one study.
-
-    Args:
-        preferred: Numbers of the better and the worse candidate, of a pairwise judge; else None.
-    """
+    """Judgement of the candidates of one study."""
 
     rewards: tuple[float, ...]  # per candidate, higher is better; NaN where it has none
     parts: tuple[Mapping[str, float], ...]  # per candidate the metric values behind its reward
+    # Numbers of the better and the worse candidate, of a pairwise judge; else None.
     preferred: tuple[Preference, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """Comparisons of the candidates of one study by a pairwise judge.
-
-    Args:
-        unread: Numbers of candidates whose comparisons were all unreadable: no win, loss or tie.
-    """
+    """Comparisons of the candidates of one study by a pairwise judge."""
 
     parts: tuple[Mapping[str, float], ...]  # per candidate the values behind the comparisons
     preferred: tuple[Preference, ...]  # numbers of the better and the worse candidate; ties are left out
+    # Numbers of candidates whose comparisons were all unreadable: no win, loss or tie.
     unread: frozenset[int] = frozenset()
 
 

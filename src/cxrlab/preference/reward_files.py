@@ -54,11 +54,7 @@ def _two(value: Any, key: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class JudgedStudy(Record):
-    """The candidates of one study with their rewards.
-
-    Args:
-        preferred: Numbers of the better and the worse candidate, of a pairwise judge; else None.
-    """
+    """The candidates of one study with their rewards."""
 
     what = "a judged study"
     checks = {
@@ -71,6 +67,7 @@ class JudgedStudy(Record):
     id: str  # of the study
     reference_words: int  # words of the reference, split at white space; 0 without a reference
     candidates: tuple[RewardedReport, ...]  # in the order of the files
+    # Numbers of the better and the worse candidate, of a pairwise judge; else None.
     preferred: tuple[tuple[int, int], ...] | None = None
 
     @property
@@ -92,11 +89,7 @@ class JudgedStudy(Record):
 
 @dataclass(frozen=True)
 class Judging:
-    """Summary of a run of `prefer judge`; rewards are averaged over studies with a reward.
-
-    Args:
-        length_correlation: Pearson's correlation of reward and words, centred per study; NaN where either is constant.
-    """
+    """Summary of a run of `prefer judge`; rewards are averaged over studies with a reward."""
 
     judge: dict[str, str]  # its name and signature
     studies: int  # judged studies
@@ -109,6 +102,7 @@ class Judging:
     equal: float  # share of the studies with several rewards whose rewards are all equal
     mean_words: float  # mean words per candidate
     reference_words: float  # mean words per reference that has any
+    # Pearson's correlation of reward and words, centred per study; NaN where either is constant.
     length_correlation: float
     undecided: int = 0  # unreadable comparisons of two candidates; they are no ties
 

@@ -53,12 +53,7 @@ GREEDY = "greedy"  # marks the greedy report
 
 @dataclass(frozen=True)
 class Sampling:
-    """Summary of a run of `prefer sample`.
-
-    Args:
-        mean_logprob: Mean over the candidates of their mean token log-probability at temperature 1; NaN when the model
-            does not report it.
-    """
+    """Summary of a run of `prefer sample`."""
 
     model: str  # name of the model
     split: str  # which split
@@ -67,6 +62,8 @@ class Sampling:
     distinct: int  # those that differ from the others of their study in more than case and white space
     truncated: int  # those that were cut at max_new_tokens, which are never chosen in a pair
     mean_words: float  # mean words per candidate; NaN without candidates
+    # Mean over the candidates of their mean token log-probability at temperature 1; NaN when the model does not report
+    # it.
     mean_logprob: float
     missing: tuple[MissingReport, ...] = ()  # studies without candidates
 

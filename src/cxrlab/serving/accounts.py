@@ -293,18 +293,12 @@ CREATE TABLE IF NOT EXISTS blocked (
 
 @dataclass(frozen=True)
 class BlockedAccount:
-    """An account that gets no more answers.
-
-    Args:
-        at: Time of the block, UTC, ISO 8601.
-        why: Detectors that raised an alarm.
-        pictures: Images that it had sent since the server started, the last one included.
-    """
+    """An account that gets no more answers."""
 
     account: str
-    at: str
-    why: tuple[str, ...]
-    pictures: int
+    at: str  # time of the block, UTC, ISO 8601
+    why: tuple[str, ...]  # detectors that raised an alarm
+    pictures: int  # images that it had sent since the server started, the last one included
 
 
 class BlockedAccounts:

@@ -37,19 +37,13 @@ class Answered:
 
 @dataclass(eq=False)
 class Job(Generic[Item]):
-    """A question in the queue.
+    """A question in the queue."""
 
-    Args:
-        key: Questions of equal keys may share a batch.
-        rows: Number of requested answers.
-        arrived_at: Time on the monotonic clock.
-    """
-
-    key: Hashable
+    key: Hashable  # questions of equal keys may share a batch
     question: Item
-    rows: int = 1
+    rows: int = 1  # number of requested answers
     client: Hashable = None
-    arrived_at: float = field(default_factory=time.monotonic)
+    arrived_at: float = field(default_factory=time.monotonic)  # time on the monotonic clock
     future: Future[Answered] = field(default_factory=Future)
 
 
@@ -256,18 +250,12 @@ class Batcher(Generic[Item]):
 
 @dataclass(frozen=True, eq=False)
 class ImageQuestion:
-    """A request for a report.
+    """A request for a report."""
 
-    Args:
-        image: uint8 [H, W].
-        decoding: None for the model's own settings.
-        number: Index of the sampled answer; None for all answers.
-    """
-
-    image: Pixels
+    image: Pixels  # uint8 [H, W]
     indication: str | None
-    decoding: Decoding | None
-    number: int | None = None
+    decoding: Decoding | None  # None for the model's own settings
+    number: int | None = None  # index of the sampled answer; None for all answers
 
     @property
     def key(self) -> Hashable:

@@ -212,22 +212,15 @@ _PIECES = re.compile(r"\s*\S+|\s+")
 
 @dataclass(frozen=True)
 class Reply:
-    """Everything that a client receives for a request.
-
-    Args:
-        texts: The answers.
-        finish_reasons: `stop` or `length` for each.
-        prompt_tokens: Words if the model counts no tokens, like `answer_tokens`.
-        cautions: Warnings for the reader of the answers.
-    """
+    """Everything that a client receives for a request."""
 
     id: str
     model: str
-    texts: Sequence[str]
-    finish_reasons: Sequence[Literal["stop", "length"]]
-    prompt_tokens: int
+    texts: Sequence[str]  # the answers
+    finish_reasons: Sequence[Literal["stop", "length"]]  # `stop` or `length` for each
+    prompt_tokens: int  # words if the model counts no tokens, like `answer_tokens`
     answer_tokens: int
-    cautions: Sequence[str] = ()
+    cautions: Sequence[str] = ()  # warnings for the reader of the answers
 
     @property
     def headers(self) -> dict[str, str]:

@@ -36,15 +36,10 @@ _MESSAGES = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an image gets no report.
+    """Why an image gets no report."""
 
-    Args:
-        code: `refused_by_guard` for this image, `account_blocked` for everything the account sends.
-        message: One sentence for the client, which reveals nothing of images or detectors.
-    """
-
-    code: str
-    message: str
+    code: str  # `refused_by_guard` for this image, `account_blocked` for everything the account sends
+    message: str  # one sentence for the client, which reveals nothing of images or detectors
 
 
 class Guard:

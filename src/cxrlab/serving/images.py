@@ -32,17 +32,12 @@ _SCAN = b"\xff\xda"
 
 @dataclass(frozen=True)
 class Checked:
-    """An image whose header is within the limits.
+    """An image whose header is within the limits."""
 
-    Args:
-        data: Its bytes; those of a JPEG without metadata.
-        dicom: Position of the pixels in a DICOM file; None for PNG and JPEG.
-    """
-
-    data: bytes
+    data: bytes  # its bytes; those of a JPEG without metadata
     width: int
     height: int
-    dicom: SmallDicom | None = None
+    dicom: SmallDicom | None = None  # position of the pixels in a DICOM file; None for PNG and JPEG
 
     @property
     def pixels(self) -> int:

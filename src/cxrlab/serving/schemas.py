@@ -22,29 +22,18 @@ _DEFAULT_TOKENS = 512  # default longest answer of a text model
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A valid request.
-
-    Args:
-        picture: The image as text (data URL or base64); None for a request of text only.
-        text: The indication beside an image, if any; else the prompt.
-        words: Number of words of text.
-        decoding: None for the model's own settings.
-        choices: Number of answers.
-        max_tokens: Longest answer of a text model.
-        seed: For a text model.
-        usage_streamed: Whether the last event of a stream has the token counts.
-    """
+    """A valid request."""
 
     model: str
-    picture: str | None
-    text: str | None
-    words: int
-    decoding: Decoding | None
-    choices: int
-    max_tokens: int
-    seed: int
+    picture: str | None  # the image as text (data URL or base64); None for a request of text only
+    text: str | None  # the indication beside an image, if any; else the prompt
+    words: int  # number of words of text
+    decoding: Decoding | None  # None for the model's own settings
+    choices: int  # number of answers
+    max_tokens: int  # longest answer of a text model
+    seed: int  # for a text model
     streamed: bool
-    usage_streamed: bool
+    usage_streamed: bool  # whether the last event of a stream has the token counts
 
 
 def parse_chat_request(body: bytes, limits: Limits) -> ParsedRequest:

@@ -39,20 +39,17 @@ TABLE, COMPARISON = "ablations.json", "comparison"
 
 @dataclass(frozen=True)
 class AblationVariant:
-    """One way to train, given by what it changes in the full recipe.
-
-    Args:
-        vision_encoder: Start of the encoder instead of the recipe's: what stage 1 trains or, without stage 1, what
-            stage 2 (or 3) takes as it is.
-        model: A whole model, its projector included, that stage 2 (or 3) starts from instead of separate parts.
-    """
+    """One way to train, given by what it changes in the full recipe."""
 
     changes: str  # what is different, in one sentence
     paper: str | None = None  # what the paper calls it, where it is one of the paper's
     stands_for: str | None = None  # the published start or data that a phantom analogue stands for
     stages: tuple[int, ...] = STAGES  # which stages are run
+    # Start of the encoder instead of the recipe's: what stage 1 trains or, without stage 1, what stage 2 (or 3) takes
+    # as it is.
     vision_encoder: str | None = None
     language_model: str | None = None  # start of the language model instead of the recipe's
+    # A whole model, its projector included, that stage 2 (or 3) starts from instead of separate parts.
     model: str | None = None
     encoder: Mapping[str, Any] = field(default_factory=dict)  # settings of stage 1 that differ
     align: Mapping[str, Any] = field(default_factory=dict)  # settings of stage 2 that differ

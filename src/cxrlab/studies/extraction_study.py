@@ -61,15 +61,12 @@ class ExtractionVariant:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """Variants that are shown together; one may stand in several tables.
-
-    Args:
-        published: Row → metric → a published figure, where it differs from the variant's own. Further rows are
-            'victim', by which the others are divided, and the texts without an image (the, empty, reviews).
-    """
+    """Variants that are shown together; one may stand in several tables."""
 
     variants: tuple[str, ...]  # their names, in the order of the rows
     about: str = ""  # what the table shows, in a sentence
+    # Row → metric → a published figure, where it differs from the variant's own. Further rows are 'victim', by which
+    # the others are divided, and the texts without an image (the, empty, reviews).
     published: Mapping[str, Any] = field(default_factory=dict)
 
 

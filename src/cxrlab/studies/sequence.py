@@ -33,14 +33,11 @@ _TRAININGS = {
 
 @dataclass(frozen=True)
 class Step:
-    """One command.
-
-    Args:
-        expected: What is counted on the card of the corpus that it makes (studies, patients, images, pairs) → number.
-    """
+    """One command."""
 
     command: str  # as it is typed; --out names what it makes, a corpus or a run
     needs: tuple[Path, ...] = ()  # files and folders that must be there before it
+    # What is counted on the card of the corpus that it makes (studies, patients, images, pairs) → number.
     expected: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's counts, shown beside ours
 

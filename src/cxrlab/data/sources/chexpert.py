@@ -464,13 +464,10 @@ def image_of(path: ImagePath, frontal_lateral: str, ap_pa: str) -> SourceImage:
 
 @dataclass(frozen=True)
 class Trees:
-    """The folders under a root that hold patients.
-
-    Args:
-        with_splits: Folders that hold train, valid or test, relative to the root with `/` behind; "" is the root.
-    """
+    """The folders under a root that hold patients."""
 
     root: Path
+    # Folders that hold train, valid or test, relative to the root with `/` behind; "" is the root.
     with_splits: tuple[str, ...]
     without: tuple[str, ...]  # folders that hold patients themselves
 

@@ -123,16 +123,13 @@ RESTORED = "rules: a change was undone, because the text would have been read di
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one study.
-
-    Args:
-        refused: Why each refused answer was refused, in order; kinds and observations, never words of a report.
-    """
+    """What became of one study."""
 
     id: str
     result: str
     by: str | None = None  # key of `structured` under which the text is; None if there is none
     attempts: int = 0
+    # Why each refused answer was refused, in order; kinds and observations, never words of a report.
     refused: tuple[tuple[str, ...], ...] = ()
     prompt_tokens: int = 0
     tokens: int = 0
@@ -255,11 +252,7 @@ _MOST_HELD = 4096  # studies that wait for the answer of an earlier one
 
 @dataclass(frozen=True)
 class ModelStructurer:
-    """Structures studies with a language model.
-
-    Args:
-        mode: strict refuses an answer that the checks doubt, flag keeps it with its doubts.
-    """
+    """Structures studies with a language model."""
 
     model: StoresAnswers
     prompt: Prompt
@@ -267,6 +260,7 @@ class ModelStructurer:
     retries: int = 2
     max_tokens: int = 1024
     seed: int = 7
+    # strict refuses an answer that the checks doubt, flag keeps it with its doubts.
     mode: Literal["strict", "flag"] = "strict"
     batch: int = 16  # requests per batch of a model on this machine
     trial: Trial = field(default_factory=Trial)

@@ -172,15 +172,12 @@ class Defence(ABC):
 
 @dataclass(frozen=True)
 class SafetyReport:
-    """The check of a defence that changed no finding.
-
-    Args:
-        most_unsafe: Upper end of the exact one-sided 95 % interval of the share of reports whose findings it changes.
-    """
+    """The check of a defence that changed no finding."""
 
     defence: str
     n: int  # reports that were checked
     reworded: int  # reports whose words it changed
+    # Upper end of the exact one-sided 95 % interval of the share of reports whose findings it changes.
     most_unsafe: float
 
 

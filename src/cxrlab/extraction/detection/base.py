@@ -122,16 +122,13 @@ class DetectorOutput:
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """The output of a detector for a stream.
-
-    Args:
-        periods: For each period of `account_queries` queries of an account the query that raised the alarm, from 1;
-            None if none did. A last period that is shorter counts only if it is the only one.
-    """
+    """The output of a detector for a stream."""
 
     scores: Vector  # [N]; not-a-number where unknown
     flagged: NDArray[np.bool_] | None  # which images are flagged [N]; None for a detector that judges only accounts
     alarm: int | None  # queries of the whole stream until the first alarm; None if there is none
+    # For each period of `account_queries` queries of an account the query that raised the alarm, from 1; None if none
+    # did. A last period that is shorter counts only if it is the only one.
     periods: tuple[int | None, ...]
 
 

@@ -112,18 +112,14 @@ class Label(StrEnum):
 
 @dataclass(frozen=True)
 class PhraseRule:
-    """Patterns that mean the same.
-
-    Args:
-        observations: What a mention names ("hydropneumothorax" names two), or what a predicate means without a part.
-        out_of_vocabulary: Whether a predicate without a part sounds like a finding that the vocabulary lacks.
-    """
+    """Patterns that mean the same."""
 
     kind: Kind  # what they do in a sentence
     reason: str  # why they mean this
     patterns: tuple[str, ...]  # in the notation above
     label: Label = Label.NONE  # set where the code asks for this rule by name
     name: str = ""  # of a body part or predicate, as used in `meanings.json`
+    # What a mention names ("hydropneumothorax" names two), or what a predicate means without a part.
     observations: tuple[str, ...] = ()
     location: str | None = None  # a word of `vocabulary.LOCATIONS`, or the level alone
     side: Side | None = None
@@ -134,6 +130,7 @@ class PhraseRule:
     predicate: str = ""  # the predicate that the words of a severity or change are beside a body part
     possible: bool = False  # whether a mention is only a hint
     resolved: bool = False  # whether a mention says that the thing has gone ("extubated")
+    # Whether a predicate without a part sounds like a finding that the vocabulary lacks.
     out_of_vocabulary: bool = False
     adverb: bool = False  # of a severity: beside a change it grades the change ("has slightly increased")
     noun: bool = False  # of a change: a severity before it grades the change ("slight increase in")
@@ -195,12 +192,9 @@ def load_rules() -> Iterator[PhraseRule]:
 
 @dataclass(frozen=True)
 class Spellings:
-    """Words that are read as another word before patterns are matched.
+    """Words that are read as another word before patterns are matched."""
 
-    Args:
-        synonyms: Word → words read as it, because they differ in nothing that the reader asks for.
-    """
-
+    # Word → words read as it, because they differ in nothing that the reader asks for.
     synonyms: Mapping[str, tuple[str, ...]]
     ignored: tuple[str, ...]  # words without effect, such as articles and adverbs ("not well seen" keeps its adverb)
     irregular: Mapping[str, tuple[str, ...]]  # singular → plurals and other forms that no rule derives

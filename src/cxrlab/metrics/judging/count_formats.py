@@ -24,15 +24,12 @@ def describe_cell(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A judge's counts.
+    """A judge's counts."""
 
-    Args:
-        status: Parsed when every requested count is there, partial when some are, failed when none is or when the
-            answer contradicts itself.
-        counts: The counts that are there; a missing cell is unknown, never 0.
-    """
-
+    # Parsed when every requested count is there, partial when some are, failed when none is or when the answer
+    # contradicts itself.
     status: Reading
+    # The counts that are there; a missing cell is unknown, never 0.
     counts: Mapping[Cell, float] = field(default_factory=dict)
     matched: float | None = None  # findings that both reports have; None where the answer does not contain it
     reason: str | None = None  # what is missing or wrong; None for an answer that was read whole
@@ -264,14 +261,11 @@ def contradiction(counts: Mapping[Cell, float], totals: Sequence[Total]) -> str 
 
 @dataclass(frozen=True)
 class Unit:
-    """Counts that stand together under one heading, in one object or in one table.
-
-    Args:
-        about: The weights (or "matched") that it counts; a unit that counts the same again begins another answer.
-    """
+    """Counts that stand together under one heading, in one object or in one table."""
 
     start: int  # where it begins in its region
     end: int
+    # The weights (or "matched") that it counts; a unit that counts the same again begins another answer.
     about: frozenset[str]
     counts: Mapping[Cell, float] = field(default_factory=dict)  # what was read
     matched: float | None = None  # the number of matched findings; None where it has none

@@ -275,16 +275,13 @@ class Statement(Generic[Value]):
 
 @dataclass(frozen=True)
 class Reader(Generic[Value]):
-    """How one kind of answer is found.
-
-    Args:
-        lead: The value that a text begins with, and whether nothing else follows; None where there is none.
-        rivals: Further lines that are only a value; they must agree with the leading one.
-    """
+    """How one kind of answer is found."""
 
     what: str  # its name in reasons ("grade")
     find: Callable[[str], Sequence[Statement[Value]]]  # every statement in a folded text
+    # The value that a text begins with, and whether nothing else follows; None where there is none.
     lead: Callable[[str], tuple[Statement[Value], bool] | None]
+    # Further lines that are only a value; they must agree with the leading one.
     rivals: Callable[[str], Sequence[Statement[Value]]]
 
 

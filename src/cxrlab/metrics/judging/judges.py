@@ -307,17 +307,14 @@ _VERDICTS = {FIRST: Verdict.BETTER, SECOND: Verdict.WORSE, EQUAL: Verdict.EQUAL}
 
 @dataclass(frozen=True)
 class Choice:
-    """One comparison.
-
-    Args:
-        agreed: Whether both orders gave the same; False for a tie by disagreement; None where undecided.
-        preferences: The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where
-            it could not be read.
-    """
+    """One comparison."""
 
     verdict: Verdict  # of a compared with b
+    # Whether both orders gave the same; False for a tie by disagreement; None where undecided.
     agreed: bool | None = None
     reason: str | None = None  # why the verdict is undecided or the model was not asked; None otherwise
+    # The preference in each order, "first" for a and "second" for b: a before b, then b before a; None where it could
+    # not be read.
     preferences: tuple[str | None, ...] = ()
     answers: tuple[str, ...] = ()  # the model's own words, in the same order; empty where nothing was asked
 

@@ -194,12 +194,7 @@ Verdict = Literal["non-inferior", "not shown", "not established"]
 
 @dataclass(frozen=True)
 class NonInferiority:
-    """The verdict on one metric.
-
-    Args:
-        verdict: non-inferior when the bound is above −margin; not established with too few patients or without an
-            interval, whatever the bound; else not shown.
-    """
+    """The verdict on one metric."""
 
     metric: str
     margin: float  # how much worse is still accepted, in the metric's unit; at least 0
@@ -208,6 +203,8 @@ class NonInferiority:
     level: float  # confidence of that bound
     patients: int  # patients with a value under both systems
     minimum_patients: int  # fewest from which the claim is made
+    # non-inferior when the bound is above −margin; not established with too few patients or without an interval,
+    # whatever the bound; else not shown.
     verdict: Verdict
     sentence: str
 
