@@ -57,6 +57,7 @@ SMALL = {
     ),  # fmt: skip
     "benchmarks/attack_speed.py": ("--tiny", "--steps", "3"),
     "benchmarks/finetune_speed.py": ("--tiny",),
+    "benchmarks/generation_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/llava_rad_7b.py": ("--tiny",),
     "benchmarks/install.py": ("--plan",),
@@ -105,6 +106,7 @@ EXPECTED = {
     "experiments/localisation.py": "held-out images: F1 ",
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
+    "benchmarks/generation_speed.py": "times; target at least 2.5 times",
     "benchmarks/imports.py": "20 images: import",
     "benchmarks/llava_rad_7b.py": "| open again, generate | ",
     "benchmarks/install.py": "under 35 packages",
@@ -128,6 +130,7 @@ HERE = {
     "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/generation_speed.py",
     "benchmarks/llava_rad_7b.py",
     "benchmarks/preference_speed.py",
     "benchmarks/serving.py",
@@ -137,6 +140,7 @@ HEAVY_AT_THE_TOP = {
     "experiments/localisation.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
+    "benchmarks/generation_speed.py",
     "benchmarks/llava_rad_7b.py",
 }
 

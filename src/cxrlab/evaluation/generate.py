@@ -91,6 +91,7 @@ class Generation:
     unit: str = "study"  # what a prediction belongs to: study or image
     without_frontal: int = 0  # studies left out by image, because none of their images is frontal
     parameters: int | None = None  # weights of the model; None where it does not report them
+    cache: str | None = None  # key-value cache of generation, and why it has no fixed size or no graphs
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -163,6 +164,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
             unit=config.unit,
             without_frontal=without_frontal,
             parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
+            cache=read_cache(model),
         )
         run.write(SUMMARY, generation)
         if missing and not config.allow_missing:
@@ -516,6 +518,12 @@ def read_input_side(model: ImageToText) -> int | None:
     """The shorter side of a model's input in pixels; None where it has no fixed input size."""
     side: int | None = getattr(model, "input_side", None)
     return side
+
+
+def read_cache(model: ImageToText) -> str | None:
+    """The key-value cache that a model has generated with; None where it reports none."""
+    cache: str | None = getattr(model, "generation_cache", None)
+    return cache
 
 
 def caution_image_size(small: int, images: int, side: int | None) -> str | None:

@@ -22,6 +22,10 @@ class LoadSettings:
         prompts: A row of the prompt table, or a file of prompts; default: those that the checkpoint was trained with.
         attention: sdpa is fast; eager is needed for attention maps.
         base: Base model of an adapter, if it is not where the adapter says.
+        adapter: merged adds an adapter's weights to its base when a report model is loaded, which makes every step faster;
+            apart keeps both, so that bfloat16 weights are not rounded once more. Default: merged.
+        cache: Keys and values of generation. static has a fixed size, so that a GPU replays its steps as a graph; growing
+            takes one more token at every step. Default: static on a GPU if the model's family allows it, else growing.
         connection: Connection to a model behind an address.
     """
 
@@ -32,15 +36,21 @@ class LoadSettings:
     prompts: str | None = None
     attention: Literal["sdpa", "eager"] = "sdpa"
     base: str | None = None
+    adapter: Literal["merged", "apart"] | None = None
+    cache: Literal["static", "growing"] | None = None
     connection: Connection = Connection()
 
     def __post_init__(self) -> None:
         for name, known in (
             ("dtype", ("auto", "stored", "float32", "float16", "bfloat16")),
             ("attention", ("sdpa", "eager")),
+            ("adapter", (None, "merged", "apart")),
+            ("cache", (None, "static", "growing")),
         ):
             if getattr(self, name) not in known:
-                raise ConfigError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}.")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(filter(None, known))}."
+                )
         if not self.device:
             raise ConfigError("device is empty; give auto, cpu or cuda.")
 

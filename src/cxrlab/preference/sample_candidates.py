@@ -32,6 +32,7 @@ from cxrlab.evaluation.generate import (
     ReportGenerator,
     generate_predictions,
     missing_reports_error,
+    read_cache,
     select_studies,
     try_longest_indication,
 )
@@ -66,6 +67,7 @@ class Sampling:
     # it.
     mean_logprob: float
     missing: tuple[MissingReport, ...] = ()  # studies without candidates
+    cache: str | None = None  # as in `Generation`
 
 
 class Sampler(ReportGenerator):
@@ -116,7 +118,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
         missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "sampling reports")
-        summary = _summarise(run.path(CANDIDATES), config, len(ids), missing)
+        summary = replace(_summarise(run.path(CANDIDATES), config, len(ids), missing), cache=read_cache(model))
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY)

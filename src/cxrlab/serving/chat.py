@@ -9,7 +9,8 @@ To return more of an answer, such as per-token log-probabilities, edit:
                              the guard changes the wording
     model_interfaces.py      in core: a field of `Generated`, if the model does not report the value yet (not `extra`, which
                              is copied into every file of predictions)
-    models/hf/generation.py  then `Answer`, both decoding strategies and `to_text`, which fill it
+    models/hf/generation.py  then `to_text` and both decoding strategies (the other is in beam_search.py), which fill it;
+                             `Answer` is in decoding_steps.py
     defence/base.py          in extraction: it drops values that belong to words that a defence replaced
     batching.py              `ImageQuestion` and its `key`, only if the field changes what the model computes
 Everything that a client receives passes through `Reply`.

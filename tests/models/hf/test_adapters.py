@@ -10,6 +10,7 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.adapters import base_of, is_adapter, resolve
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.model import HfModel
@@ -19,6 +20,7 @@ from cxrlab.models.model_parts import load_language_model, load_vision_encoder
 
 pytestmark = pytest.mark.slow
 
+WORDS = Decoding(strategy="sample", answers=3, max_new_tokens=8)
 IMAGE = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
@@ -78,6 +80,18 @@ def test_the_layers_of_an_adapter_are_there_and_frozen(home: Path) -> None:
     names = [name for name, _ in found.model.named_parameters() if "lora_" in name]
     assert len(names) == 2 * 2 * 2 and all("language_model" in name for name in names)  # A and B, q and v, two layers
     assert not found.model.training
+
+
+def test_an_adapter_is_merged_where_a_model_is_only_used(home: Path) -> None:
+    """The same values and words in float32; `adapter="apart"` keeps its layers."""
+    adapter = adapt(home / "adapter", home / "base")
+    merged, apart = (HfModel.load(str(adapter), loading=LoadSettings(adapter=kind)) for kind in (None, "apart"))
+    layers = [sum("lora_" in name for name, _ in model.model.named_parameters()) for model in (merged, apart)]
+    assert layers == [0, 2 * 2 * 2]
+    losses = [model.losses(IMAGE, ["No effusion."]) for model in (merged, apart)]
+    torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=0)
+    words = [[one.text for one in model.answers(IMAGE, [None], WORDS)[0]] for model in (merged, apart)]
+    assert words[0] == words[1]
 
 
 def test_an_adapter_without_its_base_is_one_sentence(home: Path) -> None:

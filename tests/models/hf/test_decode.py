@@ -41,7 +41,7 @@ def answer(llava: tuple[Any, Any], which: list[int], decoding: Decoding, ends: t
     chosen, asked = [images()[n] for n in which], [PROMPTS[n] for n in which]
     inputs = inputs_of(processor, chosen, asked)
     keys = [image_key(image, prompt) for image, prompt in zip(chosen, asked, strict=True)]
-    return generate(model, processor.tokenizer, inputs, decoding, keys=keys, ends=ends)
+    return generate(model, processor.tokenizer, [inputs], decoding, keys=keys, ends=ends)
 
 
 def inputs_of(processor: Any, chosen: list[np.ndarray], asked: list[str]) -> Any:
@@ -67,7 +67,9 @@ def test_answers_are_the_same_in_any_company(llava: tuple[Any, Any], name: str) 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_confidence_is_the_mean_log_probability_of_what_was_written(llava: tuple[Any, Any], name: str) -> None:
     """Against one pass of the model over prompt and answer, whatever the strategy did to choose the words."""
-    from cxrlab.models.hf.generation import DiverseBeamSearch, TokenByToken, decode
+    from cxrlab.models.hf.beam_search import DiverseBeamSearch
+    from cxrlab.models.hf.decoding_steps import Limits
+    from cxrlab.models.hf.generation import TokenByToken, decode
 
     model, processor = llava
     decoding = STRATEGIES[name]
@@ -75,7 +77,7 @@ def test_confidence_is_the_mean_log_probability_of_what_was_written(llava: tuple
     inputs = inputs_of(processor, images()[:1], [PROMPTS[1]])
     choose = DiverseBeamSearch(decoding) if by_beams else TokenByToken(decoding, ["a"])
     rows = decoding.beams if by_beams else decoding.answers
-    (found,) = decode(model, inputs, choose, rows=rows, ends=[2], banned=image_tokens(model), longest=10)
+    (found,) = decode(model, [inputs], choose, rows=rows, limits=Limits([2], image_tokens(model), 10))
     for one in found:
         whole = torch.cat([inputs["input_ids"], torch.tensor([one.tokens])], dim=1)
         with torch.no_grad():
@@ -206,4 +208,4 @@ def test_keys_that_do_not_fit_the_images_are_a_mistake_of_the_caller(llava: tupl
     model, processor = llava
     inputs = inputs_of(processor, images()[:2], list(PROMPTS[:2]))
     with pytest.raises(ValueError, match="1 keys do not fit 2 images"):
-        generate(model, processor.tokenizer, inputs, STRATEGIES["sample"], keys=["a"], ends=[2])
+        generate(model, processor.tokenizer, [inputs], STRATEGIES["sample"], keys=["a"], ends=[2])

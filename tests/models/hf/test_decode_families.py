@@ -7,7 +7,9 @@ import torch
 from tiny_families import FAMILIES, save_tiny
 
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.generation import DiverseBeamSearch, decode, image_tokens
+from cxrlab.models.hf.beam_search import DiverseBeamSearch
+from cxrlab.models.hf.decoding_steps import Limits
+from cxrlab.models.hf.generation import decode, image_tokens
 from cxrlab.models.hf.model import HfModel
 
 REASONS = [None, "fall from a ladder two days ago"]
@@ -45,7 +47,7 @@ def test_one_group_is_the_beam_search_of_transformers(model: HfModel) -> None:
             suppress_tokens=banned,
         )  # fmt: skip
         search = DiverseBeamSearch(Decoding(strategy="beam", beams=3, answers=3))
-        (ours,) = decode(model.model, inputs, search, rows=3, ends=model.ends, banned=banned, longest=5)
+        (ours,) = decode(model.model, [inputs], search, rows=3, limits=Limits(model.ends, banned, 5))
     written = theirs[:, inputs["input_ids"].shape[1] :].tolist()
     assert [list(one.tokens) for one in ours] == [
         tokens[: len(one.tokens)] for one, tokens in zip(ours, written, strict=True)

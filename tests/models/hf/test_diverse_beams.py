@@ -13,7 +13,9 @@ from PIL import Image
 from tiny_models import tiny_llava
 
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.generation import Answer, DiverseBeamSearch, decode
+from cxrlab.models.hf.beam_search import DiverseBeamSearch
+from cxrlab.models.hf.decoding_steps import Answer, Limits
+from cxrlab.models.hf.generation import decode
 
 WORDS, END, LONGEST = 5, 0, 4
 Table = Callable[[Sequence[int]], np.ndarray]
@@ -185,7 +187,7 @@ def test_one_group_is_the_beam_search_of_transformers(
         **inputs, num_beams=beams, num_return_sequences=beams, length_penalty=length_penalty, early_stopping=early,
         max_new_tokens=8, eos_token_id=ends, do_sample=False, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
-    ours = decode(model, inputs, DiverseBeamSearch(decoding), rows=beams, ends=ends, banned=[], longest=8)
+    ours = decode(model, [inputs], DiverseBeamSearch(decoding), rows=beams, limits=Limits(ends, [], 8))
     flat = list(itertools.chain(*ours))
     assert len(flat) == 2 * beams
     written = theirs.sequences[:, inputs["input_ids"].shape[1] :].tolist()
@@ -198,5 +200,5 @@ def test_some_of_these_answers_end_early_and_some_are_cut(llava: tuple[Any, dict
     """Else the comparison above would not have met the end token."""
     model, inputs, ends = llava
     decoding = Decoding(strategy="beam", beams=4, answers=4)
-    found = decode(model, inputs, DiverseBeamSearch(decoding), rows=4, ends=ends, banned=[], longest=8)
+    found = decode(model, [inputs], DiverseBeamSearch(decoding), rows=4, limits=Limits(ends, [], 8))
     assert {answer.ended for answers in found for answer in answers} == {True, False}

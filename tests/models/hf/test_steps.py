@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.generation import Steps
+from cxrlab.models.hf.decoding_steps import GrowingSteps, Limits, Prompts
 
 
 class Counter:
@@ -33,9 +33,9 @@ class Counter:
         return cache[rows]
 
 
-def steps(model: Any, **inputs: Any) -> Steps:
-    prompts = torch.tensor([[0, 1], [0, 2]])
-    return Steps(model, prompts, {"use_cache": True, **inputs}, ends=[2], banned=[1], longest=4)
+def steps(model: Any, **inputs: Any) -> GrowingSteps:
+    prompts = Prompts.read(model, torch.tensor([[0, 1], [0, 2]]), {"use_cache": True, **inputs})
+    return GrowingSteps(prompts, Limits(ends=[2], banned=[1], longest=4))
 
 
 def test_rows_go_on_from_the_row_they_continue_with_its_memory() -> None:

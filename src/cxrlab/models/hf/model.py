@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.decoding import Decoding
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cxrlab.models.baselines import Library
+    from cxrlab.models.hf.static_cache import StaticDecoder
 
+_PROMPT_TOKENS = (
+    16_384  # of one forward pass: enough to keep a large GPU busy, few enough for the memory of its activations
+)
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -48,6 +53,7 @@ class HfModel:
         checkpoint: Its weights are frozen here, so that gradients go to the pixels only.
         name: Its name for `load_model`.
         attention: Attention implementation it was loaded with; only `eager` exposes attention weights.
+        cache: As in `LoadSettings`.
     """
 
     USAGES = MappingProxyType(
@@ -61,6 +67,7 @@ class HfModel:
         prompts: Prompts,
         decoding: Decoding | None = None,
         attention: str = "sdpa",
+        cache: str | None = None,
     ) -> None:
         self.model, self.processor, self.tokenizer = checkpoint.model, checkpoint.processor, checkpoint.tokenizer
         self.card, self.folder = checkpoint.card, checkpoint.folder
@@ -78,6 +85,7 @@ class HfModel:
             batch=True,
         )
         self._verdicts: YesNoTokens | None = None
+        self._static, self._growing_because = _static_decoder(self.model, cache)
 
     @classmethod
     def load(
@@ -90,11 +98,11 @@ class HfModel:
         """Open a folder or hub id; `library` is not used, and `name` defaults to `hf:ARGUMENT`."""
         settings = loading or LoadSettings()
         chosen = load_prompts(settings.prompts) if settings.prompts else None  # checked before the weights are read
-        checkpoint = open_checkpoint(argument, settings)
+        checkpoint = open_checkpoint(argument, settings, merge=settings.adapter != "apart")
         prompts = chosen or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
         if prompts.conversation:
             checkpoint.processor.chat_template = checkpoint.tokenizer.chat_template = prompts.conversation
-        model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
+        model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention, cache=settings.cache)
         if not model.path.differentiable:
             NoticeStream(sys.stderr).write(f"{model.path.reason}\n")
         return model
@@ -113,13 +121,22 @@ class HfModel:
 
     @property
     def parameter_count(self) -> int:
-        """Number of weights, adapters included."""
+        """Number of weights, those of an adapter that is kept apart included."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def trained_on(self) -> str | None:
         """`synthetic` or `patients`; None without a card."""
         return None if self.card is None else self.card.learnt_from
+
+    @property
+    def generation_cache(self) -> str:
+        """Which key-value cache generation uses, and why it is not of fixed size."""
+        if self._static is None:
+            return f"growing: {self._growing_because}"
+        if self.device.type != "cuda":
+            return "static, without graphs on this device"
+        return f"static, without graphs: {self._static.problem}" if self._static.problem else "static, with CUDA graphs"
 
     @cached_property
     def input_side(self) -> int | None:
@@ -155,25 +172,55 @@ class HfModel:
         """As `answers`; sampled ones from index `first` on, the same as in one call for all of them."""
         import torch
 
-        from cxrlab.models.hf.generation import generate, image_key
+        from cxrlab.models.hf.generation import image_key
 
         radiographs = as_images(images, self.device)
         prompts = self._report_prompts(len(radiographs), indications)
         if not radiographs:
             return []
         with torch.no_grad():  # not inference mode: cached tensors must serve gradients later
-            encoded = self._encoder.encode([image.detach() for image in radiographs], prompts, side="left")
+            batch = [
+                self._encoder.encode([image.detach() for image in radiographs[part]], prompts[part], side="left").inputs
+                for part in self._parts(radiographs, prompts)
+            ]
             keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
-            return generate(
-                self.model,
-                self.tokenizer,
-                encoded.inputs,
-                decoding,
-                keys=keys,
-                ends=self.ends,
-                first=first,
-                image_token=self._encoder.image_token,
-            )
+            return self._generate(batch, decoding, keys, first)
+
+    def _generate(
+        self, batch: list[dict[str, Tensor]], decoding: Decoding, keys: list[str], first: int
+    ) -> list[list[Generated]]:
+        from cxrlab.models.hf.generation import generate
+
+        static = self._static
+        with static.lock if static else nullcontext():
+            try:
+                return generate(
+                    self.model,
+                    self.tokenizer,
+                    batch,
+                    decoding,
+                    keys=keys,
+                    ends=self.ends,
+                    first=first,
+                    image_token=self._encoder.image_token,
+                    static=static,
+                )
+            except BaseException:
+                if static:
+                    static.release()  # a smaller batch may need its memory
+                raise
+
+    def _parts(self, images: Sequence[Tensor], prompts: Sequence[str]) -> Iterator[slice]:
+        """Slices of a batch, so that no forward pass over prompts has more than `_PROMPT_TOKENS` tokens."""
+        start = longest = 0
+        if find_family(self.model.config.model_type).static_cache:
+            for end, (image, prompt) in enumerate(zip(images, prompts, strict=True)):
+                length = self._encoder.expander.length(prompt, (int(image.shape[-2]), int(image.shape[-1])))
+                longest = max(longest, length)
+                if end > start and longest * (end - start + 1) > _PROMPT_TOKENS:
+                    yield slice(start, end)
+                    start, longest = end, length
+        yield slice(start, len(prompts))
 
     def log_probabilities(
         self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None
@@ -195,6 +242,7 @@ class HfModel:
 
     def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         """[B], log p(yes) - log p(no); has a gradient also where `probability_of_yes` saturates."""
+        self._free_generation_cache()
         radiographs = as_images(images, self.device)
         texts = [questions] * len(radiographs) if isinstance(questions, str) else _texts(questions, "question")
         prompts = [self.prompts.question(question) for question in texts]
@@ -214,8 +262,16 @@ class HfModel:
         return self._encode(as_images(images, self.device), prompts, reports)
 
     def _encode(self, images: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
+        self._free_generation_cache()
         answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
         return self._encoder.encode(images, prompts, answers)
+
+    def _free_generation_cache(self) -> None:
+        """Leave the memory to gradients."""
+        import torch
+
+        if self._static and torch.is_grad_enabled():
+            self._static.release()
 
     def _report_prompts(self, count: int, indications: Sequence[str | None] | None) -> list[str]:
         reasons = _texts(indications, "indication", none=True) if indications is not None else [None] * count
@@ -224,6 +280,20 @@ class HfModel:
                 f"{count} images came with {len(reasons)} indications; give one per image, None if unknown."
             )
         return [self.prompts.ask(reason) for reason in reasons]
+
+
+def _static_decoder(model: Any, cache: str | None) -> tuple[StaticDecoder | None, str]:
+    """The cache of fixed size if it is wanted and possible, and the reason why it is not used."""
+    if cache == "growing":
+        return None, "as --loading.cache says"
+    if cache is None and model.device.type != "cuda":
+        return None, "the default on this device"
+    from cxrlab.models.hf.static_cache import StaticDecoder, why_unsupported
+
+    why = why_unsupported(model)
+    if why is not None and cache == "static":
+        raise ConfigError(f"cache=static is not possible: {why}; give --loading.cache growing.")
+    return (None, why) if why is not None else (StaticDecoder(model), "")
 
 
 def _texts(texts: Sequence[Any], what: str, *, none: bool = False) -> list[Any]:

@@ -134,7 +134,7 @@ class HfTextModel:
         }
         settings = Decoding(max_new_tokens=max_tokens)
         with torch.inference_mode():
-            found = generate(model, tokenizer, inputs, settings, keys=[""] * len(ids), ends=self._ends)
+            found = generate(model, tokenizer, [inputs], settings, keys=[""] * len(ids), ends=self._ends)
         return [answers[0] for answers in found]
 
     @cached_property

@@ -52,7 +52,9 @@ class Family:
     4. `language_model`, `vision_encoder`, `projector`: names of the parts inside the model, for adapters and freezing.
     5. `is_causal`: no token, image tokens included, attends to a later one, and positions count from the left. Padding
        on the right then needs no attention mask, which the fastest kernels do not accept.
-    6. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
+    6. `static_cache`: a token after the prompt depends on cache, attention mask and position alone, so that generation may
+       use a cache of fixed size (`models/hf/static_cache.py`) and read a batch in parts.
+    7. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
        whose text has another form than `<image>`, line break, prompt, space, report.
     7. `image_text` and `token_inputs`: only for a family with cross-attention to its images.
     8. `prepare_training`: only where transformers cannot train the family in mixed precision as it is.
@@ -76,6 +78,7 @@ class Family:
     vision_encoder: ClassVar[str] = "model.vision_tower"
     projector: ClassVar[str] = "model.multi_modal_projector"
     is_causal: ClassVar[bool] = False
+    static_cache: ClassVar[bool] = False
     processors: ClassVar[tuple[str, ...]] = ()
     image_suffix: ClassVar[str] = "\n"
     prompt_separator: ClassVar[str] = " "

@@ -20,6 +20,7 @@ class Gemma3(Family):
     """Image tokens attend to each other in both directions."""
 
     model_types = ("gemma3",)
+    static_cache = True
     pixel_paths = MappingProxyType({"Gemma3ImageProcessor": WholeImage})
     has_grid = True
 

@@ -149,6 +149,7 @@ class Idefics2(Family):
     """Its perceiver mixes the patches of an image into a few summary tokens."""
 
     model_types = ("idefics2",)
+    static_cache = True
     pixel_paths = MappingProxyType({"Idefics2ImageProcessor": EdgesAndQuarters})
     no_grid_reason = "mixes the patches of an image into summary tokens"
     language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"
@@ -159,6 +160,7 @@ class Idefics3(Family):
     """Idefics3."""
 
     model_types = ("idefics3",)
+    static_cache = True
     pixel_paths = MappingProxyType({"Idefics3ImageProcessor": SquareTiles})
     no_grid_reason = "cuts an image into several tiles"
     language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"
@@ -169,6 +171,7 @@ class SmolVLM(Family):
     """SmolVLM, built like Idefics3."""
 
     model_types = ("smolvlm",)
+    static_cache = True
     pixel_paths = MappingProxyType({"SmolVLMImageProcessor": SquareTiles})
     no_grid_reason = "cuts an image into several tiles"
     language_model, vision_encoder, projector = "model.text_model", "model.vision_model", "model.connector"

@@ -63,6 +63,7 @@ class InternVL(Family):
     """InternVL 3 in the layout of Hugging Face."""
 
     model_types = ("internvl",)
+    static_cache = True
     pixel_paths = MappingProxyType({"GotOcr2ImageProcessor": GridOfTiles})
     no_grid_reason = "cuts an image into several tiles"
     is_causal = True

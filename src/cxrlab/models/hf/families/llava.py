@@ -42,6 +42,7 @@ class Llava(Family):
     """LLaVA 1.5 and its relatives; CLIP's image processor is common, LLaVA's own one may pad to a square."""
 
     model_types = ("llava",)
+    static_cache = True
     pixel_paths = MappingProxyType({"LlavaImageProcessor": PaddedToSquare})
     has_grid = True
     is_causal = True
@@ -51,4 +52,5 @@ class VipLlava(Llava):
     """ViP-LLaVA; runs with an attention mask."""
 
     model_types = ("vipllava",)
+    static_cache = True
     is_causal = False

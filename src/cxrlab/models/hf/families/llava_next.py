@@ -81,6 +81,7 @@ class LlavaNext(Family):
     """LLaVA 1.6."""
 
     model_types = ("llava_next",)
+    static_cache = True
     pixel_paths = MappingProxyType({"LlavaNextImageProcessor": AnyResolution})
     no_grid_reason = "cuts an image into several tiles"
     is_causal = True
@@ -90,6 +91,7 @@ class LlavaOnevision(Family):
     """LLaVA-OneVision."""
 
     model_types = ("llava_onevision",)
+    static_cache = True
     pixel_paths = MappingProxyType({"LlavaOnevisionImageProcessor": OneVision})
     no_grid_reason = "cuts an image into several tiles"
     is_causal = True

@@ -9,6 +9,7 @@ class PaliGemma(Family):
     """Prompt tokens (type 0) attend in both directions, tokens of the report (type 1) backwards only."""
 
     model_types = ("paligemma",)
+    static_cache = True
     has_grid = True
     processors = ("PaliGemmaProcessor",)
     image_suffix = ""

@@ -78,6 +78,7 @@ class QwenVL(Family):
     """Positions have three axes, and a raster of patches is merged block by block into tokens."""
 
     model_types = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    static_cache = True
     pixel_paths = MappingProxyType({"Qwen2VLImageProcessor": FlatPatches})
     has_grid = True
     vision_encoder, projector = "model.visual", "model.visual.merger"

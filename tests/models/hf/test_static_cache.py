@@ -1,0 +1,111 @@
+"""A cache of fixed size gives the words of the growing one, for every family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_families import FAMILIES, save_tiny
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf import model as hf_model
+from cxrlab.models.hf import static_cache
+from cxrlab.models.hf.families.llava import Llava
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.hf.static_cache import DecodingStep
+from cxrlab.models.load_settings import LoadSettings
+
+REASONS = [None, "fall from a ladder two days ago", "cough"]
+GREEDY = Decoding(max_new_tokens=7)
+SAMPLED = Decoding(strategy="sample", answers=2, top_p=0.9, max_new_tokens=7)
+WINDOW = 6  # tokens, fewer than any prompt has
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "gemma3 with a short window"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    family = str(request.param).split()[0]
+    made = save_tiny(family, tmp_path_factory.mktemp("family") / family)
+    if family != request.param:
+        config = made / "config.json"
+        config.write_text(config.read_text().replace('"sliding_window": 512', f'"sliding_window": {WINDOW}'))
+    return made
+
+
+def images() -> list[torch.Tensor]:
+    source = torch.Generator().manual_seed(3)
+    return [torch.rand(size, generator=source) for size in ((48, 40), (30, 52), (40, 40))]
+
+
+def words(model: HfModel, decoding: Decoding, which: slice = slice(None)) -> list[list[tuple[str, float | None]]]:
+    found = model.answers(images()[which], REASONS[which], decoding)
+    return [[(one.text, pytest.approx(one.mean_logprob, abs=1e-4)) for one in row] for row in found]
+
+
+def test_words_are_those_of_the_growing_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy and sampled, prompts read in one part or one by one, in batches that shrink, grow and come again."""
+    growing = HfModel.load(str(folder), loading=LoadSettings(cache="growing"))
+    static = HfModel.load(str(folder), loading=LoadSettings(cache="static"))
+    # Some of the words that are written end an answer, so that rows leave the batch at different steps.
+    growing.ends = static.ends = [*growing.ends, *range(0, growing.tokenizer.vocab_size, 6)]
+    read: list[int] = []  # tokens of each pass
+    for model in (growing, static):
+        model.model.register_forward_pre_hook(
+            lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+        )
+    expected = {decoding.strategy: words(growing, decoding) for decoding in (GREEDY, SAMPLED)}
+    for decoding in (GREEDY, SAMPLED):
+        assert words(static, decoding) == expected[decoding.strategy]
+    prompts = [count for count in read if count > 3 * SAMPLED.answers]
+    assert prompts == [prompts[0]] * 4, "every prompt is read once, however many answers it gets"
+    assert words(static, GREEDY, slice(1, 2)) == expected["greedy"][1:2]
+    monkeypatch.setattr(hf_model, "_PROMPT_TOKENS", 1)
+    for model in (static, growing):
+        assert words(model, GREEDY) == expected["greedy"]
+        assert words(model, SAMPLED) == expected["sample"]
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations that run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(operation))
+        return operation(*args, **(kwargs or {}))
+
+
+def test_a_step_can_be_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never waits for a value, and finds its inputs at the same addresses; otherwise a graph could not replay it."""
+    model = HfModel.load(str(folder), loading=LoadSettings(cache="static"))
+    run, operations, addresses = DecodingStep._run, Operations(), []
+
+    def recorded(step: DecodingStep) -> torch.Tensor:
+        addresses.append({name: one.data_ptr() for name, one in static_cache._tensors(step._given).items()})
+        with operations:
+            return run(step)
+
+    monkeypatch.setattr(DecodingStep, "_run", recorded)
+    for _ in range(2):
+        model.answers(images()[:1], REASONS[:1], Decoding(max_new_tokens=4))
+    waits = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "_unique")
+    assert "aten.index_copy_.default" in operations.names
+    assert not [name for name in operations.names if any(one in name for one in waits)]
+    assert addresses == [addresses[0]] * 6
+
+
+def test_a_family_that_does_not_declare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused if it is asked for, and named in the summary if not."""
+    folder = str(save_tiny("llava", tmp_path))
+    assert HfModel.load(folder).generation_cache == "growing: the default on this device"
+    assert HfModel.load(folder, loading=LoadSettings(cache="static")).generation_cache.startswith(
+        "static, without graphs"
+    )
+    monkeypatch.setattr(Llava, "static_cache", False)
+    with pytest.raises(ConfigError, match="'llava' does not declare it; give --loading.cache growing"):
+        HfModel.load(folder, loading=LoadSettings(cache="static"))
