@@ -14,7 +14,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import model as hf_model
 from cxrlab.models.hf import static_cache
-from cxrlab.models.hf.families.llava import Llava
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.static_cache import DecodingStep
 from cxrlab.models.load_settings import LoadSettings
@@ -25,7 +25,10 @@ SAMPLED = Decoding(strategy="sample", answers=2, top_p=0.9, max_new_tokens=7)
 WINDOW = 6  # tokens, fewer than any prompt has
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, "gemma3 with a short window"])
+DECLARED = [family for family in FAMILIES if find_family(family).static_cache]
+
+
+@pytest.fixture(scope="module", params=[*DECLARED, "gemma3 with a short window"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     family = str(request.param).split()[0]
     made = save_tiny(family, tmp_path_factory.mktemp("family") / family)
@@ -99,13 +102,11 @@ def test_a_step_can_be_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert addresses == [addresses[0]] * 6
 
 
-def test_a_family_that_does_not_declare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_that_does_not_declare_it(tmp_path: Path) -> None:
     """It is refused if it is asked for, and named in the summary if not."""
-    folder = str(save_tiny("llava", tmp_path))
-    assert HfModel.load(folder).generation_cache == "growing: the default on this device"
-    assert HfModel.load(folder, loading=LoadSettings(cache="static")).generation_cache.startswith(
-        "static, without graphs"
-    )
-    monkeypatch.setattr(Llava, "static_cache", False)
-    with pytest.raises(ConfigError, match="'llava' does not declare it; give --loading.cache growing"):
-        HfModel.load(folder, loading=LoadSettings(cache="static"))
+    folders = [str(save_tiny(family, tmp_path / family)) for family in ("llava", "idefics")]
+    assert HfModel.load(folders[1]).generation_cache == "growing: the default on this device"
+    static = HfModel.load(folders[0], loading=LoadSettings(cache="static"))
+    assert static.generation_cache == "static, without graphs on this device"
+    with pytest.raises(ConfigError, match="'idefics' does not declare it; give --loading.cache growing"):
+        HfModel.load(folders[1], loading=LoadSettings(cache="static"))
