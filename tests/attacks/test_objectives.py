@@ -40,6 +40,11 @@ class Priced:
         self.reasons += indications
         return torch.tensor([self.prices[text] for text in reports]) * images.mean(dim=(1, 2, 3))
 
+    def losses_of_each(
+        self, images: Tensor, reports: Sequence[Sequence[str]], indications: Sequence[str | None]
+    ) -> list[Tensor]:
+        return [self.losses(images, one, indications) for one in reports]
+
 
 def grey(*values: float) -> Tensor:
     """Even images."""

@@ -81,7 +81,7 @@ def test_images_that_do_not_fit_at_once_give_the_same_change() -> None:
     size = BatchSize(16)
     aims = {Small(NET, labels): size, Margin(NET, labels): None}
     found = [
-        make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), batch_size=at_once)
+        make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), micro_batch=at_once)
         for aim, at_once in aims.items()
     ]
     assert size.current == 4 and torch.allclose(*found, atol=1e-6)

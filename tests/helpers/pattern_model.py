@@ -33,6 +33,9 @@ class PatternModel:
         self.sizes.append(len(images))
         return self.margin(images)
 
+    def yes_margins_of_each(self, images: Any, questions: Sequence[Sequence[str] | str]) -> Tensor:
+        return torch.stack([self.yes_margins(images, question) for question in questions], dim=1)
+
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         return torch.sigmoid(self.yes_margins(images, questions))
 

@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.errors import DataError, OutOfMemory
+from cxrlab.core.errors import ConfigError, DataError, OutOfMemory
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.out_of_memory import BATCH_FILE
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.models.hf.gradient_memory import GradientMemory
 from cxrlab.robustness import audit as audits
+from cxrlab.robustness import micro_batches
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.sweep import attacks_with_goals
 
@@ -141,14 +143,16 @@ def test_a_batch_that_does_not_fit_is_attacked_in_halves_with_the_same_result(
     settings = {"attacks": attacks, "control_studies": 4, "attack": AttackSettings(steps=3, queries=20)}
     whole, lines = audited(Small, batch_size=8, **settings)
     assert "Batch of 8 does not fit in GPU memory; continuing with 4." in capsys.readouterr().err
-    assert json.loads((tmp_path / "run" / BATCH_FILE).read_text())["batch_size"]["used"] == 1
+    used = {name: kept["used"] for name, kept in json.loads((tmp_path / "run" / BATCH_FILE).read_text()).items()}
+    size = f"{planted.SIDE}x{planted.SIDE}"
+    assert used == {"batch_size": 2, f"micro_batch.a.report.{size}": 1, f"micro_batch.a.answers.{size}": 1}
     shutil.rmtree(tmp_path / "run")
     alone, ones = audited(planted.PatternTarget, batch_size=1, **settings)
     by_id = {line["id"]: line for line in ones}
     assert len(lines) == len(ones) and all(line == by_id[line["id"]] for line in lines)
     assert whole["models"] == alone["models"] and whole["controls"] == alone["controls"]
     assert [line for line in whole["warnings"] if "does not fit" in line] == [
-        "Batch of 8 does not fit in GPU memory; continued with 1."
+        "Batch of 8 does not fit in GPU memory; continued with 2."
     ]
 
 
@@ -175,6 +179,61 @@ def test_an_image_that_does_not_fit_alone_ends_the_sweep_with_what_is_done_kept(
         audited(Tiny, attacks=("pgd",), batch_size=4)
     conditions = [record["condition"] for _, record in read_jsonl(tmp_path / "run" / "answers.jsonl")]
     assert conditions == ["clean"] * 4
+
+
+class Costly(planted.PatternTarget):
+    """The gradient of an image needs 3 GB, or 1 GB with gradient checkpointing; 2 GB are there."""
+
+    estimated = GradientMemory(int(3e9), int(1e9), 1.0)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.checkpointing = False
+
+    def gradient_memory(self, aim: str, cases: Any, size: tuple[int, int]) -> GradientMemory:
+        assert size == (planted.SIDE, planted.SIDE)
+        return self.estimated
+
+    def checkpoint_layers(self, on: bool) -> None:
+        self.checkpointing = on
+
+    def margin(self, images: Tensor) -> Tensor:
+        if images.requires_grad and len(images) * (1 if self.checkpointing else 3) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().margin(images)
+
+
+class Underestimated(Costly):
+    estimated = GradientMemory(int(1e8), int(1e7), 1.0)
+
+
+class TooLarge(Costly):
+    estimated = GradientMemory(int(9e9), int(3e9), 1.0)
+
+
+def test_micro_batch_and_checkpointing_follow_the_estimate_or_the_failure(
+    audited: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Estimated: at once and without a failed attempt. Underestimated: halved, then checkpointed. The same results."""
+    monkeypatch.setattr(micro_batches, "free_memory", lambda device: int(2e9))
+    settings = {"attacks": ("pgd",), "aims": ("report",), "batch_size": 4}
+    _, plain = audited(planted.PatternTarget, **settings)
+    name = f"micro_batch.a.report.{planted.SIDE}x{planted.SIDE}"
+    for kind, used, expected in (
+        (Costly, 2, ["1.0 GB per image, 2.0 GB are free: 2 images at once with gradient checkpointing"]),
+        (Underestimated, 1, ["Batch of 4 does not fit", "Batch of 2 does not fit", "with gradient checkpointing"]),
+    ):
+        shutil.rmtree(tmp_path / "run")
+        capsys.readouterr()
+        _, lines = audited(kind, **settings)
+        notices = capsys.readouterr().err
+        assert all(one in notices for one in expected) and notices.count("does not fit") == (3 if used == 1 else 0)
+        assert json.loads((tmp_path / "run" / BATCH_FILE).read_text())[name]["used"] == used
+        assert lines == plain
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"3\.0 GB .* 2\.0 GB"):
+        audited(TooLarge, **settings)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_batch_of_one_needs_the_memory_of_one_image(audited: Any) -> None:

@@ -20,6 +20,11 @@ class Lengths:
     def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
         return torch.tensor([float(len(text)) for text in reports]) * images.flatten(1).mean(dim=1)
 
+    def losses_of_each(
+        self, images: Tensor, reports: Sequence[Sequence[str]], indications: Sequence[str | None]
+    ) -> list[Tensor]:
+        return [self.losses(images, one, indications) for one in reports]
+
 
 def aim(
     name: str, before: Sequence[str], after: Sequence[str], goals: AttackGoals | None = None

@@ -7,7 +7,7 @@ the stored image, so that a subclass cannot report a success that the stored ima
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -18,6 +18,7 @@ from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.norm_balls import change_norms, project, project_exactly, random_in_ball, random_on_sphere
 from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Attack(ABC):
         seed: int = 0,
         region: Tensor | None = None,
         initial_images: Tensor | None = None,
+        initial_loss: Tensor | None = None,
+        micro_batch: BatchSize | None = None,
     ) -> AttackResult:
         """Attack a batch of images; the result for an image does not depend on the others.
 
@@ -91,6 +94,8 @@ class Attack(ABC):
             keys: Name of each image; with the seed it decides every random number used for it.
             region: [B or 1, 1, H, W] of 0 and 1: where pixels may change; everywhere when None.
             initial_images: Start of the search, such as the result for a smaller radius; the clean images when None.
+            initial_loss: Losses of the clean images, where an earlier attack with this objective has computed them.
+            micro_batch: Images whose gradients are computed at once; all when None. The result is the same.
         """
         clean = check_images(images, keys, region)
         if initial_images is not None and (
@@ -101,8 +106,9 @@ class Attack(ABC):
                 "clean images, with finite values."
             )
         self.check_support(objective)
-        task = AttackTask(objective, clean, budget, tuple(keys), seed, region, initial_images)
-        initial_loss = task.uncounted_losses(clean)
+        task = AttackTask(objective, clean, budget, tuple(keys), seed, region, initial_images, micro_batch)
+        if initial_loss is None:
+            initial_loss = task.uncounted_losses(clean)
         perturbed = clean if budget.eps == 0 else self.perturb(task).detach()
         passes, zero_gradients = task.passes(), task.zero_gradients()
         if perturbed.shape != clean.shape or not bool(perturbed.isfinite().all()):
@@ -175,6 +181,7 @@ class AttackTask:
     Args:
         initial_images: Projected into the ball. Where the objective is flat at the clean images, those that equal the
             clean image are replaced by random ones.
+        micro_batch: Images whose gradients are computed at once, halved where they do not fit in memory; all when None.
 
     Attributes:
         has_initial_images: Whether `initial_images` was given.
@@ -189,7 +196,9 @@ class AttackTask:
         seed: int,
         region: Tensor | None = None,
         initial_images: Tensor | None = None,
+        micro_batch: BatchSize | None = None,
     ) -> None:
+        self.micro_batch = micro_batch or BatchSize(len(clean))
         self.objective, self.clean, self.budget, self.keys, self.seed = objective, clean, budget, keys, seed
         self.rows = list(range(len(clean)))
         self.region = None if region is None else region.to(clean).expand(len(clean), *region.shape[1:])
@@ -211,18 +220,24 @@ class AttackTask:
         """
         selected = list(rows)
         self._passes[selected] += 1
-        pixels = images.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            losses = self.objective.losses(pixels, rows)
-            gradients = torch.zeros_like(pixels)
-            if losses.requires_grad:
-                gradients = torch.autograd.grad(losses.sum(), pixels, allow_unused=True, materialize_grads=True)[0]
-        gradients = torch.nan_to_num(gradients.detach())
+
+        def differentiate(places: Rows) -> Iterable[tuple[Tensor, Tensor]]:
+            pixels = images[list(places)].detach().clone().requires_grad_()
+            with torch.enable_grad():
+                losses = self.objective.losses(pixels, [selected[place] for place in places])
+                gradients = torch.zeros_like(pixels)
+                if losses.requires_grad:
+                    gradients = torch.autograd.grad(losses.sum(), pixels, allow_unused=True, materialize_grads=True)[0]
+            return zip(losses.detach(), gradients.detach(), strict=True)
+
+        found = self.micro_batch.map(range(len(selected)), differentiate)
+        losses = torch.stack([loss for loss, _ in found])
+        gradients = torch.nan_to_num(torch.stack([gradient for _, gradient in found]))
         self._gradients[selected] += 1
         self._zero[selected] += (gradients.flatten(1).abs().amax(dim=1) == 0).cpu().long()
         if self.region is not None:
             gradients = gradients * self.region[selected]
-        return losses.detach().double().cpu(), gradients
+        return losses.double().cpu(), gradients
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """Losses without gradients, [len(rows)]; one pass per image."""
@@ -291,6 +306,7 @@ class AttackTask:
             self.seed,
             None if self.region is None else self.region[selected],
             self.initial_images[selected] if self.has_initial_images else None,
+            self.micro_batch,
         )
 
     def add_passes(self, subset: AttackTask, rows: Rows) -> None:

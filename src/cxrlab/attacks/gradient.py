@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import compress
 from typing import ClassVar
 
@@ -202,7 +201,7 @@ def make_universal(
     keys: Sequence[str],
     seed: int = 0,
     region: Tensor | None = None,
-    batch_size: BatchSize | None = None,
+    micro_batch: BatchSize | None = None,
 ) -> Tensor:
     """One change that raises the mean loss of the images; [1, C, H, W], no longer than ε.
 
@@ -218,30 +217,27 @@ def make_universal(
         keys: Name of each image.
         seed: Of the order of images.
         region: [B or 1, 1, H, W] of 0 and 1: where pixels may change; everywhere when None.
-        batch_size: Images whose gradients are computed at once, 16 by default. A step is the same with any number.
+        micro_batch: Images whose gradients are computed at once, 16 by default. A step is the same with any number.
     """
-    at_once = batch_size or BatchSize(_BATCH)
     clean = check_images(images, keys, region)
     if not objective.gradients:
         raise ConfigError(
             "A universal perturbation is made from gradients, which this model does not provide. Use a model with open "
             "weights, or leave out --attacks universal."
         )
-    task = AttackTask(objective, clean, budget, tuple(keys), seed, region)
+    task = AttackTask(objective, clean, budget, tuple(keys), seed, region, micro_batch=micro_batch)
     change = torch.zeros_like(clean[:1])
     if objective.zero_gradient_at_clean:
         source = generator(seed, "attack", "universal", "start")
         change = random_in_ball(change.shape, budget.eps, budget.norm, [source]).to(change)
 
-    def gradients(change: Tensor, rows: Sequence[int]) -> Tensor:
-        return task.loss_and_gradient(task.project(clean[list(rows)] + change, rows), rows)[1]
-
     by_name = sorted(task.rows, key=lambda row: keys[row])  # whatever order the images came in
     for epoch in range(settings.universal_epochs):
         order = [by_name[place] for place in generator(seed, "attack", "universal", epoch).permutation(len(by_name))]
         for begin in range(0, len(order), _BATCH):
-            found = torch.stack(at_once.map(order[begin : begin + _BATCH], partial(gradients, change)))
-            direction = steepest_direction(found.mean(dim=0, keepdim=True), budget.norm)
+            rows = order[begin : begin + _BATCH]
+            _, gradients = task.loss_and_gradient(task.project(clean[rows] + change, rows), rows)
+            direction = steepest_direction(gradients.mean(dim=0, keepdim=True), budget.norm)
             change = clip_norm(change + settings.step_size * budget.eps * direction, budget.eps, budget.norm)
     return change
 

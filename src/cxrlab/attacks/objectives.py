@@ -124,6 +124,7 @@ class ChangeFinding(_ReportObjective):
     """Remove an observation from each report, or invent one: make the changed report likelier than the clean one.
 
     Args:
+        model: An `HfModel`, or another object with its `losses_of_each(images, reports, indications)`.
         reports: What the model generated for the clean images.
         names: The observation of each image.
         invent: Whether the observation should appear, not disappear.
@@ -147,8 +148,10 @@ class ChangeFinding(_ReportObjective):
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """Mean log-probability of the changed report's tokens minus that of the clean one's."""
-        wanted = report_losses(self.model, images, rows, self.wanted, self.indications)
-        return report_losses(self.model, images, rows, self.unwanted, self.indications) - wanted
+        texts = [[reports[row] for row in rows] for reports in (self.wanted, self.unwanted)]
+        wanted, unwanted = self.model.losses_of_each(images, texts, [self.indications[row] for row in rows])
+        difference: Tensor = unwanted - wanted
+        return difference
 
 
 class WhereApplicable(Objective):

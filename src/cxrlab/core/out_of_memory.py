@@ -98,11 +98,20 @@ class BatchSize:
                 torch.cuda.empty_cache()
             self.current = size // 2
             self.note = f"Batch of {self.requested} does not fit in {where}; continued with {self.current}."
-            if self._folder is not None:
-                record = {"requested": self.requested, "used": self.current, "note": self.note}
-                write_json(self._folder / BATCH_FILE, {**self._record(), self._setting: record})
+            self._keep()
             notice = f"Batch of {size} does not fit in {where}; continuing with {self.current}.\n"
             NoticeStream(sys.stderr).write(notice)
+
+    def start_with(self, size: int, note: str) -> None:
+        """Fewer items than requested, because an estimate says so; kept as a halved size is."""
+        if size < self.current:
+            self.current, self.note = size, note
+            self._keep()
+
+    def _keep(self) -> None:
+        if self._folder is not None:
+            record = {"requested": self.requested, "used": self.current, "note": self.note}
+            write_json(self._folder / BATCH_FILE, {**self._record(), self._setting: record})
 
     def _record(self) -> dict[str, Any]:
         file = self._folder / BATCH_FILE if self._folder is not None else None

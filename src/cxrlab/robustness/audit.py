@@ -37,8 +37,9 @@ from cxrlab.robustness.audited_studies import Cases
 from cxrlab.robustness.comparison import compare_all
 from cxrlab.robustness.condition_results import TRIALS, Outcomes, model_results
 from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
+from cxrlab.robustness.micro_batches import MicroBatches
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
-from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, UNIVERSAL, Sweep, attacks_with_goals
+from cxrlab.robustness.sweep import PARTLY_WHITE_BOX, UNIVERSAL, Sweep, attacks_with_goals, follows_gradients
 from cxrlab.robustness.triptychs import write_triptychs
 from cxrlab.robustness.validity_checks import (
     examine_control_images,
@@ -60,13 +61,19 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
     corpus = load_corpus(config.data)
     cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
     models = load_audited_models(config, cases)
+    aims: dict[AuditedModel, set[str]] = {}  # that gradients are taken of
     for model in models:
         attacks, notes = attacks_with_goals(model, config)
         if config.attacks and not attacks and not config.corrupted:
             raise ConfigError(f"{' '.join(notes)} Nothing is left to try; add random-report or noise to --attacks.")
         if config.against == "reference" and model.scores and any(one.aim == "report" for one in attacks):
             cases.check_references()
+        aims[model] = {one.aim for one in attacks if model.gradients and one.aim and follows_gradients(one.attack)}
     cases.check_images()
+    height, width = cases.image(cases.all[0]).shape[:2]
+    for model, names in aims.items():
+        for aim in sorted(names):
+            MicroBatches(cases, config).plan(model, aim, (height, width))  # raises where one image does not fit
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done, labels = run.done(TRUTH_FILE), {label.name for label in cases.labels}
         for case in cases.all:

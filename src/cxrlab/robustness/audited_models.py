@@ -9,8 +9,9 @@ AuditedEncoder         a contrastive encoder: zero-shot classes, no reports
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ from cxrlab.evaluation.generate import ReportGenerator
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.retrieve import load_sentences, mean_direction
 from cxrlab.findings.reader import read
+from cxrlab.models.hf.gradient_memory import GradientMemory, checkpoint_layers, estimate_gradient
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.local_files import locate
 from cxrlab.models.model_registry import load_encoder
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from cxrlab.models.dual_encoder import DualEncoder
     from cxrlab.models.load_settings import LoadSettings
     from cxrlab.robustness.config import RobustnessConfig
+
+Result = TypeVar("Result")
 
 
 def load_audited_model(
@@ -143,7 +147,14 @@ class AuditedModel(ABC):
         self.key, self.name, self.labels = key, name, tuple(labels)
 
     def clear_cache(self) -> None:  # noqa: B027 - most have no cache
-        """Drop cached reports, so that images are examined anew."""
+        """Drop cached results, so that images are examined anew."""
+
+    def gradient_memory(self, aim: str, cases: Sequence[Case], size: tuple[int, int]) -> GradientMemory | None:
+        """Estimated memory of the gradient of an aim for one image of this height and width; None where unknown."""
+        return None
+
+    def checkpoint_layers(self, on: bool) -> None:  # noqa: B027 - most have no layers
+        """Keep the inputs of each layer alone from the forward to the backward pass, or all activations."""
 
     @abstractmethod
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
@@ -175,25 +186,41 @@ class AuditedTextModel(AuditedModel):
         super().__init__(key, name, labels)
         self.model = model
         self._generator = ReportGenerator(model, decoding)
-        self._cache: dict[bytes, Generated] = {}
+        self._cache: dict[tuple[str, bytes], Any] = {}
 
     def clear_cache(self) -> None:
-        """Drop cached reports."""
+        """Drop cached results."""
         self._cache = {}
 
-    def generate(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
-        """One report per image; those of the last call are cached, so that success is not generated twice."""
-        keys = [
-            f"{case.id}\0".encode() + image.cpu().numpy().tobytes() for image, case in zip(images, cases, strict=True)
-        ]
-        new = [place for place, key in enumerate(keys) if key not in self._cache]
+    def once(
+        self, names: Sequence[str], images: Tensor, compute: Callable[[list[int]], Sequence[Result]]
+    ) -> list[Result]:
+        """One result per image; the same result of the same image is computed once until the cache is cleared.
+
+        An attack and what examines its images need many of them: loss and success of the last image are part of its
+        answer.
+
+        Args:
+            names: What is computed for each image, with everything besides the pixels that it depends on.
+            compute: Results for the images at these positions.
+        """
+        hashes = [blake2b(image.detach().cpu().numpy().tobytes(), digest_size=16).digest() for image in images]
+        keys = list(zip(names, hashes, strict=True))
+        new = {key: place for place, key in enumerate(keys) if key not in self._cache}
         if new:
-            arrays = [images[place].detach().cpu().numpy() for place in new]
-            arrays = [array[0] if len(array) == 1 else array.transpose(1, 2, 0) for array in arrays]
-            answers = self._generator.generate(arrays, [cases[place].indication for place in new])
-            known = {keys[place]: several[0] for place, several in zip(new, answers, strict=True)}
-            self._cache = known | {key: self._cache[key] for key in keys if key in self._cache}
+            self._cache |= dict(zip(new, compute(list(new.values())), strict=True))
         return [self._cache[key] for key in keys]
+
+    def generate(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
+        """One report per image."""
+
+        def compute(places: list[int]) -> list[Generated]:
+            arrays = [images[place].detach().cpu().numpy() for place in places]
+            arrays = [array[0] if len(array) == 1 else array.transpose(1, 2, 0) for array in arrays]
+            answers = self._generator.generate(arrays, [cases[place].indication for place in places])
+            return [several[0] for several in answers]
+
+        return self.once([f"report of {case.id}" for case in cases], images, compute)
 
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Reports, and the labels that they state."""
@@ -273,8 +300,8 @@ class AuditedReportModel(AuditedTextModel):
         probs: list[dict[str, float]] = [{} for _ in cases]
         with torch.no_grad():
             if known := [place for place, case in enumerate(cases) if case.reference]:
-                references = [cases[place].reference for place in known]
-                values = self.model.losses(images[known], references, [cases[place].indication for place in known])
+                references = [cases[place].reference or "" for place in known]
+                values = self.losses(images[known], references, [cases[place].indication for place in known])
                 for place, value in zip(known, values.double().cpu().tolist(), strict=True):
                     losses[place] = value
             if self._asks:
@@ -285,13 +312,32 @@ class AuditedReportModel(AuditedTextModel):
         """P(yes), [B, labels]."""
         return torch.sigmoid(self.margins(images, range(len(images))))
 
+    def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
+        """[B], mean negative log-likelihood per token of each report; differentiable."""
+
+        def compute(places: Sequence[int]) -> Tensor:
+            found: Tensor = self.model.losses(
+                images[list(places)], [reports[place] for place in places], [indications[place] for place in places]
+            )
+            return found
+
+        if torch.is_grad_enabled() and images.requires_grad:
+            return compute(range(len(images)))
+        names = [f"loss of {report!r} given {reason!r}" for report, reason in zip(reports, indications, strict=True)]
+        return torch.stack(self.once(names, images, lambda places: list(compute(places))))
+
     def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """[B, labels], log p(yes) - log p(no); of a label with several questions the largest."""
-        columns = []
-        for label in self.labels:
-            asked = [self.model.yes_margins(images, question) for question in label.questions]
-            columns.append(torch.stack(asked, dim=1).amax(dim=1))
-        return torch.stack(columns, dim=1)
+        if torch.is_grad_enabled() and images.requires_grad:
+            return self._margins(images)
+        return torch.stack(
+            self.once(["margins"] * len(images), images, lambda places: list(self._margins(images[places])))
+        )
+
+    def _margins(self, images: Tensor) -> Tensor:
+        asked = self.model.yes_margins_of_each(images, [one for label in self.labels for one in label.questions])
+        of_labels = asked.split([len(label.questions) for label in self.labels], dim=1)
+        return torch.stack([several.amax(dim=1) for several in of_labels], dim=1)
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """The true report unlikely, the closed answers wrong, or another report likely."""
@@ -305,13 +351,35 @@ class AuditedReportModel(AuditedTextModel):
             objective = targeted_objective(self.goals, aim, self.model, before, indications, generate)
         else:
             reports = before if self.against == "own" else [case.reference or "" for case in cases]
-            objective = RaiseReportLoss(self.model, reports, indications, before, generate)
+            objective = RaiseReportLoss(self, reports, indications, before, generate)
         objective.gradients = self.gradients
         return objective
 
     def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Closed answers wrong."""
         return WrongAnswers(self.margins, truth_table(cases, self.labels), count_wrong_answers(cases, clean))
+
+    def gradient_memory(self, aim: str, cases: Sequence[Case], size: tuple[int, int]) -> GradientMemory | None:
+        """By the longest prompt and report of the studies, or the longest question."""
+        if not isinstance(self.model, HfModel):
+            return None
+        self.model.free_generation_cache()  # the memory that is free is measured next
+        length, report = self.model.prompt_length, self.model.report_length
+        if aim == ANSWERS:
+            questions = [question for label in self.labels for question in label.questions]
+            return estimate_gradient(self.model, size, [length(one, size, question=True) for one in questions], 2)
+        prompt = max(length(case.indication, size) for case in cases)
+        if aim == REPORT and self.against == "reference":
+            answer = max(report(case.reference or "") for case in cases)
+        else:
+            answer = max(report(self.goals.report), self._generator.decoding.max_new_tokens)
+        texts = 1 if aim in (REPORT, TARGET) else 2
+        return estimate_gradient(self.model, size, [prompt + answer] * texts, answer)
+
+    def checkpoint_layers(self, on: bool) -> None:
+        """Those of the vision encoder and of the language model."""
+        if isinstance(self.model, HfModel):
+            checkpoint_layers(self.model.model, on)
 
 
 class AuditedSmoothedModel(AuditedReportModel):
@@ -336,9 +404,19 @@ class AuditedSmoothedModel(AuditedReportModel):
 
     def shares(self, images: Tensor, keys: Sequence[str]) -> Tensor:
         """[B, labels], share of the copies of each image that are answered by yes; `keys` are names of the images."""
-        with torch.no_grad():
-            margins = over_copies(self._margins, images, keys, self.smoothing.n, self.smoothing)
-        return (margins > 0).double().mean(dim=1)
+
+        def compute(places: list[int]) -> list[Tensor]:
+            some = [keys[place] for place in places]
+            with torch.no_grad():
+                margins = over_copies(self._margins, images[places], some, self.smoothing.n, self.smoothing)
+            return list((margins > 0).double().mean(dim=1))
+
+        return torch.stack(self.once([f"votes of {key}" for key in keys], images, compute))
+
+    def gradient_memory(self, aim: str, cases: Sequence[Case], size: tuple[int, int]) -> GradientMemory | None:
+        """An attack on answers follows several copies of each image."""
+        one = super().gradient_memory(aim, cases, size)
+        return one.times(self.attack_copies) if one is not None and aim == ANSWERS else one
 
     def expected_margins(self, images: Tensor, keys: Sequence[str]) -> Tensor:
         """[B, labels], log of the mean probability of yes minus that of no over the first copies; differentiable.
@@ -347,9 +425,6 @@ class AuditedSmoothedModel(AuditedReportModel):
         """
         margins = over_copies(self._margins, images, keys, self.attack_copies, self.smoothing)
         return torch.logsumexp(logsigmoid(margins), dim=1) - torch.logsumexp(logsigmoid(-margins), dim=1)
-
-    def _margins(self, images: Tensor) -> Tensor:
-        return self.margins(images, range(len(images)))
 
     def answer_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Votes wrong; the attack follows the expected margins."""

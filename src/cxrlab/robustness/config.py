@@ -28,7 +28,13 @@ AIMS = (REPORT, ANSWERS, EMBEDDING, *TARGETED_AIMS)
 ALL = "all"
 
 # Settings that may differ when a run is continued: they change memory, speed and what is kept, not the results.
-OPERATIONAL = ("batch_size", "smoothing.batch_size", *connection_operational_fields("loading.connection"))
+OPERATIONAL = (
+    "batch_size",
+    "micro_batch",
+    "gradient_checkpointing",
+    "smoothing.batch_size",
+    *connection_operational_fields("loading.connection"),
+)
 HARDEN_OPERATIONAL = ("save_every", "cache", *connection_operational_fields("loading.connection"))
 
 SMOOTHED = "smoothed"
@@ -143,6 +149,10 @@ class RobustnessConfig:
         section: Section of the reference report.
         image_size: Fit images into a square of this side before the attack; as stored when left out.
         batch_size: Images per batch; halved where they do not fit in memory.
+        micro_batch: Images whose gradients are computed at once; by default estimated from the model and the free memory,
+            and halved where they do not fit. Results are the same.
+        gradient_checkpointing: Compute activations again in the backward pass, for less memory and a third more time:
+            on, off, or auto, which uses it where the gradient of a single image does not fit without.
         uint8: Also examine each perturbed image rounded to 8 bits, as a file would hold it.
         transfer: Also examine with each model the images that were perturbed for the others.
         controls: Control images that show whether a model uses the image: noise, blank, swapped.
@@ -177,6 +187,8 @@ class RobustnessConfig:
     section: str = "findings"
     image_size: int | None = None
     batch_size: int = 16
+    micro_batch: int | None = None
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
     uint8: bool = True
     transfer: bool = True
     controls: tuple[str, ...] = CONTROL_IMAGES
@@ -216,7 +228,8 @@ class RobustnessConfig:
             raise ConfigError(f"aims is empty; name at least one of {', '.join(AIMS)}.")
         self.budgets  # noqa: B018 - raises for an invalid radius
         parse_region(self.region)
-        check_at_least(self, n=1, batch_size=1, image_size=8, control_studies=0, triptychs=0, trials=1, seed=0)
+        counts = ("n", "batch_size", "micro_batch", "trials")
+        check_at_least(self, **dict.fromkeys(counts, 1), image_size=8, control_studies=0, triptychs=0, seed=0)
         if self.decoding.strategy == "sample":
             raise ConfigError(
                 "decoding.strategy=sample generates another report for every changed pixel, which an audit would count "

@@ -24,7 +24,7 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.gradient import make_universal
 from cxrlab.attacks.regions import region_mask
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
@@ -41,6 +41,7 @@ from cxrlab.robustness.audit_records import (
 from cxrlab.robustness.audited_models import AuditedModel
 from cxrlab.robustness.audited_studies import Case, Cases
 from cxrlab.robustness.config import ALL, REPORT
+from cxrlab.robustness.micro_batches import MicroBatches
 from cxrlab.robustness.triptychs import save_images
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class AttackWithGoal:
         """`pgd@2/255`, `pgd:answers@2/255`."""
         aim = "" if self.first or self.aim is None else f":{self.aim}"
         return f"{self.attack}{aim}@{budget.label}"
+
+
+def follows_gradients(attack: str) -> bool:
+    """Whether an attack takes gradients of a model that gives them."""
+    return ATTACKS.load(attack).white_box or attack in PARTLY_WHITE_BOX
 
 
 def attacks_with_goals(model: AuditedModel, config: RobustnessConfig) -> tuple[list[AttackWithGoal], list[str]]:
@@ -108,6 +114,7 @@ class Sweep:
     def __init__(self, run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig) -> None:
         self.run, self.cases, self.models, self.config = run, cases, tuple(models), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
+        self._micro_batches = MicroBatches(cases, config, run.folder)
         self._done = run.done(ANSWERS_FILE)
         # (model, study) → answer to the clean image. Attacks start from it, after a restart from the one on file.
         filed = read_answers(run.path(ANSWERS_FILE)) if self._done else ()
@@ -129,8 +136,7 @@ class Sweep:
                 continue
             if batch[0].id not in images:
                 images = {case.id: self.cases.image(case) for case in batch}
-            answers = self._batch_size.map(batch, partial(self._examine, item=item, images=images))
-            by_id = {answer.id: answer for answer in answers}
+            by_id = {answer.id: answer for answer in self._answers(batch, item, images)}
             for key in ids:
                 if key not in self._done:
                     self.run.append(ANSWERS_FILE, answer := by_id[key])
@@ -156,8 +162,20 @@ class Sweep:
                     controls.add(attack.attack)
                     yield Control(conditions, self.models, None, attack)
 
+    def _answers(self, batch: Sequence[Case], item: WorkItem, images: Mapping[str, Image]) -> list[Answer]:
+        """Every answer of one work item, with less memory where it runs out."""
+        examine = partial(self._examine, item=item, images=images)
+        try:
+            return self._batch_size.map(batch, examine)
+        except OutOfMemory:
+            if not self._micro_batches.checkpoint_from_now_on():
+                raise
+        return self._batch_size.map(batch, examine)
+
     def _examine(self, batch: Sequence[Case], item: WorkItem, images: Mapping[str, Image]) -> Iterator[Answer]:
         """Every answer of one work item; images of one shape go together."""
+        for model in self.models:
+            model.clear_cache()  # a stopped sweep begins here again, and must give the same to the last bit
         for places in group_by_shape([images[case.id] for case in batch]):
             cases = [batch[place] for place in places]
             yield from item.answers(self, cases, [images[case.id] for case in cases])
@@ -176,22 +194,27 @@ class Sweep:
             objective = model.text_objective(cases, answers)
         else:
             objective = model.objective(aim, cases, answers, images)
+        height, width = (int(side) for side in clean.shape[-2:])
         region = None  # [B, 1, H, W], where pixels may change
         if config.region != ALL:
-            height, width = (int(size) for size in clean.shape[-2:])
             masks = [region_mask(config.region, (height, width), self.cases.finding_masks(case)) for case in cases]
             region = torch.from_numpy(np.stack(masks))[:, None]
+        micro_batch = None
+        if objective.gradients and follows_gradients(attack.attack):
+            micro_batch = self._micro_batches.of(model, aim, (height, width))
         previous = None
         for budget in config.budgets:
             if attack.attack == UNIVERSAL:
                 size = tuple(clean.shape[1:])
-                made = universal_change(self.run, self.cases, model, aim, budget, size, config, self._batch_size)
+                made = universal_change(
+                    self.run, self.cases, model, aim, budget, size, config, self._batch_size, micro_batch
+                )
                 perturb = kind(config.attack, change=made)
             else:
                 perturb = kind(config.attack)
             result = perturb(
                 objective, images, budget, keys=[case.id for case in cases], seed=config.seed, region=region,
-                initial_images=previous if perturb.starts_from_smaller_radius else None,
+                initial_images=previous if perturb.starts_from_smaller_radius else None, micro_batch=micro_batch,
             )  # fmt: skip
             previous = result.images
             condition = attack.condition(budget)
@@ -324,7 +347,7 @@ def group_by_shape(images: Sequence[Image]) -> list[list[int]]:
 
 def universal_change(
     run: Run, cases: Cases, model: AuditedModel, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
-    batch_size: BatchSize,
+    batch_size: BatchSize, micro_batch: BatchSize | None,
 ) -> Tensor:  # fmt: skip
     """A universal perturbation, [1, C, H, W], made from images of another split and kept in the run folder.
 
@@ -365,7 +388,7 @@ def universal_change(
     objective = model.objective(aim, chosen, clean, images)
     keys = [case.id for case in chosen]
     change = make_universal(
-        objective, images, budget, config.attack, keys=keys, seed=config.seed, batch_size=batch_size
+        objective, images, budget, config.attack, keys=keys, seed=config.seed, micro_batch=micro_batch
     )
     stream = io.BytesIO()
     np.save(stream, change.detach().cpu().numpy())

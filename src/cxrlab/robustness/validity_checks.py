@@ -314,7 +314,9 @@ def randomness_warning(model: AuditedModel, cases: Sequence[Case], images: torch
     if model.scores and model.aims:
         objective = model.objective(model.aims[0], cases, answers, images)
         with torch.no_grad():
-            first, second = (objective.losses(images, range(len(images))) for _ in range(2))
+            first = objective.losses(images, range(len(images)))
+            model.clear_cache()
+            second = objective.losses(images, range(len(images)))
         if torch.equal(torch.nan_to_num(first), torch.nan_to_num(second)):
             return None
         largest = float((first - second).abs().nan_to_num().max())

@@ -132,7 +132,7 @@ def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> Non
     encoder = Encoder(processor, pixel_path("llava", processor), narrow.image_token_id, 512, model.device, model.dtype)
     images = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(k)).requires_grad_() for k in range(2)]
     prompts = ["Effusion?", "Is the heart of normal size?"]
-    scores = yes_no_log_probs(model, encoder, images, prompts, found)
+    scores = yes_no_log_probs(model, encoder, images, [prompts], found)[:, 0]
     for image in range(2):
         for column, tokens in enumerate(found.spellings):
             # By hand: one pass a piece, the pieces before it appended to the prompt.

@@ -102,22 +102,43 @@ class Encoder:
             answers: Token ids of one answer per image; none for generation.
             side: Side of the padding: right for scoring, left for generation.
         """
-        import torch
+        encoded = self._encode_text(images, prompts, answers, side)
+        return replace(encoded, inputs={**encoded.inputs, **self._encode_pixels(images)})
 
+    def encode_each(
+        self, images: Sequence[Tensor], texts: Sequence[tuple[Sequence[str], Sequence[Sequence[int]] | None]]
+    ) -> list[Encoded]:
+        """Several batches of texts about the same images, padded on the right; all have the same pixel inputs.
+
+        Args:
+            texts: Prompts and answers of each batch, as for `encode`.
+        """
+        encoded = [self._encode_text(images, prompts, answers, "right") for prompts, answers in texts]
+        pixels = self._encode_pixels(images)
+        return [replace(text, inputs={**text.inputs, **pixels}) for text in encoded]
+
+    def _encode_text(
+        self, images: Sequence[Tensor], prompts: Sequence[str], answers: Sequence[Sequence[int]] | None, side: Side
+    ) -> Encoded:
         if not images or len(images) != len(prompts):
             raise DataError(f"{len(images)} images came with {len(prompts)} prompts; every prompt needs its image.")
         reports: Answers = tuple(map(tuple, answers)) if answers is not None else ((),) * len(images)
         if len(reports) != len(images):
             raise DataError(f"{len(images)} images came with {len(reports)} reports; give one report per image.")
         sizes = tuple((int(image.shape[-2]), int(image.shape[-1])) for image in images)
-        encoded = self.text_inputs(sizes, tuple(prompts), reports, side)
+        encoded: Encoded = self.text_inputs(sizes, tuple(prompts), reports, side)
+        return encoded
+
+    def _encode_pixels(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+        import torch
+
         pixels = {
             name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
             for name, tensor in self.path.inputs(list(images)).items()
         }
         if not pixels.get("pixel_values", torch.empty(0)).numel():
             raise DataError("the images gave no pixels for the model; every prompt needs its image.")
-        return replace(encoded, inputs={**encoded.inputs, **pixels})
+        return pixels
 
     def _text_inputs(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], reports: Answers, side: Side) -> Encoded:
         tokens = [self.expander.prompt(prompt, size) for prompt, size in zip(prompts, sizes, strict=True)]

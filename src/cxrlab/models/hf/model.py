@@ -232,7 +232,20 @@ class HfModel:
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
         """[B], mean negative log-likelihood per token of each report; differentiable."""
-        return -self.log_probabilities(images, reports, indications).means
+        return self.losses_of_each(images, [reports], indications)[0]
+
+    def losses_of_each(
+        self, images: Any, reports: Sequence[Sequence[str]], indications: Sequence[str | None] | None = None
+    ) -> list[Tensor]:
+        """As `losses` for several lists of reports about the same images, which are read once."""
+        from cxrlab.models.hf.image_prefix import score_each
+
+        self.free_generation_cache()
+        radiographs = as_images(images, self.device)
+        prompts = self._report_prompts(len(radiographs), indications)
+        answers = [[self._encoder.report(text) for text in _texts(one, "report")] for one in reports]
+        texts = self._encoder.encode_each(radiographs, [(prompts, tokens) for tokens in answers])
+        return score_each(self.model, texts, lambda model, text: -report_log_probs(model, text).means)
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         """[B], p(yes) / (p(yes) + p(no)) for a closed question per image, or one for all; differentiable."""
@@ -242,15 +255,29 @@ class HfModel:
 
     def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         """[B], log p(yes) - log p(no); has a gradient also where `probability_of_yes` saturates."""
-        self._free_generation_cache()
+        return self.yes_margins_of_each(images, [questions])[:, 0]
+
+    def yes_margins_of_each(self, images: Any, questions: Sequence[Sequence[str] | str]) -> Tensor:
+        """[B, questions], as `yes_margins` for several questions about each image, which is read once."""
+        self.free_generation_cache()
         radiographs = as_images(images, self.device)
-        texts = [questions] * len(radiographs) if isinstance(questions, str) else _texts(questions, "question")
-        prompts = [self.prompts.question(question) for question in texts]
+        prompts = []
+        for question in questions:
+            texts = [question] * len(radiographs) if isinstance(question, str) else _texts(question, "question")
+            prompts.append([self.prompts.question(text) for text in texts])
         if self._verdicts is None:
             self._verdicts = yes_no_tokens(self.processor)
-        return yes_margins(
-            yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self._verdicts), self._verdicts
-        )
+        scores = yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self._verdicts)
+        return yes_margins(scores, self._verdicts)
+
+    def prompt_length(self, text: str | None, size: tuple[int, int], *, question: bool = False) -> int:
+        """Tokens of the prompt with this indication, or of a question, after an image of this height and width."""
+        prompt = self.prompts.question(text or "") if question else self.prompts.ask(text)
+        return self._encoder.expander.length(prompt, size)
+
+    def report_length(self, report: str) -> int:
+        """Tokens of a report, end token included."""
+        return len(self._encoder.report(report))
 
     def encode(self, images: Any, prompts: Sequence[str], reports: Sequence[str] | None = None) -> Encoded:
         """Inputs of one forward pass, padded on the right; differentiable.
@@ -262,12 +289,12 @@ class HfModel:
         return self._encode(as_images(images, self.device), prompts, reports)
 
     def _encode(self, images: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
-        self._free_generation_cache()
+        self.free_generation_cache()
         answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
         return self._encoder.encode(images, prompts, answers)
 
-    def _free_generation_cache(self) -> None:
-        """Leave the memory to gradients."""
+    def free_generation_cache(self) -> None:
+        """Leave the memory of the static cache to gradients, where they are enabled."""
         import torch
 
         if self._static and torch.is_grad_enabled():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
 from cxrlab.models.hf.families import Grid, token_grid
+from cxrlab.models.hf.gradient_memory import prepare_gradient
 from cxrlab.models.hf.prompting import TokenText, token_text
 from cxrlab.models.hf.scoring import last_logits
 
@@ -50,11 +51,15 @@ def gradients(
         image: [H, W] or [H, W, 3] in [0, 1].
         parts: For each part its character spans [start, end) in `written_text(report)`.
         indication: That of the report's generation.
+
+    Raises:
+        ConfigError: For a model without gradients, or one whose gradient needs more memory than is free.
     """
     import torch
 
     if not model.capabilities.gradients:
         raise ConfigError(f"'{model.name}' gives no gradient with respect to the image; use attention maps instead.")
+    prepare_gradient(model, (image.shape[0], image.shape[1]), report, indication)
     radiograph = torch.from_numpy(np.array(image, dtype=np.float32))  # a copy
     batch = (
         (radiograph if radiograph.ndim == 2 else radiograph.permute(2, 0, 1))[None].to(model.device).requires_grad_()

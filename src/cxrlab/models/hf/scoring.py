@@ -67,14 +67,17 @@ def without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
     The fastest attention kernels accept no mask.
     """
-    config = getattr(model, "config", None)
-    if (
-        config is None
-        or not find_family(config.model_type).is_causal
-        or not getattr(config.get_text_config(), "is_causal", True)
-    ):
+    if not reads_left_to_right(model):
         return inputs
     return {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
+
+
+def reads_left_to_right(model: Any) -> bool:
+    """Whether no token attends to a later one, image tokens included, and positions count from the left."""
+    config = getattr(model, "config", None)
+    if config is None or not find_family(config.model_type).is_causal:
+        return False
+    return bool(getattr(config.get_text_config(), "is_causal", True))
 
 
 def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
@@ -209,24 +212,35 @@ def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
 
 
 def yes_no_log_probs(
-    model: Any, encoder: Encoder, images: Sequence[Tensor], prompts: Sequence[str], verdicts: YesNoTokens
+    model: Any, encoder: Encoder, images: Sequence[Tensor], questions: Sequence[Sequence[str]], verdicts: YesNoTokens
 ) -> Tensor:
-    """[B, spellings] float32, natural log-probability of each, up to a constant per image; differentiable.
+    """[B, questions, spellings] float32, natural log-probability of each, up to a constant per image and question.
 
-    One pass if every spelling is one token, else one per spelling.
+    Differentiable, with the activations of one question at a time. One pass per question if every spelling is one
+    token, else one per question and spelling; the images are read once.
+
+    Args:
+        questions: For each question its prompts, one per image.
     """
     import torch
 
+    from cxrlab.models.hf.image_prefix import score_each
+
     if verdicts.whole:
-        logits = next_logits(model, encoder.encode(images, prompts).inputs)
-        return logits[:, [tokens[0] for tokens in verdicts.spellings]].float()
-    passes = [encoder.encode(images, prompts, [tokens] * len(images)) for tokens in verdicts.spellings]
-    return torch.stack([report_log_probs(model, encoded).sums for encoded in passes], dim=1)
+        texts = encoder.encode_each(images, [(prompts, None) for prompts in questions])
+        chosen = [tokens[0] for tokens in verdicts.spellings]
+        scores = score_each(model, texts, lambda model, text: next_logits(model, text.inputs)[:, chosen].float())
+        return torch.stack(scores, dim=1)
+    texts = encoder.encode_each(
+        images, [(prompts, [tokens] * len(images)) for prompts in questions for tokens in verdicts.spellings]
+    )
+    sums = score_each(model, texts, lambda model, text: report_log_probs(model, text).sums)
+    return torch.stack(sums, dim=1).reshape(len(images), len(questions), -1)
 
 
 def yes_margins(scores: Tensor, verdicts: YesNoTokens) -> Tensor:
-    """[B] from scores [B, spellings]: log p(yes) - log p(no), each summed over its spellings."""
+    """From scores [..., spellings]: log p(yes) - log p(no), each summed over its spellings."""
     import torch
 
-    yes, no = scores[:, : len(verdicts.yes)], scores[:, len(verdicts.yes) :]
-    return torch.logsumexp(yes, dim=1) - torch.logsumexp(no, dim=1)
+    yes, no = scores[..., : len(verdicts.yes)], scores[..., len(verdicts.yes) :]
+    return torch.logsumexp(yes, dim=-1) - torch.logsumexp(no, dim=-1)
