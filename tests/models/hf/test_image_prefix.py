@@ -15,13 +15,13 @@ from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget
 from cxrlab.attacks.objectives import WrongAnswers
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.models.hf.gradient_memory import checkpoint_layers
-from cxrlab.models.hf.image_prefix import innermost_with_image_features, shared_length
+from cxrlab.models.hf.image_prefix import image_encoder, shared_length
 from cxrlab.models.hf.model import HfModel
 
 QUESTIONS = ["Is there a pleural effusion?", "Edema?", "Is the heart enlarged?", "Is there a lung nodule?"]
 REPORTS = [["No effusion.", "Clear."], ["The heart is normal in size. The lungs are clear.", "Left effusion."]]
 REASONS = [None, "cough"]
-PREFIXED = {"llava", "llava_next", "llava_onevision", "idefics2", "idefics3", "internvl"}  # causal families
+PREFIXED = {"llava", "llava_next", "llava_onevision", "idefics2", "idefics3", "smolvlm", "internvl"}  # causal families
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-4}
 
 
@@ -100,8 +100,8 @@ def test_attacks_end_where_they_end_without_sharing_and_in_one_batch(model: HfMo
 
 def test_the_vision_encoder_runs_once_and_one_question_at_a_time_is_in_memory(model: HfModel) -> None:
     images, runs = radiographs(), 0
-    module = innermost_with_image_features(model.model)
-    compute = type(module).get_image_features
+    module, method = image_encoder(model.model)
+    compute = getattr(type(module), method)
 
     def counted(self: object, *args: object, **kwargs: object) -> object:
         nonlocal runs
@@ -109,7 +109,7 @@ def test_the_vision_encoder_runs_once_and_one_question_at_a_time_is_in_memory(mo
         return compute(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(module), "get_image_features", counted)
+        patch.setattr(type(module), method, counted)
         found, kept = saved_bytes(model.model, lambda: questions_together(model, images))
         torch.autograd.grad(found.sum(), images)
     assert runs == 1

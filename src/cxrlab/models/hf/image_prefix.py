@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, DynamicLayer
 
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.inputs import Encoded
 from cxrlab.models.hf.scoring import forward, last_logits, reads_left_to_right, without_mask
 
@@ -50,9 +51,10 @@ def _call(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
 def shared_length(model: Any, texts: Sequence[Encoded]) -> int:
     """Number of tokens that every row of every text begins with; 0 where they cannot be read once for all.
 
-    They must hold the whole image, and leave to each text the tokens whose logits score it.
+    They must hold the whole image, and leave to each text the tokens whose logits score it. A family that reads images by
+    cross-attention needs them at every token.
     """
-    if not reads_left_to_right(model):
+    if not reads_left_to_right(model) or "image_attention_mask" in texts[0].inputs:
         return 0
     own = [text.places.count if text.places else _answer_length(text) for text in texts]
     least = min(text.ids.shape[1] - count for text, count in zip(texts, own, strict=True))
@@ -124,31 +126,24 @@ def _cached(cache: Cache) -> dict[str, Any]:
 
 
 class _Features(Exception):
-    """Carries the output of the vision encoder and projector out of a forward pass that needs nothing else."""
-
-
-def innermost_with_image_features(model: Any) -> Any:
-    """The innermost module that computes image features by `get_image_features`, or None."""
-    return next((part for part in reversed(list(model.modules())) if hasattr(type(part), "get_image_features")), None)
+    """Carries the image features out of a forward pass that needs nothing else."""
 
 
 def image_features(model: Any, text: Encoded) -> Any:
-    """What the family's `get_image_features` returns for the images of a batch; None for a family without it."""
-    module = innermost_with_image_features(model)
+    """What the image encoder of a model returns for the images of a batch; None for a model whose encoder is unknown."""
+    module, method = image_encoder(model)
     if module is None:
         return None
-    compute = module.get_image_features
+    compute = getattr(module, method)
 
     def leave(*args: Any, **kwargs: Any) -> None:
         raise _Features(compute(*args, **kwargs))
 
-    module.get_image_features = leave
-    try:
-        forward(model, **without_mask(model, text.inputs), use_cache=False)
-    except _Features as found:
-        return found.args[0]
-    finally:
-        del module.get_image_features
+    with _replaced(module, method, leave):
+        try:
+            forward(model, **without_mask(model, text.inputs), use_cache=False)
+        except _Features as found:
+            return found.args[0]
     return None
 
 
@@ -158,9 +153,28 @@ def _given_features(model: Any, features: Any) -> Iterator[None]:
     if features is None:
         yield
         return
-    module = innermost_with_image_features(model)
-    module.get_image_features = lambda *args, **kwargs: features
+    with _replaced(*image_encoder(model), lambda *args, **kwargs: features):
+        yield
+
+
+def image_encoder(model: Any) -> tuple[Any, str]:
+    """Module and method that compute what depends on the images alone: vision encoder and projector, or the first."""
+    for part in reversed(list(model.modules())):
+        if hasattr(type(part), "get_image_features"):
+            return part, "get_image_features"
+    try:
+        return model.get_submodule(find_family(model.config.model_type).vision_encoder), "forward"
+    except AttributeError:
+        return None, ""
+
+
+@contextmanager
+def _replaced(module: Any, method: str, function: Callable[..., Any]) -> Iterator[None]:
+    before = vars(module).get(method)
+    setattr(module, method, function)
     try:
         yield
     finally:
-        del module.get_image_features
+        delattr(module, method)
+        if before is not None:
+            setattr(module, method, before)
