@@ -25,7 +25,7 @@ def test_there_are_configs() -> None:
 
 
 def parse(words: list[str]) -> tuple[str, dict[str, object]]:
-    """The command and its checked arguments; what a user would be told is raised."""
+    """The command and its checked arguments; what a user would see is raised."""
     name = command_named(words)
     assert name is not None, words
     line = CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target))

@@ -97,7 +97,7 @@ def test_what_is_random_follows_the_seed_and_the_name_of_the_image(name: str) ->
 
 
 class Reckless(Attack):
-    """Returns what it is told to."""
+    """Returns what it is asked to."""
 
     name: ClassVar[str] = "reckless"
     white_box: ClassVar[bool] = False

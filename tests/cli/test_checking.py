@@ -46,7 +46,7 @@ def test_check_as_json_holds_everything(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_missing_text_splits_and_views_fail_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 1 with each on its line and on the page; stated on the card they are told and exit 0."""
+    """Exit 1 with each on its line and on the page; stated on the card they are listed and exit 0."""
     images = (ImageFile("images/s0.png"),)
     changes: dict[int, dict[str, object]] = {0: {"images": images}, 1: {"split": None}, 2: {"sections": None}}
     corpus, out = toy_corpus(tmp_path / "c", changes=changes).path, tmp_path / "run"
@@ -100,7 +100,7 @@ def test_a_finished_run_is_not_written_over(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_scrub_states_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is found is told by name and count; copies are announced with a warning to look at them."""
+    """What is found is listed by name and count; copies are announced with a warning to look at them."""
     images = tmp_path / "images"
     write_image(images / "a.dcm", PatientName="SECRET^ANNA", ImageComments="SECRET")
     (images / "b.png").write_bytes(encode_png(burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0)).image))

@@ -214,7 +214,7 @@ def test_a_disk_that_does_not_take_the_lines_is_reported_at_closing(
         out.close()
     out.close()  # it is closed all the same
     with pytest.raises(KeyError, match="first"), JsonlAppender(tmp_path / "a"):
-        raise KeyError("first")  # and an error that came before is the one told
+        raise KeyError("first")  # and an error that came before is the one raised
 
 
 def test_closed_means_closed(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_quiet_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 class Clock:
-    """Ten seconds pass whenever somebody works, unless told otherwise."""
+    """Ten seconds pass whenever somebody works, unless set otherwise."""
 
     def __init__(self) -> None:
         self.now = 100.0

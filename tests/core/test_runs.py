@@ -133,7 +133,7 @@ def test_records_go_to_jsonl_files_of_an_open_run(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_run_with_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first error is the one told, also when the status cannot be written either."""
+    """The first error is the one raised, also when the status cannot be written either."""
 
     with pytest.raises(RunError, match=r"x\.jsonl: the disk is full"):
         with Run.open(tmp_path / "r", Settings()) as run:

@@ -51,7 +51,7 @@ def build_beside_another(out: Path, reported: Path, start: Barrier) -> None:
 
 
 def draw_once_refused(folder: Path, number: int) -> tuple[NewStudy, ...]:
-    """Wait until the other process has been told, so that the two overlap on the slowest machine."""
+    """Wait until the other process has been started, so that the two overlap on the slowest machine."""
     limit = time.monotonic() + 20
     while time.monotonic() < limit and not list(folder.glob("*.txt")):
         time.sleep(0.01)
@@ -59,7 +59,7 @@ def draw_once_refused(folder: Path, number: int) -> tuple[NewStudy, ...]:
 
 
 def test_two_processes_on_one_folder(tmp_path: Path) -> None:
-    """Started together, one makes the corpus and the other is told so; twenty lines, not forty."""
+    """Started together, one makes the corpus and the other gets an error; twenty lines, not forty."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(2)
     both = [

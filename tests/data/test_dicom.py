@@ -421,7 +421,7 @@ def test_a_palette_is_looked_up() -> None:
 
 
 def test_dicom_through_the_common_reader(tmp_path: Path) -> None:
-    """A DICOM file without an ending is told by its content, as an image and in three channels."""
+    """A DICOM file without an ending is recognised by its content, as an image and in three channels."""
     path = tmp_path / "1.2.840.113"
     path.write_bytes(written(header(RAMP, **WINDOW)))
     assert np.allclose(load_image(path), RAMP / 4095, atol=1e-6)

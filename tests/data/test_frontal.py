@@ -1,4 +1,4 @@
-"""The view of an image from its pixels: phantoms are frontal however they are shown; real images are told apart."""
+"""The view of an image from its pixels: phantoms are frontal however they are shown; real images are distinguished."""
 
 from __future__ import annotations
 

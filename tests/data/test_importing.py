@@ -137,7 +137,7 @@ def test_another_source_folder_does_not_continue_a_corpus(root: Path, tmp_path: 
 
 
 def test_another_or_a_changed_source_does_not_pass_for_what_is_there(root: Path, tmp_path: Path) -> None:
-    """A finished corpus stays as it is; whoever imports something else into its folder is told so."""
+    """A finished corpus stays as it is; whoever imports something else into its folder gets an error."""
     folder = tmp_path / "c"
     import_corpus("nih-cxr14", ImportConfig(root), folder)
     before = content(folder)

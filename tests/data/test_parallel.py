@@ -168,7 +168,7 @@ def gives_unsendable(_: int) -> object:
     ("work", "words"), [(raises_unsendable, "Unsendable: 1 and 2"), (gives_unsendable, "pickle|local obj")]
 )
 def test_what_cannot_be_sent_is_an_error_and_no_hang(work: Callable[[int], object], words: str) -> None:
-    """An error that cannot be rebuilt here, and a result that cannot travel: defects of the program, told as such."""
+    """An error that cannot be rebuilt here, and a result that cannot travel: defects of the program, raised as such."""
     with pytest.raises(Exception, match=words) as caught:
         list(ordered_map(work, range(3), 2))
     assert "in raises_unsendable" in str(caught.value.__cause__) or work is gives_unsendable

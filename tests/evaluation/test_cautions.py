@@ -104,8 +104,8 @@ def test_generate_records_cautions_and_score_and_page_show_the_same_sentences(
     assert second == caution_image_size(3, images, 32)
     noted = [json.loads(line) for line in (tmp_path / "run" / SMALL).open()]
     assert [(one["height"], one["width"]) for one in noted] == [(20, 40)] * 3
-    told = capsys.readouterr().err
-    assert f"caution: {first}" in told and f"caution: {second}" in told
+    reported = capsys.readouterr().err
+    assert f"caution: {first}" in reported and f"caution: {second}" in reported
     scored = tmp_path / "scored"
     words = f"score --references {real} --predictions {tmp_path / 'run'} --split test --metrics findings.f1"
     assert main([*words.split(), "--out", str(scored), "--quiet"]) == 0

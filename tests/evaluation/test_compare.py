@@ -133,7 +133,9 @@ def test_a_share_of_studies_gets_mcnemar(tmp_path: Path) -> None:
     a, b = np.array([1, 0, 0, 0, 0, 0, 1, 1]), np.array([0, 1, 1, 1, 1, 1, 1, 1])
     ids = IDS[:8]
     tallies = [[mean(x, "free"), mean(1 - x, "wrong", "lower"), mean(x * 0.5, "half")] for x in (a, b)]
-    result = compare([scored(tmp_path / name, batch(ids), told) for name, told in zip("ab", tallies, strict=True)])
+    result = compare(
+        [scored(tmp_path / name, batch(ids), reported) for name, reported in zip("ab", tallies, strict=True)]
+    )
     free, wrong, half = (one.against[0].mcnemar for one in result.metrics)
     assert free is not None and (free.only_a, free.only_b, free.p) == (1, 5, pytest.approx(14 / 64))
     assert wrong == free and half is None
@@ -179,10 +181,10 @@ def test_the_result_is_written_once(pair: tuple[Path, Path], tmp_path: Path) -> 
     """The same comparison again leaves the file; another one in the same folder is refused."""
     out = tmp_path / "out"
     result = compare(pair, noninferior={"mean": 0.1}, out=out, minimum_patients=20)
-    told = json.loads((out / "comparison.json").read_text())
-    assert told == json.loads(json.dumps(result.to_json()))
-    assert told["metrics"]["mean"]["against"]["b"]["verdict"] == "better"
-    assert told["gates"][0]["shown"] is True and told["ok"] is True
+    reported = json.loads((out / "comparison.json").read_text())
+    assert reported == json.loads(json.dumps(result.to_json()))
+    assert reported["metrics"]["mean"]["against"]["b"]["verdict"] == "better"
+    assert reported["gates"][0]["shown"] is True and reported["ok"] is True
     before = (out / "comparison.json").stat().st_mtime_ns
     compare(pair, noninferior={"mean": 0.1}, out=out, minimum_patients=20)
     assert (out / "comparison.json").stat().st_mtime_ns == before

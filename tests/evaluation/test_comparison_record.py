@@ -45,16 +45,16 @@ def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> Non
 
 
 def test_the_json_is_complete_and_strict(result: ComparisonResult) -> None:
-    told = result.to_json()
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert (told["baseline"], told["n"], told["patients"], told["ok"]) == ("a", 40, 20, False)
-    against = told["metrics"]["errors"]["against"]["b"]
+    reported = result.to_json()
+    assert json.loads(json.dumps(reported, allow_nan=False)) == reported
+    assert (reported["baseline"], reported["n"], reported["patients"], reported["ok"]) == ("a", 40, 20, False)
+    against = reported["metrics"]["errors"]["against"]["b"]
     assert against["difference"] == pytest.approx(0.2) and against["verdict"] == "worse"
     assert set(against) >= {"a", "b", "low", "high", "p", "p_holm", "by_study", "mcnemar", "exact", "smallest_p"}
-    assert told["metrics"]["errors"]["values"]["a"]["rank"] == 1
-    assert [gate["shown"] for gate in told["gates"]] == [True, False]
-    assert [gate["verdict"] for gate in told["gates"]] == ["non-inferior", "not shown"]
-    assert told["interval"] == METHOD
+    assert reported["metrics"]["errors"]["values"]["a"]["rank"] == 1
+    assert [gate["shown"] for gate in reported["gates"]] == [True, False]
+    assert [gate["verdict"] for gate in reported["gates"]] == ["non-inferior", "not shown"]
+    assert reported["interval"] == METHOD
 
 
 def test_what_does_not_differ_has_a_verdict(tmp_path: Path) -> None:
@@ -62,7 +62,8 @@ def test_what_does_not_differ_has_a_verdict(tmp_path: Path) -> None:
     nan = math.nan
     tallies = [[mean([x, 1.0]), mean([1, 2], "same"), mean([nan] * 2, "none")] for x in (0.5, 0.75)]
     runs = [
-        scored(tmp_path / name, batch(["x", "y"], ["p", "p"]), told) for name, told in zip("ab", tallies, strict=True)
+        scored(tmp_path / name, batch(["x", "y"], ["p", "p"]), reported)
+        for name, reported in zip("ab", tallies, strict=True)
     ]
     text = compare(runs).text()
     verdicts = {line.split()[0]: line.split()[-2] for line in text.splitlines()[3:] if "/" in line}
@@ -78,7 +79,7 @@ def test_long_names_are_not_broken(tmp_path: Path) -> None:
 
 
 def test_three_runs_are_ranked(pair: list[Path], tmp_path: Path) -> None:
-    """Folders of one name are told apart by their path, and brackets in a name are not markup."""
+    """Folders of one name are distinguished by their path, and brackets in a name are not markup."""
     (tmp_path / "[red]").mkdir()
     third = scored(tmp_path / "[red]" / "b", batch(IDS, [f"p{k // 2}" for k in range(40)]), [mean(shifted(0.4))])
     result = compare([*pair, third])

@@ -71,7 +71,7 @@ def test_the_same_settings_give_the_same_numbers(folder: Path, image: Path, tmp_
 
 
 def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The study's image and indication; words that share a file name are told apart."""
+    """The study's image and indication; words that share a file name are distinguished."""
     model = PlantedModel("Large LEFT-sided effusion, left sided.")
     monkeypatch.setattr(room, "open_model", lambda name, loading, shown: model)
     toy_corpus(tmp_path / "c")

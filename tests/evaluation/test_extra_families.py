@@ -91,7 +91,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_weights_of_all_three_give_radcliq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stand-ins for the weights: which families come out, and what RadCliQ is told of its parts."""
+    """With stand-ins for the weights: which families come out, and what RadCliQ gets of its parts."""
     import cxrlab.models.text_encoders as chexbert
     import cxrlab.models.text_encoders as encoder
 

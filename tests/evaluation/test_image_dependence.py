@@ -125,11 +125,14 @@ def test_it_stands_in_the_scores_of_a_run(phantom: Path, runs: Path, tmp_path: P
     verdicts = {}
     for name in ("normal", "nearest"):
         asked = ScoreConfig(phantom, runs / name, metrics=("findings.f1",), trials=50)
-        told = run_score(asked, tmp_path / name)["controls"]["image_dependence"]
-        assert read_json(tmp_path / name / "scores.json")["controls"]["image_dependence"] == told
-        assert set(told["wrong"]) == {"noise", "blank", "swapped"} and set(told["right"]) == {METRIC, "findings.f1"}
-        assert told["n"] == len((runs / name / "predictions.jsonl").read_text().splitlines())
-        verdicts[name] = told["verdict"]
+        reported = run_score(asked, tmp_path / name)["controls"]["image_dependence"]
+        assert read_json(tmp_path / name / "scores.json")["controls"]["image_dependence"] == reported
+        assert set(reported["wrong"]) == {"noise", "blank", "swapped"} and set(reported["right"]) == {
+            METRIC,
+            "findings.f1",
+        }
+        assert reported["n"] == len((runs / name / "predictions.jsonl").read_text().splitlines())
+        verdicts[name] = reported["verdict"]
     assert verdicts["normal"] == "ignores_image" != verdicts["nearest"]
 
 

@@ -90,9 +90,9 @@ def test_what_is_passed_over_is_counted_on_standard_error(
     rewrite(own_phantom, {line(first): {"images": [{"path": corpus[first].images[0].path}]}})
     rewrite(own_phantom, {line(second): {"sections": None}})
     assert [image.id for image in read_exemplars(str(own_phantom))] == others
-    told = capsys.readouterr().err
-    assert f"2 of {len(others) + 2} train studies are left out" in told
-    assert "no findings text: 1" in told and "no image known to be frontal: 1" in told
+    reported = capsys.readouterr().err
+    assert f"2 of {len(others) + 2} train studies are left out" in reported
+    assert "no findings text: 1" in reported and "no image known to be frontal: 1" in reported
 
 
 def test_a_patient_in_two_splits_is_refused(own_phantom: Path) -> None:

@@ -27,7 +27,7 @@ CASES = [
 
 
 def written(root: Path, cases: Any = CASES, folder: str = ".", **raters: Any) -> Path:
-    """The folder as RadPref has it; each rater gives C1 a 5 and C2 1, 2, 3, 4 by study unless told otherwise."""
+    """The folder as RadPref has it; each rater gives C1 a 5 and C2 1, 2, 3, 4 by study unless set otherwise."""
     (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "preference_data.json").write_text(json.dumps(cases))
     own = {f"s{n}": {"C1": {"rating": 5}, "C2": {"rating": n + 1}, "new_finding_indices": {}} for n in range(4)}

@@ -34,7 +34,7 @@ SAID = "This picture is not answered."
 
 
 class Guarded:
-    """A served model that answers with the indication, and declines those that it is told to."""
+    """A served model that answers with the indication, and declines those that it should decline."""
 
     name, capabilities = "test:guarded", Capabilities(batch=True, black_box=True)
 
@@ -83,14 +83,14 @@ def test_a_refused_study_is_missing_and_the_next_run_asks_for_it_alone(
     done = generate(settings(corpus, allow_missing=True), out)
     assert model.asked == ["reason 2", "reason 5"], "what was answered is not asked, and paid for, again"
     assert (done.predictions, [one.id for one in done.missing]) == (6, ["s5"])
-    assert generate(settings(corpus), out) == done  # a finished run is told again as it is
+    assert generate(settings(corpus), out) == done  # a finished run is returned as it is
 
 
 def test_unreadable_and_refused_are_told_apart(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (corpus.path / corpus["s1"].images[0].path).unlink()
     monkeypatch.setattr(room, "open_model", lambda *given: Guarded("reason 3", "reason 4"))
-    told = "1 of 7 studies have no readable frontal image and the model refused 2 of 7 studies"
-    with pytest.raises(DataError, match=told):
+    reported = "1 of 7 studies have no readable frontal image and the model refused 2 of 7 studies"
+    with pytest.raises(DataError, match=reported):
         generate(settings(corpus), tmp_path / "run")
 
 
@@ -131,8 +131,8 @@ def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_pa
 
 def test_only_a_plain_true_is_a_refusal() -> None:
     """Whatever else a server puts there is not taken for one, nor is a report that speaks of refusing."""
-    told = [Generated("x", extra={REFUSED: value}).refused for value in (True, 1, "true", None)]
-    assert told == [True, False, False, False] and not Generated("The patient refused contrast.").refused
+    reported = [Generated("x", extra={REFUSED: value}).refused for value in (True, 1, "true", None)]
+    assert reported == [True, False, False, False] and not Generated("The patient refused contrast.").refused
 
 
 def test_answers_that_cost_are_on_file_batch_by_batch(corpus: Corpus, tmp_path: Path) -> None:

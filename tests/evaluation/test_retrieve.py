@@ -125,7 +125,7 @@ def test_an_encoder_of_present_statements_is_shown_those_alone(phantom: Path) ->
 def test_an_encoder_that_gives_no_numbers_is_told(
     known: Known, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Such texts would be found by every image, and such images told as unreadable."""
+    """Such texts would be found by every image, and such images reported as unreadable."""
     given = getattr(Known, kind)
     monkeypatch.setattr(Known, kind, lambda self, asked: given(self, asked) * np.float32("nan"))
     with pytest.raises(DataError, match=f"no numbers for the {kind[6:-1].replace('image', 'image')} of study"):

@@ -77,12 +77,12 @@ def test_an_aggregation_may_be_given_a_function(tmp_path: Path) -> None:
     """A keyword that is itself a function of a metric is written down by name too."""
     rows = np.array([[1.0, 2.0], [3.0, 4.0]])
     tally = Tally(card("kept"), rows, np.ones(2, dtype=bool), partial(mean_of, how=ratio))
-    told = scored_runs._describe_function(tally.value_of, "kept")
-    assert told == {
+    reported = scored_runs._describe_function(tally.value_of, "kept")
+    assert reported == {
         "function": "cxrlab.metrics.base:mean_of",
         "arguments": {"how": {"function": "cxrlab.metrics.base:ratio", "arguments": {}}},
     }
-    back = scored_runs._load_function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
+    back = scored_runs._load_function({**reported, "arguments": {**reported["arguments"], "listed": [1, [2]]}})
     assert isinstance(back, partial) and back.keywords == {"how": ratio, "listed": (1, (2,))}
 
 

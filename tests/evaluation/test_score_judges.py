@@ -1,4 +1,4 @@
-"""Judges by language models among the metrics of `score`: counted, told, kept, compared, and asked once."""
+"""Judges by language models among the metrics of `score`: counted, listed, kept, compared, and asked once."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_a_judge_is_counted_beside_the_metrics(files: Path) -> None:
     model = f"scripted:{files / 'judge.jsonl'}"
     name, significant = f"chexprompt:{model}", f"chexprompt.significant:{model}"
     found = run_score(config(files, "rougeL:google", name), files / "run")
-    told = found["metrics"][name]
-    assert told["value"] == pytest.approx(10 / 3) and (told["n"], told["undefined"]) == (3, 1)
-    assert told["direction"] == "lower" and found["metrics"][significant]["value"] == pytest.approx(7 / 3)
+    reported = found["metrics"][name]
+    assert reported["value"] == pytest.approx(10 / 3) and (reported["n"], reported["undefined"]) == (3, 1)
+    assert reported["direction"] == "lower" and found["metrics"][significant]["value"] == pytest.approx(7 / 3)
     assert "rougeL:google" in found["metrics"] and "bleu1:coco" not in found["metrics"]
     assert set(found["floors"]["empty"]) == {"rougeL:google"}, "floors would ask five times more"
     counts = found["judges"][name]
@@ -395,8 +395,8 @@ def test_a_command_that_fetches_nothing_advises_no_flag_for_it(
     corpus = toy_corpus(tmp_path / "corpus", changes=reports).path
     words = ["--data", str(corpus), "--start", "hf:org/no-such-start", "--out", str(tmp_path / "out"), "--quiet"]
     assert main([*stage.split(), *words]) == 1
-    told = capsys.readouterr().err
-    assert "'org/no-such-start' is neither a folder" in told and "--loading" not in told
+    reported = capsys.readouterr().err
+    assert "'org/no-such-start' is neither a folder" in reported and "--loading" not in reported
 
 
 def test_settings_of_loading_reach_the_weights_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:

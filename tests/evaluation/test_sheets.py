@@ -70,11 +70,11 @@ def test_sheets_are_compared_like_their_folders(tmp_path: Path, capsys: pytest.C
     folders = [str(tmp_path / name) for name in ("constant", "references")]
     gate = "findings.f1=0.05"
     assert main(["compare", *folders, "--noninferior", gate, "--minimum-patients", "5", "--json", "--quiet"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    reported = json.loads(capsys.readouterr().out)
     found = cxrlab.compare(
         *sheets, noninferior={"findings.f1": 0.05}, minimum_patients=5, names=("constant", "references")
     )
-    assert {**found.to_json(), "folders": []} == {**told, "folders": []}
+    assert {**found.to_json(), "folders": []} == {**reported, "folders": []}
     mixed = cxrlab.compare([folders[0], sheets[1]], noninferior={"findings.f1": 0.05}, minimum_patients=5)
     assert mixed.runs == ("constant", "sheet 2")
     assert mixed.to_json()["metrics"]["findings.f1"]["values"]["sheet 2"]["value"] == 1.0

@@ -42,12 +42,12 @@ def test_a_device_must_be_there() -> None:
 
 def test_slices_are_named_and_ordered() -> None:
     """Ages by age, not by alphabet; what is unknown last; what is the same everywhere makes no slice."""
-    told = [
+    reported = [
         Attributes("PA", "F", 85, True),
         Attributes("AP", "M", 5, False),
         Attributes("PA", None, 45, True),
     ]
-    masks = select_slices(told)
+    masks = select_slices(reported)
     assert list(masks) == [
         "view=AP", "view=PA", "sex=F", "sex=M", "sex=unknown", "age=<18", "age=40-59", "age=80+",
         "device=absent", "device=present",
@@ -65,8 +65,8 @@ def test_every_slice_has_size_value_and_interval() -> None:
     """Women score 1, men 0 with one undefined; forty women of forty patients, four men of two."""
     values = [1.0] * 40 + [0.0, 0.0, 0.0, math.nan]
     patients = [f"f{k}" for k in range(40)] + ["m1", "m1", "m2", "m2"]
-    told = [Attributes(sex="F")] * 40 + [Attributes(sex="M")] * 4
-    found = score_slices([mean(values)], patients, told, rng=generator(1))
+    reported = [Attributes(sex="F")] * 40 + [Attributes(sex="M")] * 4
+    found = score_slices([mean(values)], patients, reported, rng=generator(1))
     women, men = found["sex=F"]["mean"], found["sex=M"]["mean"]
     assert (women.value, women.high, women.n, women.patients, women.small) == (1, 1, 40, 40, False)
     assert women.low == pytest.approx(0.025 ** (1 / 40))
@@ -81,9 +81,9 @@ def test_a_slice_of_one_patient_has_a_value_and_no_interval() -> None:
 def test_metrics_of_sums_are_summed_within_the_slice() -> None:
     """F1 from the two rows of the view: 2·2 / (2·2 + 1 + 1)."""
     counts = [[1, 1, 0, 0], [1, 0, 1, 0], [0, 9, 9, 0]]
-    told = [Attributes(view="PA"), Attributes(view="PA"), Attributes(view="AP")]
+    reported = [Attributes(view="PA"), Attributes(view="PA"), Attributes(view="AP")]
     one, two = f1_of(counts, "one"), f1_of(counts, "two")
-    found = score_slices([one, two], list("abc"), told, rng=generator(1))
+    found = score_slices([one, two], list("abc"), reported, rng=generator(1))
     assert found["view=PA"]["one"].value == pytest.approx(4 / 6)
     assert found["view=PA"]["one"] == found["view=PA"]["two"]
 

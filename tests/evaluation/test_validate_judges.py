@@ -44,9 +44,9 @@ def found(planted: Planted, counted: dict[str, Counts], tmp_path_factory: pytest
     names["silent"] = script(folder / "silent", counted["stronger"], LOST)
     asked = ("errors.total", "errors.significant", *(f"chexprompt:{model}" for model in names.values()))
     out = folder / "run"
-    told = run_validation(ValidateConfig("rexval", planted.root, metrics=asked, trials=50), out)
-    assert told == json.loads((out / "validation.json").read_text())
-    return {**told, "names": names, "out": out}
+    reported = run_validation(ValidateConfig("rexval", planted.root, metrics=asked, trials=50), out)
+    assert reported == json.loads((out / "validation.json").read_text())
+    return {**reported, "names": names, "out": out}
 
 
 def sums(counts: Counts) -> dict[str, NDArray[np.float64]]:

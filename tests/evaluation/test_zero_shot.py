@@ -58,7 +58,7 @@ def test_a_file_replaces_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('a:\n  present: ["{name}"]\n', "absent"),
         ('a:\n  present: ["effusion"]\n  absent: ["no {name}"]\n', "{name}"),
@@ -68,10 +68,10 @@ def test_a_file_replaces_the_table(tmp_path: Path) -> None:
         ("a: {}\nb: {}\n", "holds 2 rows"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(text: str, told: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_says_why(text: str, reported: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         load_sentences(str(file))
 
 

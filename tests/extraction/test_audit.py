@@ -148,7 +148,7 @@ def test_ada_steal_in_three_rounds(ada_steal: tuple[dict[str, Any], Path]) -> No
 
 
 def test_a_guide_moves_pictures_from_the_first_round_on(world: World) -> None:
-    """The encoder of the phantoms' encoder as guide: no surrogate is trained between rounds, and the page is told."""
+    """The encoder of the phantoms' encoder as guide: no surrogate is trained between rounds, and the page names it."""
     guided = Alignment(guide="builtin:encoder", eps="0.1")
     found, folder = world.audit("guided", method="ada-steal", budget=4, rounds=2, alignment=guided)
     check_contract(found, "ada-steal", 4, 4)

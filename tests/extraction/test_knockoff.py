@@ -148,7 +148,7 @@ def test_what_answers_bring() -> None:
     reports = ["There is a left pleural effusion.", "A left pleural effusion is seen.", SILENT,
                "There is a right pleural effusion.", "The lungs are clear."]  # fmt: skip
     rows = reports_rewards(reports, ["The heart is normal in size."], [0.1, 0.2, 0.9, None, 0.4])
-    assert [row["diversity"] for row in rows] == [1.0, 0.0, 0.0, 1.0, 0.0]  # a normal report was told before
+    assert [row["diversity"] for row in rows] == [1.0, 0.0, 0.0, 1.0, 0.0]  # a normal report came before
     assert [row["loss"] for row in rows] == [0.1, 0.2, 0.0, None, 0.4]  # a refusal brings nothing, however unforeseen
     assert [row["certainty"] for row in rows] == [1.0, 1.0, 0.0, 1.0, 1.0]
 

@@ -1,4 +1,4 @@
-"""Scenes with bland reports: a few short normal reports, told of pictures that no pool asks."""
+"""Scenes with bland reports: a few short normal reports, of pictures that no pool queries."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def test_a_run_goes_on_under_the_leave_on_record_for_the_same_victim(tmp_path: P
 
 
 def test_the_first_sentence_says_sees_changes_spends_and_leave() -> None:
-    told = threat_model("https://x.org/v1#m", 1500, Price(0.01, 0.2, "EUR"), Permission(True, WORDS))
-    assert "'https://x.org/v1#m'" in told and told.endswith(
+    reported = threat_model("https://x.org/v1#m", 1500, Price(0.01, 0.2, "EUR"), Permission(True, WORDS))
+    assert "'https://x.org/v1#m'" in reported and reported.endswith(
         "1,500 queries (0.01 EUR each, 15.00 EUR together and 0.2 EUR for each 1,000 tokens of answers). "
         "Authorised, as the user states: Dr Ada Owner, yearly security test."
     )

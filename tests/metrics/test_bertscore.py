@@ -36,8 +36,8 @@ class Plane:
 
 
 def pair(reference: str, candidate: str, idf: Idf | None = None) -> list[float]:
-    told, said = Plane().encode_tokens([reference, candidate])
-    return bert_score(told, said, idf).tolist()
+    reported, said = Plane().encode_tokens([reference, candidate])
+    return bert_score(reported, said, idf).tolist()
 
 
 def test_the_fixture_is_an_encoder() -> None:

@@ -76,10 +76,10 @@ def test_published_values_of_numbered_words(case: dict[str, dict[str, object]]) 
     words, stems, expected = case["words"], case["stems"], case["expected"]
     rows = rows_of_words(words["references"], words["candidates"])
     index = NgramIndex(2)
-    told, said = index.add(stems["references"]), index.add(stems["candidates"])
+    reported, said = index.add(stems["references"]), index.add(stems["candidates"])
     longest = rouge_l(stems["references"], stems["candidates"])
     ours = {f"bleu{order}": coco_bleu(rows.sum(axis=0), order) for order in (1, 2, 3, 4)}
-    ours |= {f"rouge{order}": rouge_n(index.counts[order - 1], told, said).mean() for order in (1, 2)}
+    ours |= {f"rouge{order}": rouge_n(index.counts[order - 1], reported, said).mean() for order in (1, 2)}
     ours |= {"rougeL": longest.mean(), "rougeL_by_pair": longest, "bleu4_by_pair": coco_bleu(rows, 4)}
     for name, value in expected.items():
         digits = 5e-5 if isinstance(value, float) and round(value, 4) == value else 1e-12

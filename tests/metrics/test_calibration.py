@@ -68,9 +68,9 @@ def test_an_answer_at_an_edge_is_in_the_upper_bin() -> None:
 
 def test_what_is_not_known_is_left_out_and_not_absent() -> None:
     """Counting the unknown 0.9 as absent would give 0.81 more."""
-    told = brier([0.9, 0.9], [1, np.nan])
-    assert told.value == pytest.approx(0.01)
-    assert (told.n, told.undefined) == (1, 1)
+    reported = brier([0.9, 0.9], [1, np.nan])
+    assert reported.value == pytest.approx(0.01)
+    assert (reported.n, reported.undefined) == (1, 1)
     assert bin_counts(expected_calibration_error([0.9, 0.9], [1, np.nan])).sum() == 1
 
 

@@ -22,7 +22,7 @@ POSITIVE = ":uncertain-positive"
 class Told:
     """A labeler that answers from a dictionary and counts how often it is asked."""
 
-    name = "told"
+    name = "reported"
 
     def __init__(self, answers: dict[str, dict[str, int]]) -> None:
         self.answers, self.asked = answers, 0
@@ -122,7 +122,7 @@ def test_a_report_without_a_positive_label_counts_0_by_example_and_is_left_out_b
 
 def test_pairs_without_reference_are_undefined_and_empty_candidates_claim_nothing() -> None:
     """A wordless text never reaches the labeler: an empty report does not say that there is no finding."""
-    told = Told({"r": {"Edema": 1}, "c": {"Edema": 1, "No Finding": 0}})
+    reported = Told({"r": {"Edema": 1}, "c": {"Edema": 1, "No Finding": 0}})
     pairs = [
         Pair("1", "r", "c"),
         Pair("2", "r", None),
@@ -130,8 +130,8 @@ def test_pairs_without_reference_are_undefined_and_empty_candidates_claim_nothin
         Pair("4", None, "c"),
         Pair("5", "", "c"),
     ]
-    tallies = {tally.metric.name: tally for tally in ChexpertLabels(told).tallies(Batch(pairs))}
-    assert told.asked == 2
+    tallies = {tally.metric.name: tally for tally in ChexpertLabels(reported).tallies(Batch(pairs))}
+    assert reported.asked == 2
     recall = tallies["chexpert14.micro.recall" + POSITIVE]
     assert (recall.value, recall.n, recall.undefined) == (pytest.approx(1 / 3), 3, 2)
     assert [bool(x) for x in recall.defined] == [True, True, True, False, False]
@@ -149,15 +149,15 @@ def test_an_odd_batch_has_tallies_for_every_metric() -> None:
 
 def test_exact_findings_are_the_reference_and_an_open_parent_is_not_counted() -> None:
     """A consolidation implies an opacity that the list does not name: saying so is no error."""
-    told = Told({"said": {"Consolidation": 1, "Lung Opacity": 1}})
+    reported = Told({"said": {"Consolidation": 1, "Lung Opacity": 1}})
     pair = Pair("1", "said", "said", findings=(Finding("consolidation"),))
-    tallies = {tally.metric.name: tally for tally in ChexpertLabels(told).tallies(Batch([pair]))}
+    tallies = {tally.metric.name: tally for tally in ChexpertLabels(reported).tallies(Batch([pair]))}
     assert tallies["chexpert14.micro.f1" + POSITIVE].value == 1
     assert tallies["chexpert14.micro.accuracy" + POSITIVE].rows[0].tolist() == [1, 0, 0, 12]
 
 
 def test_labels_come_from_the_reader_by_default() -> None:
-    """Exact findings need no reading, so the two sides can be told apart without trusting the reader."""
+    """Exact findings need no reading, so the two sides can be distinguished without trusting the reader."""
     present, absent = Finding("edema"), Finding("edema", presence=Presence.ABSENT)
     pairs = [Pair("1", "x", "", findings=(present,)), Pair("2", "x", "", findings=(absent,))]
     family = ChexpertLabels()
@@ -167,17 +167,17 @@ def test_labels_come_from_the_reader_by_default() -> None:
 
 
 def test_support_counts_positives_under_a_policy() -> None:
-    told = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
+    reported = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
     batch = Batch([Pair("1", "r", "c"), Pair("2", "c", "r"), Pair("3", None, "c")])
-    assert ChexpertLabels(told).support(batch, "positive")["Edema"] == Support(2, 2)
-    assert ChexpertLabels(told).support(batch, "negative")["Edema"] == Support(1, 1)
+    assert ChexpertLabels(reported).support(batch, "positive")["Edema"] == Support(2, 2)
+    assert ChexpertLabels(reported).support(batch, "negative")["Edema"] == Support(1, 1)
 
 
 def test_the_tally_of_one_observation_has_its_support() -> None:
     """Two references are positive or uncertain, and two candidates; a mean over observations has none."""
-    told = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
+    reported = Told({"r": {"Edema": -1}, "c": {"Edema": 1}})
     batch = Batch([Pair("1", "r", "c"), Pair("2", "c", "r"), Pair("3", None, "c")])
-    tallies = {tally.metric.name: tally for tally in ChexpertLabels(told).tallies(batch)}
+    tallies = {tally.metric.name: tally for tally in ChexpertLabels(reported).tallies(batch)}
     assert observation_support(tallies["chexpert.Edema.f1:uncertain-positive"]) == Support(2, 2)
     assert observation_support(tallies["chexpert.Edema.f1:uncertain-negative"]) == Support(1, 1)
     assert observation_support(tallies["chexpert14.micro.f1:uncertain-positive"]) is None
@@ -194,7 +194,7 @@ def test_every_name_differs_and_the_defaults_are_few_and_known() -> None:
 def test_a_second_labeler_can_stand_beside_the_first() -> None:
     family = ChexpertLabels(Told({}), prefix="chexbert")
     assert family.default[0] == "chexbert14.micro.f1:uncertain-positive"
-    assert "labeler:told" in family.metrics[0].signature
+    assert "labeler:reported" in family.metrics[0].signature
 
 
 def test_sums_of_rows_give_the_value_of_any_subset() -> None:

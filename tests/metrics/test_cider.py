@@ -19,8 +19,8 @@ Run = tuple[str, ...]
 
 def ours(references: list[list[str]], candidates: list[list[str]]) -> list[float]:
     index = NgramIndex(4)
-    told, said = index.add(references), index.add(candidates)
-    return cider(index.counts, [count.shared(said, told) for count in index.counts], told, said).tolist()
+    reported, said = index.add(references), index.add(candidates)
+    return cider(index.counts, [count.shared(said, reported) for count in index.counts], reported, said).tolist()
 
 
 def written_out(references: list[list[str]], candidates: list[list[str]]) -> list[float]:
@@ -30,17 +30,17 @@ def written_out(references: list[list[str]], candidates: list[list[str]]) -> lis
         return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1))
 
     values = []
-    for told, said in zip(references, candidates, strict=True):
+    for reported, said in zip(references, candidates, strict=True):
         total = 0.0
         for n in (1, 2, 3, 4):
             holders = Counter(run for words in references for run in set(runs(words, n)))
-            weigh = {run: math.log(len(references) / max(1, holders[run])) for run in runs(told, n) | runs(said, n)}
-            t = {run: times * weigh[run] for run, times in runs(told, n).items()}
+            weigh = {run: math.log(len(references) / max(1, holders[run])) for run in runs(reported, n) | runs(said, n)}
+            t = {run: times * weigh[run] for run, times in runs(reported, n).items()}
             s = {run: times * weigh[run] for run, times in runs(said, n).items()}
             norm = math.hypot(*t.values()) * math.hypot(*s.values())
             product = sum(min(s[run], t[run]) * t[run] for run in t.keys() & s.keys())
             total += product / norm if norm else 0.0
-        gap = max(len(said) - 1, 0) - max(len(told) - 1, 0)
+        gap = max(len(said) - 1, 0) - max(len(reported) - 1, 0)
         values.append(10 * total / 4 * math.exp(-gap * gap / 72))
     return values
 
@@ -48,7 +48,7 @@ def written_out(references: list[list[str]], candidates: list[list[str]]) -> lis
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5))
 def test_equals_the_formula_written_out(pairs: list[tuple[list[str], list[str]]]) -> None:
     """References that repeat, empty texts, texts shorter than a run: all in five letters."""
-    references, candidates = [told for told, _ in pairs], [said for _, said in pairs]
+    references, candidates = [reported for reported, _ in pairs], [said for _, said in pairs]
     assert ours(references, candidates) == pytest.approx(written_out(references, candidates), abs=1e-9)
 
 

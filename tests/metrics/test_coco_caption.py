@@ -17,7 +17,7 @@ PUBLISHED = {
 
 
 def values(*pairs: tuple[str | None, str | None]) -> dict[str, float]:
-    batch = Batch([Pair(str(number), told, said) for number, (told, said) in enumerate(pairs)])
+    batch = Batch([Pair(str(number), reported, said) for number, (reported, said) in enumerate(pairs)])
     return {tally.metric.name: tally.value for tally in Coco().tallies(batch)}
 
 
@@ -25,8 +25,8 @@ def values(*pairs: tuple[str | None, str | None]) -> dict[str, float]:
 def test_published_scores_of_a_real_run(real_data: Path) -> None:
     """382 reports scored by coco-caption: six decimals of six metrics."""
     folder = real_data / "metric_vectors" / "iu_run_a"
-    told, said, scores = (json.loads((folder / f"{name}.json").read_text()) for name in ("refs", "preds", "scores"))
-    ours = values(*((told[key][0], said[key][0]) for key in told))
+    reported, said, scores = (json.loads((folder / f"{name}.json").read_text()) for name in ("refs", "preds", "scores"))
+    ours = values(*((reported[key][0], said[key][0]) for key in reported))
     assert {name: round(ours[name], 6) for name in PUBLISHED} == {
         name: round(scores[key], 6) for name, key in PUBLISHED.items()
     }
@@ -59,8 +59,8 @@ def test_a_second_space_in_split_text_is_a_word_of_rouge_l_alone() -> None:
 
 def test_empty_text_scores_nothing() -> None:
     """Also against empty text, and also where the reference has two spaces in a row."""
-    for told, said in (("no  edema .", ""), ("", "no edema ."), ("", ""), (" ", "\n"), ("no  edema .", None)):
-        assert max(values((told, said)).values()) == pytest.approx(0.0, abs=1e-9)
+    for reported, said in (("no  edema .", ""), ("", "no edema ."), ("", ""), (" ", "\n"), ("no  edema .", None)):
+        assert max(values((reported, said)).values()) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_weights_of_cider_leave_out_pairs_without_a_reference() -> None:

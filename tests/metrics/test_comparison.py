@@ -22,8 +22,12 @@ def effusion(**attributes: Any) -> Finding:
 
 
 def test_a_report_against_itself_has_no_error_and_matches_all() -> None:
-    told = [effusion(side="left", severity="mild", change="new"), Finding("edema"), Finding("pneumothorax", "absent")]
-    same = compare_findings(told, told)
+    reported = [
+        effusion(side="left", severity="mild", change="new"),
+        Finding("edema"),
+        Finding("pneumothorax", "absent"),
+    ]
+    same = compare_findings(reported, reported)
     assert not same.errors and len(same.matches) == 2 and all(match.credit == 1 for match in same.matches)
 
 
@@ -126,8 +130,8 @@ def test_a_related_word_stands_for_the_thing_and_is_neither_missing_nor_invented
 
 
 def test_a_related_word_on_the_other_side_is_another_thing() -> None:
-    told = kinds([Finding("pneumonia", side="right")], [Finding("lung opacity", side="left")])
-    assert sorted(told) == [("false_positive_finding", True), ("omission_finding", True)]
+    reported = kinds([Finding("pneumonia", side="right")], [Finding("lung opacity", side="left")])
+    assert sorted(reported) == [("false_positive_finding", True), ("omission_finding", True)]
 
 
 def test_explanations_of_one_opacity_are_echoes_of_it() -> None:

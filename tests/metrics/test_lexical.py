@@ -29,7 +29,7 @@ TEXTS = [
 
 
 def batch_of(pairs: list[tuple[str | None, str | None]]) -> Batch:
-    return Batch([Pair(str(number), told, said) for number, (told, said) in enumerate(pairs)])
+    return Batch([Pair(str(number), reported, said) for number, (reported, said) in enumerate(pairs)])
 
 
 @pytest.fixture(params=list(FAMILIES))

@@ -52,8 +52,8 @@ def test_the_shelf_splits_a_text_once_while_the_references_stay() -> None:
 
     shelf = NgramCache(split, 1)
     references = ("a b", "c")
-    told, said = shelf.numbers(references, ("a", "a"))
-    assert shelf.counts[0].shared(told, said).matches(2).tolist() == [1.0, 0.0]
+    reported, said = shelf.numbers(references, ("a", "a"))
+    assert shelf.counts[0].shared(reported, said).matches(2).tolist() == [1.0, 0.0]
     shelf.numbers(references, ("c", "d"))
     assert sorted(seen) == ["a", "a b", "c", "d"]
     shelf.numbers(("c",), ("c",))
@@ -65,6 +65,6 @@ def test_a_shelf_that_holds_too_much_starts_afresh(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ngrams, "_KEPT_WORDS", 10)
     shelf = NgramCache(str.split, 1)
     for number in range(20):
-        told, said = shelf.numbers(("a b c",), (f"a x{number} y{number}",))
-        assert shelf.counts[0].shared(told, said).matches(1).tolist() == [1.0]
+        reported, said = shelf.numbers(("a b c",), (f"a x{number} y{number}",))
+        assert shelf.counts[0].shared(reported, said).matches(1).tolist() == [1.0]
         assert shelf.counts[0].texts <= 6

@@ -23,9 +23,9 @@ TIE = 0.01
 def scores(case: dict[str, Any]) -> dict[str, float]:
     pairs = []
     for name, item in case["candidates"].items():
-        told = item.get("context", {})
-        age = float(told["age"]) if "age" in told else None
-        pairs.append(Pair(name, case["ground_truth"], item["text"], context=Context(age, told.get("indication"))))
+        reported = item.get("context", {})
+        age = float(reported["age"]) if "age" in reported else None
+        pairs.append(Pair(name, case["ground_truth"], item["text"], context=Context(age, reported.get("indication"))))
     tallies = {tally.metric.name: tally for tally in RuleScores().tallies(Batch(pairs))}
     return dict(zip(case["candidates"], tallies["clinical:rules"].by_pair.tolist(), strict=True))
 

@@ -21,18 +21,18 @@ REPORT = st.lists(
 
 
 def ours(pairs: list[tuple[str, str]]) -> dict[str, list[float]]:
-    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    batch = Batch([Pair(str(n), reported, said) for n, (reported, said) in enumerate(pairs)])
     tallies = [*GoogleRuns().tallies(batch), *GoogleLongest().tallies(batch)]
     return {name: tally.by_pair.tolist() for name, tally in zip(NAMES, tallies, strict=True)}
 
 
 def theirs(pairs: list[tuple[str, str]]) -> dict[str, list[float]]:
-    scores = [SCORER.score(told, said) for told, said in pairs]
+    scores = [SCORER.score(reported, said) for reported, said in pairs]
     return {name: [score[name].fmeasure for score in scores] for name in NAMES}
 
 
 def test_narrated_reports_equal_the_package_to_the_last_digit() -> None:
-    """One visit told twice: hundreds of words a pair, shared in part."""
+    """One visit reported twice: hundreds of words a pair, shared in part."""
     visits = [visit for number in range(25) for visit in draw_patient(2, f"p{number}").visits]
     pairs = [(narrate(v, 2, "a").report.findings or "", narrate(v, 2, "b").report.findings or "") for v in visits]
     assert len(pairs) > 25 and ours(pairs) == theirs(pairs)
@@ -47,10 +47,10 @@ def test_any_text_equals_the_package(pairs: list[tuple[str, str]]) -> None:
 
 def test_published_two_pairs() -> None:
     """RadEval's example: ROUGE-1 0.7727, ROUGE-2 0.65, ROUGE-L 0.7727 as means."""
-    told = "Mild cardiomegaly with small bilateral pleural effusions and basilar atelectasis."
+    reported = "Mild cardiomegaly with small bilateral pleural effusions and basilar atelectasis."
     said = "Mildly enlarged cardiac silhouette with small pleural effusions and dependent bibasilar atelectasis."
     same = "No pleural effusions or pneumothoraces."
-    values = ours([(told, said), (same, same)])
+    values = ours([(reported, said), (same, same)])
     assert values["rouge2"] == pytest.approx([0.3, 1.0])
     assert values["rouge1"] == values["rougeL"] == [0.5454545454545454, 1.0]
 
@@ -63,9 +63,9 @@ def test_text_without_a_word_scores_nothing() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=3))
 def test_without_stemming_any_text_equals_the_package(pairs: list[tuple[str, str]]) -> None:
-    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    batch = Batch([Pair(str(n), reported, said) for n, (reported, said) in enumerate(pairs)])
     scorer = RougeScorer(["rouge2", "rougeL"], use_stemmer=False)
-    scores = [scorer.score(told, said) for told, said in pairs]
+    scores = [scorer.score(reported, said) for reported, said in pairs]
     for name, tally in zip(("rouge2", "rougeL"), GoogleUnstemmed().tallies(batch), strict=True):
         assert tally.metric.name == f"{name}:google-unstemmed"
         assert tally.by_pair.tolist() == [score[name].fmeasure for score in scores]

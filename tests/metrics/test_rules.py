@@ -13,9 +13,9 @@ ACUTE = [Finding("pleural effusion", side="left", severity="mild"), Finding("ede
 
 
 @pytest.mark.parametrize("score", [green, crimson, clinical])
-@pytest.mark.parametrize("told", [[], ACUTE, [Finding("granuloma")], [Finding("edema", "absent")]])
-def test_a_report_against_itself_scores_one(score, told) -> None:  # type: ignore[no-untyped-def]
-    assert score(compare_findings(told, told)) == 1
+@pytest.mark.parametrize("reported", [[], ACUTE, [Finding("granuloma")], [Finding("edema", "absent")]])
+def test_a_report_against_itself_scores_one(score, reported) -> None:  # type: ignore[no-untyped-def]
+    assert score(compare_findings(reported, reported)) == 1
 
 
 def test_green_is_matched_over_matched_and_significant_errors() -> None:

@@ -19,7 +19,7 @@ REPORT = st.lists(
 
 def tally(references: list[str], candidates: list[str]) -> Tally:
     pairs = zip(references, candidates, strict=True)
-    return SacreBleu().tallies(Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)]))[0]
+    return SacreBleu().tallies(Batch([Pair(str(n), reported, said) for n, (reported, said) in enumerate(pairs)]))[0]
 
 
 def theirs(references: list[str], candidates: list[str]) -> float:
@@ -43,10 +43,10 @@ def test_published_value() -> None:
 @given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=5))
 def test_equals_the_package(pairs: list[tuple[str, str]]) -> None:
     """The corpus, and each pair as a corpus of its own."""
-    references, candidates = [told for told, _ in pairs], [said for _, said in pairs]
+    references, candidates = [reported for reported, _ in pairs], [said for _, said in pairs]
     ours = tally(references, candidates)
     assert ours.value == pytest.approx(theirs(references, candidates), abs=1e-12)
-    alone = [theirs([told], [said]) for told, said in pairs]
+    alone = [theirs([reported], [said]) for reported, said in pairs]
     assert ours.by_pair.tolist() == pytest.approx(alone, abs=1e-12)
 
 
@@ -54,10 +54,10 @@ def test_equals_the_package(pairs: list[tuple[str, str]]) -> None:
 @given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=5))
 def test_single_words_equal_the_package(pairs: list[tuple[str, str]]) -> None:
     """As LLaVA-Rad's released evaluator calls it for BLEU-1."""
-    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    batch = Batch([Pair(str(n), reported, said) for n, (reported, said) in enumerate(pairs)])
     (ours,) = (one for one in SacreBleu().tallies(batch) if one.metric.name == "bleu1:sacre")
     scorer = sacrebleu.BLEU(max_ngram_order=1, force=True)
-    whole = scorer.corpus_score([said for _, said in pairs], [[told for told, _ in pairs]]).score / 100
+    whole = scorer.corpus_score([said for _, said in pairs], [[reported for reported, _ in pairs]]).score / 100
     assert ours.value == pytest.approx(whole, abs=1e-12)
 
 

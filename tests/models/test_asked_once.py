@@ -87,8 +87,8 @@ def test_every_request_of_a_run_is_written_down_with_its_answer(tmp_path: Path) 
     with CachedTextModel(model, folder=tmp_path) as asked:
         asked.complete(["half \ud83d"], max_tokens=5, seed=3)
     (line,) = requests(tmp_path)
-    told = {"model": "answering", "max_tokens": 5, "seed": 3, "paid": True, "prompt_tokens": 7, "tokens": 2}
-    assert {**line, "id": ""} == {**told, "id": "", "prompt": "half ?", "answer": "x" * 8}
+    reported = {"model": "answering", "max_tokens": 5, "seed": 3, "paid": True, "prompt_tokens": 7, "tokens": 2}
+    assert {**line, "id": ""} == {**reported, "id": "", "prompt": "half ?", "answer": "x" * 8}
 
 
 @pytest.mark.parametrize("by", ["flag", "environment"])

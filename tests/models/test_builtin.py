@@ -126,12 +126,12 @@ def test_the_encoder_embeds_by_its_name(weights: Path) -> None:
 
 
 def test_names_that_lead_nowhere(weights: Path) -> None:
-    for name, told in (
+    for name, reported in (
         ("builtin:reprter", "reporter"),
         ("builtin:outsder", "outsider"),
         ("builtin:encoder", "builtin:reporter"),
     ):
-        with pytest.raises(UnknownName, match=told):
+        with pytest.raises(UnknownName, match=reported):
             load_model(name)
     with pytest.raises(UnknownName, match="builtin:encoder"):
         load_encoder("builtin:general")

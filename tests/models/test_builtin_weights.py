@@ -82,10 +82,10 @@ def test_the_outsider_describes_what_it_was_taught_to_see() -> None:
     single = [(scene.image, scene.objects[0]) for scene in scenes if len(scene.objects) == 1]
     model = load_model("builtin:outsider")
     answers = model.generate([image.astype(np.float32) / 255 for image, _ in single])
-    told = [(answer.text.lower(), one) for answer, (_, one) in zip(answers, single, strict=True)]
+    reported = [(answer.text.lower(), one) for answer, (_, one) in zip(answers, single, strict=True)]
     hits = [
         any(word in text for word in WORDS.colours[one.colour])
         and any(word in text for word in WORDS.heights[one.height])
-        for text, one in told
+        for text, one in reported
     ]
     assert len(hits) > 15 and sum(hits) / len(hits) > 0.6

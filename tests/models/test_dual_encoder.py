@@ -132,7 +132,7 @@ def _bad_config(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (lambda path: [file.unlink() for file in path.glob("tokenizer*")], "no tokenizer"),
         (lambda path: (path / "preprocessor_config.json").unlink(), "no image processor"),
@@ -144,14 +144,14 @@ def _bad_config(path: Path) -> None:
     ],
 )
 def test_what_a_folder_lacks_is_one_sentence(
-    damage: Callable[[Path], object], told: str, folder: Path, tmp_path: Path
+    damage: Callable[[Path], object], reported: str, folder: Path, tmp_path: Path
 ) -> None:
     """A projection that is not there would be random numbers, and nobody would know."""
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     damage(copy)
     with pytest.raises(CxrlabError) as error:
         load_encoder(f"hf:{copy}", CPU)
-    assert told in str(error.value) and str(copy) in str(error.value) and "\n" not in str(error.value)
+    assert reported in str(error.value) and str(copy) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_report_model_is_no_encoder(tmp_path: Path) -> None:

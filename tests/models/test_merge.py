@@ -83,8 +83,8 @@ def test_only_adapters_are_merged_and_nothing_is_written_over(adapter: Path, tmp
 def test_the_command(adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["models", "merge", str(adapter), "--out", str(tmp_path / "merged")]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["folder"] == str(tmp_path / "merged") and told["dtype"] == "float32"
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["folder"] == str(tmp_path / "merged") and reported["dtype"] == "float32"
     assert main(words) == 1
     error = capsys.readouterr().err
     assert "is there already" in error and "Traceback" not in error

@@ -61,7 +61,7 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("gpt-4o", ("https://HOST/v1#gpt-4o",)),
         ("org/model", ("hf:org/model", "https://HOST/v1#org/model")),
@@ -69,11 +69,11 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
         ("hf", ("hf:PATH_OR_ID",)),
     ],
 )
-def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, told: tuple[str, ...]) -> None:
+def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, reported: tuple[str, ...]) -> None:
     for kinds in (KINDS, TEXT_KINDS):
         with pytest.raises(ConfigError) as error:
             parse_name(name, kinds)
-        assert all(part in str(error.value) for part in told)
+        assert all(part in str(error.value) for part in reported)
     assert ("hf:gpt-4o" in str(error.value)) is False
 
 

@@ -84,8 +84,8 @@ def test_every_row_that_ships_can_be_asked() -> None:
 def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
     """Of every row that ships; one that never tells the indication has none to give back."""
     row = load_prompts(name)
-    told = " ".join(reason.split()) if "{indication}" in row.findings else None
-    assert parse_indication(row.ask(reason)) == parse_indication(f"\n {row.ask(reason)}\t") == told
+    reported = " ".join(reason.split()) if "{indication}" in row.findings else None
+    assert parse_indication(row.ask(reason)) == parse_indication(f"\n {row.ask(reason)}\t") == reported
     assert parse_indication(row.ask()) is None
 
 

@@ -42,7 +42,7 @@ def test_a_prompt_without_an_answer_is_an_error_without_its_words(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ({"contains": "x"}, "text 'answer'"),
         ({"answer": "x"}, "either"),
@@ -51,8 +51,8 @@ def test_a_prompt_without_an_answer_is_an_error_without_its_words(tmp_path: Path
         ({"contains": "x", "answer": "y", "tokens": -1}, "whole number"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, line: dict[str, object], told: str) -> None:
-    with pytest.raises(DataError, match=told) as caught:
+def test_a_malformed_line_is_named(tmp_path: Path, line: dict[str, object], reported: str) -> None:
+    with pytest.raises(DataError, match=reported) as caught:
         load_text_model(script(tmp_path, line))
     assert "answers.jsonl:1" in str(caught.value)
 

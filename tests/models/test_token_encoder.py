@@ -81,9 +81,9 @@ def test_a_byte_level_tokenizer_reads_the_first_word_as_if_a_space_stood_before_
 
 
 def test_a_text_scores_1_against_itself_and_less_against_another(roberta: Path) -> None:
-    told, said = LocalTokenEncoder(roberta, 3).encode_tokens(TEXTS[:2])
-    assert bert_score(told, told).tolist() == pytest.approx([1, 1, 1])
-    assert bert_score(told, said)[2] < 0.99
+    reported, said = LocalTokenEncoder(roberta, 3).encode_tokens(TEXTS[:2])
+    assert bert_score(reported, reported).tolist() == pytest.approx([1, 1, 1])
+    assert bert_score(reported, said)[2] < 0.99
 
 
 def test_what_cannot_be_loaded_is_one_sentence(bert: Path, tmp_path: Path) -> None:

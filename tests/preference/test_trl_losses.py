@@ -22,7 +22,7 @@ PROMPT, LONGEST = 3, 11  # tokens
 
 
 class Speaker(torch.nn.Module):
-    """Finds the tokens of a batch as likely as it was told to, whatever the batch says."""
+    """Finds the tokens of a batch as likely as it was set to, whatever the batch says."""
 
     is_gradient_checkpointing = False
 

@@ -47,7 +47,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
 
 
 class Slow:
-    """A model behind an address, which answers when it is told to; so a request is under way for as long as we want."""
+    """A model behind an address, which answers when the test lets it; so a request is under way for as long as we want."""
 
     def __init__(self) -> None:
         self.asked, self.go = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A whole study of extraction on tiny models: every part once, continued where it stopped; and what is told before."""
+"""A whole study of extraction on tiny models: every part once, continued where it stopped; and what is refused before."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_parts_side_by_side_come_to_the_same(
     assert {**results(tmp_path / "study"), **bare} == {**results(whole[0]), **bare}
 
 
-# --- what is told before anything is trained -------------------------------------------------------------------------
+# --- what is refused before anything is trained ----------------------------------------------------------------------
 
 
 def test_a_model_that_is_not_there_is_reported_before_anything_is_drawn(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_pieces_give_the_gradient_of_the_whole_batch(sizes: tuple[int, ...]) -> 
     loss = loss_of(*whole(images, texts))
     loss.backward()  # type: ignore[no-untyped-call]
     pieces = list(zip(images.split(list(sizes)), texts.split(list(sizes)), strict=True))
-    told = backward_in_pieces(pieces, lambda piece: parts(*piece), loss_of)
-    torch.testing.assert_close(told, loss.detach(), rtol=0, atol=1e-6)
+    reported = backward_in_pieces(pieces, lambda piece: parts(*piece), loss_of)
+    torch.testing.assert_close(reported, loss.detach(), rtol=0, atol=1e-6)
     assert len(gradients(parts)) == 5
     for mine, wanted in zip(gradients(parts), gradients(whole), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-6)
@@ -72,9 +72,9 @@ def test_dropout_draws_the_same_in_both_passes() -> None:
     loss = loss_of(torch.cat([one[0] for one in vectors]), torch.cat([one[1] for one in vectors]), plain.scale)
     loss.backward()  # type: ignore[no-untyped-call]
     torch.manual_seed(9)
-    told = backward_in_pieces(pieces, lambda piece: cached(*piece), loss_of)
+    reported = backward_in_pieces(pieces, lambda piece: cached(*piece), loss_of)
     assert torch.equal(torch.get_rng_state(), after)
-    torch.testing.assert_close(told, loss.detach(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(reported, loss.detach(), rtol=0, atol=1e-6)
     for mine, wanted in zip(gradients(cached), gradients(plain), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-6)
 

@@ -83,7 +83,7 @@ def test_a_pair_loses_what_it_would_lose_without_its_repeats() -> None:
 
 
 def test_all_reports_alike_give_no_loss_and_no_gradient() -> None:
-    """Nothing can be told apart, so nothing is learnt; a masked row must not become not-a-number."""
+    """Nothing can be distinguished, so nothing is learnt; a masked row must not become not-a-number."""
     images = torch.randn(3, 4, requires_grad=True)
     loss = symmetric_loss(pairs(images, torch.randn(3, 4), reports=[1, 1, 1]), ZERO)
     loss.backward()  # type: ignore[no-untyped-call]

@@ -114,10 +114,10 @@ def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, change
     from tiny_models import tiny_llava
 
     model, _ = tiny_llava()
-    told = count_trainable(model, dataclasses.replace(config, **changes))
+    reported = count_trainable(model, dataclasses.replace(config, **changes))
     select_trainable(model, dataclasses.replace(config, **changes))
     found, count = set(), sum(value.numel() for value in model.parameters() if value.requires_grad)
-    assert count == told or ("vision_encoder" in parts and told - 20_000 < count < told)
+    assert count == reported or ("vision_encoder" in parts and reported - 20_000 < count < reported)
     for name, value in model.named_parameters():
         if value.requires_grad:
             found.add(
@@ -274,7 +274,7 @@ def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, t
     data = str(config.data)
     also = {
         "words": {"data": data, "images": False},
-        "told": {"data": data, "images": False, "findings_in_prompt": True},
+        "reported": {"data": data, "images": False, "findings_in_prompt": True},
     }
     done = finetune(dataclasses.replace(config, extra_corpora=also), tmp_path / "run")
     assert done.rows == 3 * len(read_source(ExtraCorpus(config.data)).samples)

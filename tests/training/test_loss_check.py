@@ -26,39 +26,39 @@ class Copy:
 
 
 def watched() -> tuple[NonFiniteLossCheck, list[int]]:
-    told: list[int] = []
-    return NonFiniteLossCheck(lambda loss, step: told.append(step)), told
+    reported: list[int] = []
+    return NonFiniteLossCheck(lambda loss, step: reported.append(step)), reported
 
 
 def test_on_the_processor_a_loss_is_looked_at_at_once() -> None:
-    found, told = watched()
+    found, reported = watched()
     for step, loss in enumerate((1.0, math.inf, 2.0, math.nan), 1):
         found.note(torch.tensor(loss), step)
-    assert told == [2, 4]
+    assert reported == [2, 4]
 
 
 def test_nobody_waits_for_a_loss_that_has_not_arrived() -> None:
-    """What the buffer holds before is no loss; the step that is told is that of the loss, not that of the look."""
-    found, told = watched()
+    """What the buffer holds before is no loss; the step that is reported is that of the loss, not that of the look."""
+    found, reported = watched()
     copies = [Copy(1.0), Copy(math.nan), Copy(3.0)]
     for step, one in enumerate(copies, 1):
         found.follow(one.value, one.arrived, one.arrive, step)
-    assert told == [] and not any(one.there for one in copies)
+    assert reported == [] and not any(one.there for one in copies)
     ready = Copy(4.0)
     for one in (*copies, ready):
         one.arrive()
     found.follow(ready.value, ready.arrived, lambda: None, 4)
-    assert told == [2]
+    assert reported == [2]
 
 
 def test_before_anything_is_saved_all_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, told = watched()
+    found, reported = watched()
     late = Copy(math.nan)
     found.follow(late.value, late.arrived, late.arrive, 7)
     found.all()
-    assert told == [7]
+    assert reported == [7]
     monkeypatch.setattr(trainer, "_MOST", 1)
     one, other = Copy(math.inf), Copy(1.0)
     found.follow(one.value, one.arrived, one.arrive, 8)
     found.follow(other.value, other.arrived, other.arrive, 9)  # more under way than allowed: the oldest is waited for
-    assert told == [7, 8]
+    assert reported == [7, 8]

@@ -164,7 +164,7 @@ def test_adapters_stand_on_the_language_model_alone(parts: tuple[Any, Any]) -> N
     [("phi", {"intermediate_size": 64}, {"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"}), ("gpt2", {}, None)],
 )
 def test_language_models_with_other_names(kind: str, inner: dict[str, int], layers: set[str] | None) -> None:
-    """Phi's layers are called otherwise and are all found; GPT-2 is laid out otherwise, which is told."""
+    """Phi's layers are called otherwise and are all found; GPT-2 is laid out otherwise, which is reported."""
     small = {"vocab_size": len(tiny_tokenizer()), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = AutoConfig.for_model(kind, **small, **inner, bos_token_id=1, eos_token_id=2)
     vision_encoder, language = load_vision_encoder("fresh:tiny"), AutoModelForCausalLM.from_config(config)

@@ -22,5 +22,5 @@ def test_quartiles_are_values_that_occur(values: dict[int, int], expected: tuple
 
 
 def test_a_unit_divides_every_number() -> None:
-    """Grey is counted in thousandths and told as a share."""
+    """Grey is counted in thousandths and reported as a share."""
     assert quartiles({250: 1, 750: 1}, 1000) == Quartiles(2, 0.25, 0.25, 0.25, 0.75, 0.75, 0.5)

@@ -30,7 +30,7 @@ def test_a_text_is_found_behind_another_beginning_and_cut_short() -> None:
     assert whole.share(Phrases(LONG[: len(LONG) // 2])) >= NEAR_SHARE, "half of its words"
     assert whole.share(Phrases(OTHER)) < NEAR_SHARE and whole.share(Phrases("")) == 0
     assert Phrases("").share(Phrases("")) == 0
-    assert whole.share(Phrases("There is a small effusion")) == 0, "too short to be told from chance"
+    assert whole.share(Phrases("There is a small effusion")) == 0, "too short to be distinguished from chance"
     assert Phrases("Clear lungs.").share(Phrases("clear lungs")) == 1 and 0 < NEAR_SHARE < 1
     one, two = "abcdefghijklmnopqr", "abcdefghij01234567"
     assert Phrases(" ".join(one)).share(Phrases(" ".join(two))) == 8 / 16, "abc, bcd, …, hij of sixteen phrases"

@@ -36,7 +36,7 @@ def names(folder: Path, key: str) -> dict[str, str]:
 
 
 def words(report: Report | None) -> dict[str, list[str]]:
-    """The words of each section: where a printed line ends is not told, so an item of a list may begin a line."""
+    """The words of each section: where a printed line ends is not known, so an item of a list may begin a line."""
     return {name: text.split() for name, text in (report or Report()).to_json().items() if text is not None}
 
 

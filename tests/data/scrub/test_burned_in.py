@@ -58,7 +58,7 @@ def test_text_is_found(which: str, sizes: tuple[int, ...], request: pytest.Fixtu
 
 @pytest.mark.parametrize("preset", ["standard", "shifted"])
 def test_clean_phantoms_are_left_alone(tmp_path: Path, preset: str) -> None:
-    """Fewer than 2 of 100 images without text get a box of text; their side markers are told as such."""
+    """Fewer than 2 of 100 images without text get a box of text; their side markers are recognised."""
     images = phantoms(tmp_path / "c", 60, 256, preset)
     found = [boxes_of(image) for image in images]
     assert sum(any(not box.marker for box in boxes) for boxes in found) < 0.02 * len(images) + 1

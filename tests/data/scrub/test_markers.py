@@ -1,4 +1,4 @@
-"""Side markers are told from other letters by their shape."""
+"""Side markers are distinguished from other letters by their shape."""
 
 from __future__ import annotations
 

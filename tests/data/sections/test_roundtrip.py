@@ -26,7 +26,7 @@ def script() -> ModuleType:
 
 
 def test_invented_reports_come_back_but_the_one_that_holds_a_header(script: ModuleType) -> None:
-    """The third says 'Indication: fever' under INDICATION, which cannot be told from a second header."""
+    """The third says 'Indication: fever' under INDICATION, which cannot be distinguished from a second header."""
     found = [change for number, parts in script.reports(INVENTED) for change in script.differences(number, parts)]
     assert {(change.report, change.section, change.header) for change in found} == {("3", "indication", "indication")}
 

@@ -116,7 +116,7 @@ def test_where_sentences_alone_cannot_do_it_the_sections_stay(monkeypatch: pytes
 
 
 def test_a_change_that_cannot_be_taken_out_is_counted() -> None:
-    """Here the word of change and the degree cannot be told apart, so the sentence stays and says so."""
+    """Here the word of change and the degree cannot be distinguished, so the sentence stays and says so."""
     ruled = structure(Report(findings="Decreased slightly elevated left hemidiaphragm."))
     assert ruled.compares == 1 and ruled.report.findings == "Decreased slightly elevated left hemidiaphragm."
 

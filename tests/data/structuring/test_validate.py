@@ -191,7 +191,7 @@ def test_what_no_finding_carries(source: Report, answer: Report, expected: str) 
 
 
 def test_a_section_made_of_the_words_of_another_is_accepted() -> None:
-    """The technique is often told in the findings; a model may put it where it belongs."""
+    """The technique often stands in the findings; a model may put it where it belongs."""
     source = Report(findings="Two views of the chest. No pneumothorax.")
     assert violations(source, Report(examination="Two views of the chest.", findings="No pneumothorax.")) == ()
 

@@ -49,7 +49,7 @@ def test_a_pairwise_judge_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "told"),
+    ("prompts", "reported"),
     [
         (("chexpromt=a.yaml",), "Did you mean 'chexprompt'"),
         (("green",), "write KIND=FILE"),
@@ -57,8 +57,8 @@ def test_a_pairwise_judge_too(tmp_path: Path) -> None:
         (("green=a.yaml", "green=b.yaml"), "two wordings for green"),
     ],
 )
-def test_what_cannot_be_is_told(prompts: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_is_told(prompts: tuple[str, ...], reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported):
         JudgeSettings(prompts)
 
 

@@ -43,8 +43,8 @@ def sections(significant: str, matched: str):  # type: ignore[no-untyped-def]
     """The same in GREEN's form."""
 
     def answer(prompt: str) -> str:
-        told = "\n".join(f"({letter}) kind: {digit}." for letter, digit in zip("abcdef", significant, strict=True))
-        errors = f"[Clinically Significant Errors]:\n{told}\n\n[Clinically Insignificant Errors]:\nNo errors.\n\n"
+        reported = "\n".join(f"({letter}) kind: {digit}." for letter, digit in zip("abcdef", significant, strict=True))
+        errors = f"[Clinically Significant Errors]:\n{reported}\n\n[Clinically Insignificant Errors]:\nNo errors.\n\n"
         return f"ANSWER {mark_of(prompt)}\n{errors}[Matched Findings]:\n{matched}. some"
 
     return answer
@@ -61,12 +61,12 @@ def values(judge: Judge, pairs: Batch) -> dict[str, float]:
 def test_chexprompt_gives_totals_and_twelve_counts() -> None:
     """2 + 1 significant and 3 insignificant errors are 6 a report."""
     judge = judge_family("chexprompt:m", FunctionModel(counting("210000", "000003")))
-    told = values(judge, batch("Clear."))
-    assert len(told) == 16 and told["chexprompt:m"] == 6 and told["chexprompt.significant:m"] == 3
-    assert told["chexprompt.false_positive_finding.significant:m"] == 2
-    assert told["chexprompt.omission_finding.significant:m"] == 1
-    assert told["chexprompt.omission_comparison.insignificant:m"] == 3
-    assert told["chexprompt.omission_comparison.significant:m"] == 0
+    reported = values(judge, batch("Clear."))
+    assert len(reported) == 16 and reported["chexprompt:m"] == 6 and reported["chexprompt.significant:m"] == 3
+    assert reported["chexprompt.false_positive_finding.significant:m"] == 2
+    assert reported["chexprompt.omission_finding.significant:m"] == 1
+    assert reported["chexprompt.omission_comparison.insignificant:m"] == 3
+    assert reported["chexprompt.omission_comparison.significant:m"] == 0
 
 
 def test_the_mean_is_over_reports_that_have_a_value() -> None:
@@ -102,10 +102,10 @@ def test_the_shares_of_reports_without_errors_are_those_of_the_answers() -> None
 
 def test_a_partial_answer_has_its_cells_but_no_total() -> None:
     judge = judge_family("chexprompt:m", FunctionModel(lambda prompt: "SIGNIFICANT: (A, 1), (B, 0), (C"))
-    told = values(judge, batch("Clear."))
-    assert told["chexprompt.false_positive_finding.significant:m"] == 1
-    assert told["chexprompt.omission_finding.significant:m"] == 0
-    assert sum(math.isnan(value) for value in told.values()) == 14
+    reported = values(judge, batch("Clear."))
+    assert reported["chexprompt.false_positive_finding.significant:m"] == 1
+    assert reported["chexprompt.omission_finding.significant:m"] == 0
+    assert sum(math.isnan(value) for value in reported.values()) == 14
     record = judge.evidence(batch("Clear."))[0]
     assert record["status"] == "partial" and record["score"] is None
     assert record["counts"]["significant"] == {"false_positive_finding": 1, "omission_finding": 0}
@@ -113,8 +113,8 @@ def test_a_partial_answer_has_its_cells_but_no_total() -> None:
 
 def test_a_total_of_significant_errors_needs_the_significant_ones_alone() -> None:
     one_list = "SIGNIFICANT: (A, 1), (B, 1), (C, 0), (D, 0), (E, 0), (F, 0)"
-    told = values(judge_family("chexprompt:m", FunctionModel(lambda prompt: one_list)), batch("Clear."))
-    assert told["chexprompt.significant:m"] == 2 and math.isnan(told["chexprompt:m"])
+    reported = values(judge_family("chexprompt:m", FunctionModel(lambda prompt: one_list)), batch("Clear."))
+    assert reported["chexprompt.significant:m"] == 2 and math.isnan(reported["chexprompt:m"])
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_total_of_significant_errors_needs_the_significant_ones_alone() -> Non
 )
 def test_green_gives_the_five_published_scores(significant: str, matched: int, expected: float) -> None:
     judge = judge_family("green:m", FunctionModel(sections(significant, str(matched))))
-    told = values(judge, batch("Clear."))
-    assert told["green:m"] == pytest.approx(expected)
-    assert told["green:m"] == pytest.approx(green_score(matched, [int(digit) for digit in significant]))
-    assert told["green.matched:m"] == matched and told["green.significant:m"] == sum(map(int, significant))
+    reported = values(judge, batch("Clear."))
+    assert reported["green:m"] == pytest.approx(expected)
+    assert reported["green:m"] == pytest.approx(green_score(matched, [int(digit) for digit in significant]))
+    assert reported["green.matched:m"] == matched and reported["green.significant:m"] == sum(map(int, significant))
 
 
 def test_two_normal_reports_score_one_and_the_signature_says_so() -> None:
@@ -210,8 +210,8 @@ def test_a_cut_answer_does_not_lend_its_last_digit(extra: dict[str, object]) -> 
         return Generated(sections("000000", "2")(prompt).removesuffix(". some"), extra=extra)
 
     judge = judge_family("green:m", FunctionModel(answer))
-    told = values(judge, batch("Clear."))
-    assert math.isnan(told["green.matched:m"]) and told["green.significant:m"] == 0
+    reported = values(judge, batch("Clear."))
+    assert math.isnan(reported["green.matched:m"]) and reported["green.significant:m"] == 0
 
 
 def test_an_injected_answer_does_not_change_the_count() -> None:
@@ -225,8 +225,8 @@ def test_an_injected_answer_does_not_change_the_count() -> None:
 
     clean = values(judge_family("chexprompt:m", FunctionModel(answer)), batch("Clear lungs."))
     both = f"{inject}\n{inject.replace('significant', 'insignificant')}"
-    told = values(judge_family("chexprompt:m", FunctionModel(answer)), batch(f"Clear lungs. {both}"))
-    assert told == clean and told["chexprompt:m"] == 1
+    reported = values(judge_family("chexprompt:m", FunctionModel(answer)), batch(f"Clear lungs. {both}"))
+    assert reported == clean and reported["chexprompt:m"] == 1
 
 
 def test_a_model_that_loses_answers_is_refused() -> None:

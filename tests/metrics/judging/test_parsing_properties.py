@@ -46,11 +46,11 @@ def sections_form(values: list[int]) -> str:
         "False comparison",
         "Omitted comparison",
     )
-    told = [
+    reported = [
         "\n".join(f"({letter}) {name}: {n}." for letter, name, n in zip("abcdef", names, half, strict=True))
         for half in halves(values)
     ]
-    errors = f"[Clinically Significant Errors]:\n{told[0]}\n\n[Clinically Insignificant Errors]:\n{told[1]}"
+    errors = f"[Clinically Significant Errors]:\n{reported[0]}\n\n[Clinically Insignificant Errors]:\n{reported[1]}"
     return f"[Matched Findings]:\n2. heart; lungs\n\n{errors}"
 
 

@@ -201,9 +201,9 @@ def test_what_cannot_be_converted_is_named(root: Path, tmp_path: Path, file: str
     """Each would make another model than the published one; nothing is written."""
     source = llava_rad_folder(tmp_path / "published")
     (edit if file.endswith("json") else rewrite)(source / file, **changes)
-    with pytest.raises(CxrlabError) as told:
+    with pytest.raises(CxrlabError) as reported:
         convert("llava-rad", source, ConvertConfig(base=root / "vicuna"), tmp_path / "out")
-    assert named in str(told.value)
+    assert named in str(reported.value)
     assert [path.name for path in tmp_path.iterdir()] == ["published"]
 
 

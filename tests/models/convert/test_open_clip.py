@@ -113,7 +113,7 @@ def test_training_checkpoints_open_at_their_state(tmp_path: Path) -> None:
 
 
 def test_numbers_can_be_written_in_half_precision(tmp_path: Path) -> None:
-    """The encoder's weights are then the source's, rounded; and a card says what the encoder has learnt from, if told."""
+    """The encoder's weights are then the source's, rounded; and a card says what the encoder has learnt from, where given."""
     config = ConvertConfig(dtype="bfloat16", collections=("pubmed-central",))
     done = convert("open-clip", open_clip_folder(tmp_path / "in"), config, tmp_path / "out")
     assert set(done.unused) == {"text.transformer.embeddings.position_ids"}
@@ -158,7 +158,7 @@ def spoiled(change: Any) -> dict[str, torch.Tensor]:
 )
 def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, named: str) -> None:
     """Nothing is dropped, made up or reshaped in silence, and nothing is written."""
-    with pytest.raises(CxrlabError) as told:
+    with pytest.raises(CxrlabError) as reported:
         convert("open-clip", open_clip_folder(tmp_path / "in", spoiled(change)), ConvertConfig(), tmp_path / "out")
-    assert named in str(told.value)
+    assert named in str(reported.value)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

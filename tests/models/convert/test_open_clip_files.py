@@ -70,7 +70,7 @@ def test_what_a_folder_must_hold(tmp_path: Path) -> None:
         read_open_clip(tmp_path)
 
 
-def told(tmp_path: Path, **text: Any) -> str:
+def reported(tmp_path: Path, **text: Any) -> str:
     with pytest.raises(CxrlabError) as error:
         convert("open-clip", open_clip_folder(tmp_path / "in", **text), ConvertConfig(), tmp_path / "out")
     return str(error.value)
@@ -88,7 +88,7 @@ def told(tmp_path: Path, **text: Any) -> str:
     ],
 )
 def test_text_vision_encoders_that_cannot_be_converted(tmp_path: Path, text: dict[str, Any], named: str) -> None:
-    assert named in told(tmp_path, **text)
+    assert named in reported(tmp_path, **text)
 
 
 def test_the_older_spelling_of_the_pooler_is_asked_about(tmp_path: Path) -> None:

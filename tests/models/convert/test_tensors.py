@@ -106,6 +106,6 @@ def test_tensors_left_out_on_purpose_are_listed_with_the_reason() -> None:
 
 
 def test_shapes_that_do_not_fit_are_told() -> None:
-    told = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": {("w", (2, 3), ())}}
+    reported = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": {("w", (2, 3), ())}}
     with pytest.raises(DataError, match=r"w \(2×3, not a single number\)"):
-        check_loaded(told, "here")
+        check_loaded(reported, "here")

@@ -8,7 +8,7 @@ from cxrlab.models.hf.scoring import ReportPositions
 
 
 def test_places_by_hand() -> None:
-    """Reports of two tokens and of one, after prompts of two and of three: the first is told at position 1."""
+    """Reports of two tokens and of one, after prompts of two and of three: the first is predicted at position 1."""
     ids = torch.tensor([[5, 6, 7, 8, 0], [5, 5, 6, 9, 0]])
     found = ReportPositions.of(ids, torch.tensor([[0, 0, 1, 1, 0], [0, 0, 0, 1, 0]], dtype=torch.bool))
     assert found.count == 4  # logits of positions 1 to 4; the last tells nothing that is there

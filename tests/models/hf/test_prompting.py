@@ -62,8 +62,8 @@ def test_the_template_decides_what_stands_around_a_report(family: str, space: st
 def test_an_answer_also_ends_where_the_models_settings_say() -> None:
     _, processor = tiny_llava()
     own = processor.tokenizer.eos_token_id
-    for told, ends in ((None, [own]), (own, [own]), ([own, 7], [own, 7]), (9, [own, 9])):
-        model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=told))
+    for reported, ends in ((None, [own]), (own, [own]), ([own, 7], [own, 7]), (9, [own, 9])):
+        model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=reported))
         assert end_tokens(processor, model) == ends
     assert end_tokens(processor) == [own]
 
@@ -79,9 +79,9 @@ def test_a_processor_with_no_place_for_a_image_or_no_end_is_refused() -> None:
 
 def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_image() -> None:
     processor = Plain(tokenizer({"image_token": "<image>"}), chat_template=IDEFICS)
-    shown, told = prompt_text(processor, "Findings?"), prompt_text(processor, "Findings?", "mild edema")
-    assert "<image>" in shown and "<image>" not in told
-    assert "mild edema\nFindings?" in told and told.endswith(shown[-10:])
+    shown, reported = prompt_text(processor, "Findings?"), prompt_text(processor, "Findings?", "mild edema")
+    assert "<image>" in shown and "<image>" not in reported
+    assert "mild edema\nFindings?" in reported and reported.endswith(shown[-10:])
 
 
 def test_a_template_that_fails_is_said_to_fail() -> None:

@@ -65,9 +65,9 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def test_untrusted_files_are_named_and_not_run(folder: Path) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         HfModel.load(str(folder))
-    assert "modeling_reporter.py, processing_reporter.py" in str(told.value) and "trust" in str(told.value)
+    assert "modeling_reporter.py, processing_reporter.py" in str(reported.value) and "trust" in str(reported.value)
     assert not os.environ["RAN_MODELING"] and not os.environ["RAN_PROCESSING"]
 
 

@@ -30,7 +30,7 @@ def image(*shape: int) -> Any:
     return np.random.default_rng(3).uniform(0.2, 0.8, shape).astype(np.float32)
 
 
-def told(model: HfModel, image: Any, tokens: tuple[int, ...]) -> float:
+def reported(model: HfModel, image: Any, tokens: tuple[int, ...]) -> float:
     with torch.no_grad():
         return float(model.log_probabilities([image], [REPORT], [None]).values[0, list(tokens)].sum())
 
@@ -48,9 +48,9 @@ def test_a_gradient_is_the_slope_along_a_change_of_the_image(model: HfModel, sha
     step = 2e-3 * (change if len(shape) == 2 else change[..., None])
     for gradient, tokens in zip(found, words, strict=True):
         assert gradient.values.shape == shape
-        slope = (told(model, one_image + step, tokens) - told(model, one_image - step, tokens)) / 4e-3
+        slope = (reported(model, one_image + step, tokens) - reported(model, one_image - step, tokens)) / 4e-3
         assert slope == pytest.approx(float((gradient.values * step).sum()) / 2e-3, rel=0.03, abs=3e-3)
-        assert gradient.log_probability == pytest.approx(told(model, one_image, tokens), abs=1e-5)
+        assert gradient.log_probability == pytest.approx(reported(model, one_image, tokens), abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(40, 32), (24, 30, 3)])
@@ -60,7 +60,9 @@ def test_an_integrated_gradient_adds_up_to_what_the_image_tells(model: HfModel, 
     from cxrlab.models.hf.prompting import report_ids, token_text
 
     tokens = token_text(model.tokenizer, report_ids(model.processor, REPORT)).tokens_of(PARTS[0])
-    told_by_image = told(model, one_image, tokens) - told(model, np.full_like(one_image, one_image.mean()), tokens)
+    told_by_image = reported(model, one_image, tokens) - reported(
+        model, np.full_like(one_image, one_image.mean()), tokens
+    )
     fine, coarse = (integrated(model, one_image, REPORT, PARTS[0], steps=steps) for steps in (64, 8))
     assert fine.shape == shape and abs(told_by_image) > 0.01
     assert float(fine.sum()) == pytest.approx(told_by_image, rel=0.02)

@@ -132,8 +132,8 @@ def test_an_adapter_of_a_causal_model_is_merged_into_it(folder: Path, tmp_path: 
     wrapped.save_pretrained(tmp_path / "adapter")
     adapted, plain = HfTextModel.load(str(tmp_path / "adapter")), HfTextModel.load(str(folder))
     assert adapted.fingerprint != plain.fingerprint
-    told, untold = (model.complete(PROMPTS, max_tokens=8) for model in (adapted, plain))
-    assert [one.mean_logprob for one in told] != [one.mean_logprob for one in untold]
+    reported, untold = (model.complete(PROMPTS, max_tokens=8) for model in (adapted, plain))
+    assert [one.mean_logprob for one in reported] != [one.mean_logprob for one in untold]
 
 
 def test_code_that_comes_with_a_checkpoint_is_not_run(folder: Path, tmp_path: Path) -> None:

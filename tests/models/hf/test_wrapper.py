@@ -40,7 +40,7 @@ def test_sixteen_images_at_once_are_sixteen_images_one_by_one(llava: HfModel) ->
     """Loss, log-probability and pixel gradient do not know what else stands in the batch."""
     images, reports, reasons = batch(16)
     whole = images.clone().requires_grad_()
-    told = llava.log_probabilities(whole, reports, reasons)
+    reported = llava.log_probabilities(whole, reports, reasons)
     llava.losses(whole, reports, reasons).sum().backward()
     for k in range(16):
         one = images[k : k + 1].clone().requires_grad_()
@@ -48,9 +48,9 @@ def test_sixteen_images_at_once_are_sixteen_images_one_by_one(llava: HfModel) ->
         loss = llava.losses(one, reports[k : k + 1], reasons[k : k + 1])
         loss.sum().backward()
         count = int(alone.mask.sum())
-        assert int(told.mask[k].sum()) == count and told.ids[k, :count].tolist() == alone.ids[0].tolist()
-        torch.testing.assert_close(told.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
-        torch.testing.assert_close(told.means[k], -loss[0], atol=TOLERANCE, rtol=0)
+        assert int(reported.mask[k].sum()) == count and reported.ids[k, :count].tolist() == alone.ids[0].tolist()
+        torch.testing.assert_close(reported.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(reported.means[k], -loss[0], atol=TOLERANCE, rtol=0)
         assert one.grad is not None and whole.grad is not None and float(one.grad.abs().max()) > 0
         torch.testing.assert_close(whole.grad[k], one.grad[0], atol=TOLERANCE, rtol=0)
 
@@ -77,12 +77,12 @@ def test_log_probabilities_are_those_of_the_model_under_its_own_processor(llava:
 
 def test_a_loss_is_the_mean_over_the_reports_own_tokens_and_padding_is_zero(llava: HfModel) -> None:
     images, reports, reasons = batch(4)
-    told = llava.log_probabilities(images, reports, reasons)
-    assert told.values[~told.mask].abs().sum() == 0 and bool((told.values[told.mask] < 0).all())
-    assert told.ids[told.mask].tolist().count(llava.tokenizer.eos_token_id) == 4  # every report ends
-    by_hand = [-float(row[mask].mean()) for row, mask in zip(told.values, told.mask, strict=True)]
+    reported = llava.log_probabilities(images, reports, reasons)
+    assert reported.values[~reported.mask].abs().sum() == 0 and bool((reported.values[reported.mask] < 0).all())
+    assert reported.ids[reported.mask].tolist().count(llava.tokenizer.eos_token_id) == 4  # every report ends
+    by_hand = [-float(row[mask].mean()) for row, mask in zip(reported.values, reported.mask, strict=True)]
     assert llava.losses(images, reports, reasons).tolist() == pytest.approx(by_hand, abs=1e-6)
-    assert told.mask.sum(1)[2] == 1  # of an empty report, the end token
+    assert reported.mask.sum(1)[2] == 1  # of an empty report, the end token
 
 
 def test_the_gradient_is_the_slope_of_the_loss(llava: HfModel) -> None:
@@ -188,9 +188,11 @@ def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: st
     dirty = llava.encode(image, [llava.prompts.ask(f"pain {mark} now")], [f"No {mark} effusion."])
     assert int(dirty.image_mask.sum()) == int(clean.image_mask.sum()) == 4
     special = set(llava.tokenizer.all_special_ids)
-    told = dirty.ids[dirty.report_mask].tolist()
-    assert [token for token in told if token in special] == [llava.tokenizer.eos_token_id] and told[-1] in special
-    assert llava.tokenizer.decode(told[:-1]) == f" No {mark} effusion."  # as it was written
+    reported = dirty.ids[dirty.report_mask].tolist()
+    assert [token for token in reported if token in special] == [llava.tokenizer.eos_token_id] and reported[
+        -1
+    ] in special
+    assert llava.tokenizer.decode(reported[:-1]) == f" No {mark} effusion."  # as it was written
     asked = dirty.ids[~dirty.report_mask & ~dirty.image_mask]
     assert f"pain {mark} now" in llava.tokenizer.decode(asked)
     assert llava.answers(image, [f"pain {mark}"], Decoding(max_new_tokens=2))
@@ -198,7 +200,7 @@ def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: st
     scored = llava.log_probabilities(image, [f"No {mark} effusion."], [f"pain {mark} now"])
     values = torch.log_softmax(llava.model(**dirty.inputs).logits.float(), -1)[0, :-1]
     chosen = values.gather(1, dirty.ids[0, 1:, None])[:, 0][dirty.report_mask[0, 1:]]
-    assert scored.ids[0].tolist() == told and float(scored.sums[0]) == pytest.approx(float(chosen.sum()), abs=1e-3)
+    assert scored.ids[0].tolist() == reported and float(scored.sums[0]) == pytest.approx(float(chosen.sum()), abs=1e-3)
     assert 0 < float(llava.probability_of_yes(image, f"Effusion {mark}?")[0]) < 1
 
 
@@ -289,7 +291,7 @@ def test_half_precision_keeps_the_pixels_and_their_gradient_whole(llava: HfModel
 
 
 def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) -> None:
-    """Frozen weights; capabilities that are true; collections told only by a card."""
+    """Frozen weights; capabilities that are true; collections known only from a card."""
     assert isinstance(llava, ImageToText) and llava.name == f"hf:{llava_folder}"
     assert llava.capabilities.gradients and llava.capabilities.log_probabilities and not llava.capabilities.attention
     assert not any(parameter.requires_grad for parameter in llava.model.parameters())
@@ -310,8 +312,10 @@ def test_a_tokenizer_without_padding_or_end_may_have_a_template_that_ends(llava_
     """A batch is padded all the same, and not with the token of an image; what is padded does not matter."""
     folder = shutil.copytree(llava_folder, tmp_path / "bare")
     path = folder / "tokenizer_config.json"
-    told = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("pad_token", "eos_token")}
-    path.write_text(json.dumps(told))
+    reported = {
+        key: value for key, value in json.loads(path.read_text()).items() if key not in ("pad_token", "eos_token")
+    }
+    path.write_text(json.dumps(reported))
     (folder / "chat_template.jinja").write_text(
         "{% for m in messages %}{% for c in m.content %}{{ '<image>' if c.type == 'image' else c.text }}{% endfor %}"
         "{% if m.role == 'assistant' %}<s>{% endif %}{% endfor %}{% if add_generation_prompt %} A:{% endif %}"

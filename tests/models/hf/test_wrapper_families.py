@@ -37,12 +37,12 @@ def images(*sizes: tuple[int, int]) -> list[Tensor]:
 def test_a_batch_is_its_images_one_by_one(model: HfModel) -> None:
     """Portrait, landscape and square, with reports and prompts of other lengths: loss, log-probability, gradient."""
     all_images = [radiograph.requires_grad_() for radiograph in images((48, 40), (30, 52), (36, 36))]
-    told = model.log_probabilities(all_images, REPORTS, REASONS)
-    together = torch.autograd.grad(told.means.sum(), all_images)
+    reported = model.log_probabilities(all_images, REPORTS, REASONS)
+    together = torch.autograd.grad(reported.means.sum(), all_images)
     for k, image in enumerate(all_images):
         alone = model.log_probabilities([image], REPORTS[k : k + 1], REASONS[k : k + 1])
         count = alone.values.shape[1]
-        torch.testing.assert_close(told.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(reported.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
         (gradient,) = torch.autograd.grad(alone.means.sum(), image)
         assert float(gradient.abs().max()) > 1e-6
         torch.testing.assert_close(together[k], gradient, atol=TOLERANCE, rtol=0)
@@ -129,9 +129,9 @@ def test_special_tokens_in_words_of_people_are_text(model: HfModel) -> None:
     clean = model.encode(image, [model.prompts.ask("pain")], ["No effusion."])
     dirty = model.encode(image, [model.prompts.ask(f"pain {marks}")], [f"No {marks} effusion."])
     assert int(clean.image_mask.sum()) == int(dirty.image_mask.sum()) > 0
-    told = dirty.ids[dirty.report_mask].tolist()
+    reported = dirty.ids[dirty.report_mask].tolist()
     special = set(model.tokenizer.get_added_vocab().values())
-    assert [token for token in told if token in special] == [model.ends[0]] == told[-1:]
+    assert [token for token in reported if token in special] == [model.ends[0]] == reported[-1:]
     assert bool(model.losses(image, [marks], [marks]).isfinite().all())
 
 

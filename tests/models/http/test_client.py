@@ -202,9 +202,9 @@ def test_no_error_quotes_what_was_sent(server: ChatServer, monkeypatch: pytest.M
     server.answer = lambda body: (400, refusal(f"Wrong: {QUOTING[how](words)}", QUOTING[how](words)))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(asked)
-    told = f"{error.value} {vars(error.value)}"
+    reported = f"{error.value} {vars(error.value)}"
     for secret in ("effusion", "170017", "jane", "describe", "ivborw0", KEY[:8], "\x07"):
-        assert secret not in told.lower(), told
+        assert secret not in reported.lower(), reported
     assert error.value.server_message.startswith("Wrong")
 
 
@@ -213,11 +213,11 @@ def test_no_error_quotes_what_was_sent(server: ChatServer, monkeypatch: pytest.M
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, bytes.hex])
 def test_no_error_quotes_a_key_in_base64_or_hexadecimal(key: str, ahead: str, encode: Callable[[bytes], Any]) -> None:
     """As proxies log it, such as an Authorization header that is resolved and packed again."""
-    told = encode(f"{ahead}{key}".encode())
-    told = told if isinstance(told, str) else told.decode()
-    left = cleaned(f"bad login {told}", [key], [])
+    reported = encode(f"{ahead}{key}".encode())
+    reported = reported if isinstance(reported, str) else reported.decode()
+    left = cleaned(f"bad login {reported}", [key], [])
     assert left.startswith("bad login") and "***" in left
-    assert not any(told[at : at + 8] in left for at in range(len(encode(f"{ahead}xx".encode())), len(told) - 8))
+    assert not any(reported[at : at + 8] in left for at in range(len(encode(f"{ahead}xx".encode())), len(reported) - 8))
 
 
 def test_no_error_quotes_a_key_that_was_escaped_twice() -> None:

@@ -62,7 +62,7 @@ def test_after_a_failure_what_is_under_way_is_kept_and_nothing_new_begins() -> N
         if place == 1:
             failed.set()
             raise ValueError("one")
-        assert stop.wait(10)  # what waits is told to stop waiting
+        assert stop.wait(10)  # what waits stops waiting
         return place
 
     found = []

@@ -39,16 +39,16 @@ def test_a_key_that_comes_back_in_escapes_is_struck_out(server: ChatServer, monk
     monkeypatch.setenv("CXRLAB_API_KEY", KEY)
     body = json.dumps(completion("it is KEY", finish_reason="KEY")).replace("KEY", escaped(KEY))
     server.answer = lambda _: body.encode()
-    (told,) = asked(server).complete(["What is the key?"])
-    assert told.text == "it is ***"
+    (reported,) = asked(server).complete(["What is the key?"])
+    assert reported.text == "it is ***"
 
 
 def test_a_key_that_comes_back_in_pieces_is_struck_out(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXRLAB_API_KEY", KEY)
     pieces = [{"choices": [{"delta": {"content": part}}]} for part in (KEY[:9], KEY[9:])]
     server.answer = lambda _: "".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces).encode() + b"data: [DONE]\n"
-    (told,) = asked(server).complete(["What is the key?"])
-    assert told.text == "***"
+    (reported,) = asked(server).complete(["What is the key?"])
+    assert reported.text == "***"
 
 
 def test_an_answer_that_is_compressed_is_not_unpacked(server: ChatServer) -> None:
@@ -62,8 +62,8 @@ def test_an_answer_that_is_compressed_is_not_unpacked(server: ChatServer) -> Non
 
 def test_half_a_character_in_any_text_of_an_answer_can_be_written_down(server: ChatServer) -> None:
     server.answer = lambda _: completion("", finish_reason=f"stop{HALF}", refusal=f"no{HALF}")
-    (told,) = asked(server).complete(["?"])
-    assert dict(told.extra) == {"prompt_tokens": 5, "finish_reason": "stop?", "refusal": "no?"}
+    (reported,) = asked(server).complete(["?"])
+    assert dict(reported.extra) == {"prompt_tokens": 5, "finish_reason": "stop?", "refusal": "no?"}
     server.answer = lambda _: (400, refusal(f"no{HALF}", code=f"c{HALF}"))
     with pytest.raises(EndpointError) as error:
         asked(server).complete(["?"])

@@ -209,9 +209,9 @@ def choosy(*unknown: str) -> Any:
     def answer(body: dict[str, Any]) -> Answer:
         for name in unknown:
             if name in body:
-                told = refusal(OPENAI[name], "unsupported_parameter")
-                told["error"]["param"] = name
-                return 400, told
+                reported = refusal(OPENAI[name], "unsupported_parameter")
+                reported["error"]["param"] = name
+                return 400, reported
         return last_message_text(body)
 
     return answer
