@@ -7,15 +7,17 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from html import escape
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from jinja2 import Environment
 from starlette.exceptions import HTTPException
 
 from cxrlab import __version__
 from cxrlab.core.egress import is_loopback
+from cxrlab.core.files import read_text
 from cxrlab.serving.chat import chat, unknown_model
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError, error_body, stopping
@@ -179,50 +181,13 @@ def describe(api: FastAPI, limits: Limits) -> dict[str, Any]:
 
 # No scripts, and nothing from elsewhere.
 HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f3f3f3;padding:1rem;overflow:auto}"
-    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:left;vertical-align:top}"
-)
-_EXAMPLE = """curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{
-  "model": "NAME OF /v1/models",
-  "messages": [{"role": "user", "content": [
-    {"type": "text", "text": "Dyspnea."},
-    {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}]}]
-}'"""
 
 
 def docs_page(described: Mapping[str, Any]) -> str:
     """An HTML page of an OpenAPI description."""
-    info = described["info"]
-    parts = [
-        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
-        '<p>For programs: <a href="openapi.json">openapi.json</a>.</p>',
-        "<h2>Example</h2>",
-        f"<pre>{escape(_EXAMPLE)}</pre>",
-        "<h2>Paths</h2>",
-    ]
-    for path, operations in described["paths"].items():
-        for method, operation in operations.items():
-            rows = "".join(
-                f"<tr><td>{escape(status)}</td><td>{escape(answer['description'])}</td></tr>"
-                for status, answer in sorted(operation["responses"].items())
-            )
-            head = f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation['summary'])}</p>"
-            parts.append(f"{head}<table><tr><th>status</th><th></th></tr>{rows}</table>")
-    parts.append("<h2>Fields</h2>")
-    for name, schema in sorted(described["components"]["schemas"].items()):
-        needed = schema.get("required", ())
-        rows = "".join(
-            f"<tr><td><code>{escape(key)}</code></td>"
-            f"<td>{escape(_kind(field))}{' (required)' if key in needed else ''}</td>"
-            f"<td>{escape(field.get('description', ''))}</td></tr>"
-            for key, field in schema.get("properties", {}).items()
-        )
-        text = escape(schema.get("description", ""))
-        parts.append(f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{text}</p><table>{rows}</table>')
-    head = f'<meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    environment = Environment(autoescape=True, trim_blocks=True)
+    environment.filters["kind"] = _kind
+    return environment.from_string(read_text(Path(__file__).with_name("docs.html"))).render(described)
 
 
 def _kind(field: Mapping[str, Any]) -> str:
