@@ -25,13 +25,10 @@ Part = Sequence[Span]
 
 @dataclass(frozen=True, eq=False)
 class PartMaps:
-    """One part of a report.
+    """One part of a report."""
 
-    Args:
-        values: Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the image
-            for gradients, [layers, heads, rows, columns] for the sheet.
-    """
-
+    # Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the image for
+    # gradients, [layers, heads, rows, columns] for the sheet.
     values: Mapping[str, Array]
     grid: Grid | None = None  # where the image tokens lie on the image; None when they form no grid
     image_share: float | None = None  # share of the attention on the image, mean over layers, heads and tokens, 0 to 1
@@ -132,19 +129,12 @@ _LAYER = re.compile(r"layer:(-?\d+)")
 
 @dataclass(frozen=True)
 class MapName:
-    """A parsed name; a relative map is one minus the average over the report.
+    """A parsed name; a relative map is one minus the average over the report."""
 
-    Args:
-        text: The name.
-        layer: K of `layer:K`; None for a map over all layers.
-        relative: Whether the average over the report is taken off.
-        over: How layers and how heads are reduced, each `mean` or `max`.
-    """
-
-    text: str
-    layer: int | None = None
-    relative: bool = False
-    over: tuple[str, str] = ("max", "mean")
+    text: str  # the name
+    layer: int | None = None  # k of `layer:K`; None for a map over all layers
+    relative: bool = False  # whether the average over the report is taken off
+    over: tuple[str, str] = ("max", "mean")  # how layers and how heads are reduced, each `mean` or `max`
 
     @property
     def of_attention(self) -> bool:

@@ -151,33 +151,20 @@ def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) ->
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Summary of a training; RUN/summary.json.
+    """Summary of a training; RUN/summary.json."""
 
-    Args:
-        stage: encoder, align, finetune or prefer.
-        checkpoint: The result, relative to the run folder.
-        steps: Optimiser steps.
-        samples: Samples seen, repeats included.
-        loss: Mean loss of the last line of the history.
-        rows: Distinct samples.
-        left_out: Reason → unused studies of the train split, or of no split.
-        cut: Samples whose report was truncated by `max_length`.
-        trained_parameters: Number of trained weights.
-        parameters: Number of all weights.
-        extra: Further values of a stage.
-    """
-
-    stage: str
-    checkpoint: str
-    steps: int
-    samples: int
-    loss: float
-    rows: int
+    stage: str  # encoder, align, finetune or prefer
+    checkpoint: str  # the result, relative to the run folder
+    steps: int  # optimiser steps
+    samples: int  # samples seen, repeats included
+    loss: float  # mean loss of the last line of the history
+    rows: int  # distinct samples
+    # Reason → unused studies of the train split, or of no split.
     left_out: Mapping[str, int] = field(default_factory=dict)
-    cut: int = 0
-    trained_parameters: int = 0
-    parameters: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    cut: int = 0  # samples whose report was truncated by `max_length`
+    trained_parameters: int = 0  # number of trained weights
+    parameters: int = 0  # number of all weights
+    extra: Mapping[str, Any] = field(default_factory=dict)  # further values of a stage
 
 
 def read_result(out: Path) -> TrainingResult:

@@ -40,20 +40,13 @@ _OWN_CLASSES = ("AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoMo
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model in evaluation mode with its processor.
+    """A model in evaluation mode with its processor."""
 
-    Args:
-        model: On its device; for an adapter, the base with the adapter's layers in it.
-        processor: With `tokenizer` and `image_processor`.
-        card: Contents of `cxrlab.json`, if any.
-        folder: Its local folder; for an adapter, the adapter's own.
-    """
-
-    model: Any
-    processor: Any
+    model: Any  # on its device; for an adapter, the base with the adapter's layers in it
+    processor: Any  # with `tokenizer` and `image_processor`
     tokenizer: Any
-    card: ModelCard | None
-    folder: Path
+    card: ModelCard | None  # contents of `cxrlab.json`, if any
+    folder: Path  # its local folder; for an adapter, the adapter's own
 
 
 def open_checkpoint(path_or_id: str | Path, loading: LoadSettings | None = None, *, merge: bool = False) -> Checkpoint:

@@ -29,16 +29,12 @@ REACH = 4.0  # radius of the Gaussian in standard deviations; weights beyond are
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The gradient of a part of a report.
+    """The gradient of a part of a report."""
 
-    Args:
-        values: float32 in the shape of the image, [H, W] or [H, W, 3], signed; natural log-probability of the part's
-            tokens per unit of brightness (black 0, white 1).
-        log_probability: Of the part's tokens together, given all tokens before them.
-    """
-
+    # float32 in the shape of the image, [H, W] or [H, W, 3], signed; natural log-probability of the part's tokens per
+    # unit of brightness (black 0, white 1).
     values: NDArray[np.float32]
-    log_probability: float
+    log_probability: float  # of the part's tokens together, given all tokens before them
 
 
 def gradients(
@@ -112,18 +108,13 @@ def smoothed(values: NDArray[np.float32], deviation: float) -> NDArray[np.float3
 
 @dataclass(frozen=True, eq=False)
 class ReportAttention:
-    """Attention of each of T report tokens to the image.
+    """Attention of each of T report tokens to the image."""
 
-    Args:
-        written: The report and the characters of each token; the last token is the end of the report.
-        values: float32 [T, layers, heads, rows, columns]: shares of a position's whole attention; those of one layer
-            and head sum to at most 1, the rest went to text tokens.
-        grid: Position of the cells on the image.
-    """
-
-    written: TokenText
+    written: TokenText  # the report and the characters of each token; the last token is the end of the report
+    # float32 [T, layers, heads, rows, columns]: shares of a position's whole attention; those of one layer and head sum
+    # to at most 1, the rest went to text tokens.
     values: NDArray[np.float32]
-    grid: Grid
+    grid: Grid  # position of the cells on the image
 
     def of(self, spans: Sequence[Span]) -> NDArray[np.float32]:
         """[layers, heads, rows, columns]: the mean over the tokens of a part, given by its character spans."""

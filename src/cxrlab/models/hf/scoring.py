@@ -19,17 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ReportLogProbs:
-    """Log-probabilities of given reports, token by token.
+    """Log-probabilities of given reports, token by token."""
 
-    Args:
-        values: [B, T] float32, natural log-probability of each report token, end token included; 0 where padded.
-        mask: [B, T] bool, True for tokens of the report.
-        ids: [B, T] token ids; 0 where padded.
-    """
-
-    values: Tensor
-    mask: Tensor
-    ids: Tensor
+    values: Tensor  # [B, T] float32, natural log-probability of each report token, end token included; 0 where padded
+    mask: Tensor  # [B, T] bool, True for tokens of the report
+    ids: Tensor  # [B, T] token ids; 0 where padded
 
     @property
     def sums(self) -> Tensor:
@@ -127,19 +121,12 @@ def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ReportPositions:
-    """Where the reports of a batch [B, L] are; T is the longest report.
+    """Where the reports of a batch [B, L] are; T is the longest report."""
 
-    Args:
-        count: Last positions whose logits are needed: the one that predicts the first report token, and all after it.
-        order: [B, T], position of each report token among the last `count` - 1; arbitrary where padded.
-        mask: [B, T] bool, True for tokens of the report.
-        ids: [B, T], token ids; 0 where padded.
-    """
-
-    count: int
-    order: Tensor
-    mask: Tensor
-    ids: Tensor
+    count: int  # last positions whose logits are needed: the one that predicts the first report token, and all after it
+    order: Tensor  # [B, T], position of each report token among the last `count` - 1; arbitrary where padded
+    mask: Tensor  # [B, T] bool, True for tokens of the report
+    ids: Tensor  # [B, T], token ids; 0 where padded
 
     @classmethod
     def of(cls, ids: Tensor, report_mask: Tensor) -> ReportPositions:

@@ -161,17 +161,11 @@ _DECIDING = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
 
 @dataclass(frozen=True, eq=False)
 class Causal:
-    """A language model in evaluation mode with its tokenizer.
+    """A language model in evaluation mode with its tokenizer."""
 
-    Args:
-        model: On its device; adapters are merged into it.
-        tokenizer: With an end token and a padding token.
-        folders: The folder itself, then its bases if it is an adapter.
-    """
-
-    model: Any
-    tokenizer: Any
-    folders: tuple[Path, ...]
+    model: Any  # on its device; adapters are merged into it
+    tokenizer: Any  # with an end token and a padding token
+    folders: tuple[Path, ...]  # the folder itself, then its bases if it is an adapter
 
 
 def open_causal(path_or_id: str | Path, loading: LoadSettings | None = None) -> Causal:
