@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +23,11 @@ from preference_runs import (
     single_thread,
     tiny_preference_config,
 )
+from processes import train_together
 from training_fixtures import FAST, saved_llava
 from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
-from cxrlab.core.errors import ConfigError, CxrlabError
+from cxrlab.core.errors import CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import load_corpus
@@ -47,8 +44,6 @@ from cxrlab.training.align_finetune import finetune
 from cxrlab.training.config import FinetuneConfig
 
 pytestmark = pytest.mark.slow
-
-PROCESS = Path(__file__).parent / "align_process.py"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -170,41 +165,28 @@ def test_what_parts_of_a_batch_add_up_to(
 
 
 @pytest.mark.full
-def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_path: Path) -> None:
-    """Also for KTO: how far the model has moved is measured over both."""
+@pytest.mark.parametrize("sharding", ["none", "fsdp2"])
+def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_path: Path, sharding: str) -> None:
+    """Also for KTO: how far the model has moved is measured over both. One process judges while the other waits."""
     mostly_good = LossSettings("kto", undesirable_weight=0.1)  # all reports become likelier: it moves
     mine = changed(
         config,
         loss=mostly_good,
         learning_rate=1e-2,
+        sharding=sharding,
         cache=tmp_path / "cache",
-        validation=Validation(
-            n=2, max_new_tokens=4, select="last"
-        ),  # one process writes and judges while the other waits
+        validation=Validation(n=2, max_new_tokens=4, every=3),
         measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)),
     )
-    prefer(changed(mine, batch_size=8), tmp_path / "one")
-    (tmp_path / "config").write_bytes(pickle.dumps(mine))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "CXRLAB_QUIET": "1",
-    }
-    command = [sys.executable, str(PROCESS), str(tmp_path / "config"), str(tmp_path / "two")]
-    started = [subprocess.Popen(command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-    assert [process.wait(100) for process in started] == [0, 0]
+    prefer(changed(mine, batch_size=8, sharding="none"), tmp_path / "one")
+    assert train_together(mine, tmp_path / "two") == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     assert same_weights(tmp_path / "two", tmp_path / "one", 5e-5)
     drifts = [[line["drift"] for line in history(tmp_path / name) if "drift" in line] for name in ("one", "two")]
     assert drifts[0] == pytest.approx(drifts[1], abs=1e-4) and max(drifts[0]) > 0.1
-    found = read_json(tmp_path / "two" / "preference.json")
-    assert found["n"] == 3 and [line["step"] for line in found["watched"]][0] == 0
+    found, alone = (read_json(tmp_path / name / "preference.json") for name in ("two", "one"))
+    assert found["n"] == 3 and [line["step"] for line in found["watched"]] == [0, 3, 6]
+    assert found["watched"] == alone["watched"] and found["selection"]["step"] == alone["selection"]["step"]
 
 
 def test_a_finished_run_is_shown_again_wherever_its_folder_is(config: PreferConfig, tmp_path: Path) -> None:
@@ -212,15 +194,6 @@ def test_a_finished_run_is_shown_again_wherever_its_folder_is(config: PreferConf
     first = prefer(mine, tmp_path / "run")
     shutil.move(tmp_path / "run", tmp_path / "moved")
     assert prefer(mine, tmp_path / "moved") == first
-
-
-def test_weights_that_are_spread_over_processes_are_not_watched(
-    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="sharded weights.*--validation.n 0"):
-        prefer(changed(config, validation=Validation(n=2)), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_kept_features_equal_images_through_the_vision_encoder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,15 @@ from tiny_models import tiny_llava
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import NONE, Augmentation, FinetuneConfig, Optimisation, parse_extra_corpora
-from cxrlab.training.memory_estimate import Memory, available_memory, check_context, check_memory, estimate
+from cxrlab.training.distributed import shares_weights
+from cxrlab.training.memory_estimate import (
+    Memory,
+    available_memory,
+    check_context,
+    check_memory,
+    estimate,
+    gathered_weights,
+)
 from cxrlab.training.report_model import check_kind, find_parts
 
 CPU = torch.device("cpu")
@@ -35,6 +44,42 @@ def test_the_estimate_counts_weights_and_what_is_trained() -> None:
     assert longer.activations == 3 * found.activations
     assert less.activations < found.activations
     assert estimate(model, Optimisation(precision="bfloat16"), 100, 1000).weights == 2 * weights
+
+
+def test_processes_that_share_the_weights_gather_two_layers_and_what_is_outside() -> None:
+    model, _ = tiny_llava()
+    parts = find_parts(model)
+    layer, vision = (sum(value.numel() for value in one.parameters()) for one in (
+        parts.language_model.layers[0], model.get_submodule("model.vision_tower").encoder.layer[0],
+    ))  # fmt: skip
+    language, visual = (parts.language_model.config.num_hidden_layers, model.config.vision_config.num_hidden_layers)
+    weights = sum(value.numel() for value in model.parameters())
+    found = gathered_weights(model, Optimisation(precision="bfloat16"))
+    assert found == 2 * (weights - language * layer - visual * vision + 2 * max(layer, vision))
+    assert Memory(100, 60, 7).shared(4, 30) == Memory(25 + 30, 15, 7)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed is not supported.*fsdp.yaml"),
+        ({"FSDP_VERSION": "1"}, "fsdp_version: 1 .*use 2"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, "fsdp_offload_params: true .*use false"),
+        ({}, "one was started.*fsdp.yaml"),
+    ],
+)
+def test_what_the_launcher_of_the_shipped_file_asks_for_is_had(
+    changed: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accelerate's own reader of `fsdp.yaml` gives an environment that is accepted; changes to it are refused."""
+    launch = pytest.importorskip("accelerate.commands.launch")
+    file = Path(__file__).parents[2] / "configs" / "distributed" / "fsdp.yaml"
+    arguments = launch.launch_command_parser().parse_args(["--config_file", str(file), "-m", "cxrlab"])
+    arguments, _, _ = launch._validate_launch_command(arguments)
+    environment = pytest.importorskip("accelerate.utils.launch").prepare_multi_gpu_env(arguments)
+    monkeypatch.setattr("os.environ", {**os.environ, **environment, **changed})
+    with pytest.raises(ConfigError, match=message):
+        shares_weights(Optimisation())
 
 
 def test_what_does_not_fit_is_refused_with_figures() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import run_together
 from safetensors.torch import load_file
 from tiny_models import tiny_dual_encoder, tiny_tokenizer
 from training_fixtures import killed_after
@@ -147,9 +145,6 @@ def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start
     train_encoder(pieces, tmp_path / "pieces")
     file = tmp_path / "two.yaml"
     file.write_text(to_yaml(replace(base, optimisation=replace(base.optimisation, batch_size=8))))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [
         sys.executable,
         "-m",
@@ -161,18 +156,7 @@ def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start
         "--out",
         str(tmp_path / "two"),
     ]
-    processes = []
-    for rank in "01":
-        names = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        environment = {**os.environ, **names, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
-    assert [process.wait(120) for process in processes] == [0, 0]
+    assert run_together(command) == [0, 0]
     one, two = (read_result(tmp_path / name).extra["validation"] for name in ("one", "two"))
     assert one["samples"] == 5 and one["step"] == two["step"] and one["loss"] == pytest.approx(two["loss"], abs=2e-5)
     whole = losses(tmp_path / "one")

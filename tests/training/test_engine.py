@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import run_together
 from safetensors.torch import load_file
 from toy_training import Toy, ToyRows, train_toy
 
@@ -342,24 +342,8 @@ def test_a_loader_has_no_more_workers_than_cores(
 @pytest.mark.full
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Two processes of batch 4 take the same steps as one of batch 4 with two forward passes, items unequal."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     settings = json.dumps({"batch_size": 4, "dropout": 0.0})
-    processes = []
-    for rank in "01":
-        names = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        environment = {**os.environ, **names, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
-        processes.append(
-            subprocess.Popen([sys.executable, str(PROCESS), str(tmp_path / "two"), settings], env=environment)
-        )
-    assert [process.wait(100) for process in processes] == [0, 0]
+    assert run_together([sys.executable, str(PROCESS), str(tmp_path / "two"), settings]) == [0, 0]
     one, _ = train_toy(tmp_path / "one", Toy(0.0), batch_size=4, accumulate=2)
     found = latest(tmp_path / "two" / "steps")
     assert found is not None

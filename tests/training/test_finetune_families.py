@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pickle
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from processes import train_together
 from safetensors.torch import load_file
 from tiny_families import FAMILIES, save_tiny, tiny
 from training_fixtures import killed_after, losses, phantoms, trained_names
@@ -36,7 +32,6 @@ from cxrlab.training.trainer import ITEMS
 
 pytestmark = pytest.mark.slow
 
-PROCESS = Path(__file__).parent / "finetune_process.py"
 TOLERANCE = 2e-4
 OTHERS = [name for name in FAMILIES if name != "llava"]
 STEPS = Optimisation(
@@ -252,16 +247,7 @@ def test_two_processes_equal_one_with_twice_the_batch(corpus: Path, name: str, t
     )  # fmt: skip
     twice = dataclasses.replace(settings, batch_size=4)
     finetune(dataclasses.replace(config, optimisation=twice), tmp_path / "one")
-    (tmp_path / "config").write_bytes(pickle.dumps(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {
-        **os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-    }  # fmt: skip
-    command = [sys.executable, str(PROCESS), str(tmp_path / "config"), str(tmp_path / "two")]
-    started = [subprocess.Popen(command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-    assert [process.wait(200) for process in started] == [0, 0]
+    assert train_together(config, tmp_path / "two") == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     one, two = (load_file(tmp_path / each / "checkpoint" / "model.safetensors") for each in ("one", "two"))
     assert max(float((one[key] - two[key]).abs().max()) for key in one) < 2e-3

@@ -26,6 +26,7 @@ from cxrlab.training import best_weights
 from cxrlab.training.distributed import from_main_process
 from cxrlab.training.report_model import StartModel
 from cxrlab.training.run_folder import RunFolder
+from cxrlab.training.sharding import unsharded
 from cxrlab.training.trainer import Evaluation, Fitted
 
 _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
@@ -64,8 +65,13 @@ class CheckpointSelector:
         """What the trainer measures, before the first step too; None without validation."""
         if not self._settings.n:
             return None
+
+        def measure(module: Any, step: int) -> dict[str, float]:
+            with unsharded(module):
+                return from_main_process(lambda: self.figures(module.model))
+
         return Evaluation(
-            lambda module, step: from_main_process(lambda: self.figures(module.model)),
+            measure,
             every=self._settings.every,
             first=True,
             score=_CHOSEN_BY.get(self._settings.select),

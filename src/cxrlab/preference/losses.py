@@ -153,11 +153,6 @@ class PreferenceLoss(nn.Module):
         """The report model."""
         return self.reporter.model
 
-    @property
-    def config(self) -> Any:
-        """The model's config: DeepSpeed reads sizes from it."""
-        return self.reporter.config
-
     def forward(self, reference: Tensor | None = None, desirable: Tensor | None = None, **batch: Tensor) -> Tensor:
         """Sum of the losses of B items, a scalar.
 

@@ -79,13 +79,11 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model with pairs or single judged reports; for the arguments see `prefer`."""
     require("models")
     settings = config.optimisation
-    from cxrlab.training.distributed import check_weights_are_whole, main_process_first, training_device
+    from cxrlab.training.distributed import main_process_first, training_device
 
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
-    if config.validation.n:
-        check_weights_are_whole()
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss
@@ -129,7 +127,9 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     reports = load((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)
     both = replace(settings, batch_size=2 * settings.batch_size)
-    check_fits(start.model, reports, config, both)
+    # The reference and the generated reports of validations come from the whole model.
+    whole_weights = config.loss.kind.needs_reference or bool(config.validation.n)
+    check_fits(start.model, reports, config, both, whole_weights=whole_weights)
     order = plan_steps([Part(len(judged))], settings, rows.lengths)
     selector = CheckpointSelector(config, prompts, start)
 

@@ -76,7 +76,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         return read_result(out)
     from cxrlab.models.hf.conversations import check_conversation, set_conversation, set_family_conversation
     from cxrlab.training import best_weights
-    from cxrlab.training.distributed import training_device
+    from cxrlab.training.distributed import shares_weights, training_device
     from cxrlab.training.image_text import ImageTextLoss, load_image_text
     from cxrlab.training.report_dataset import ReportDataset, load_dataset
     from cxrlab.training.report_model import (
@@ -125,7 +125,9 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         else:
             module = ImageTextLoss(start.model, parts)
             if config.train_vision_encoder:
-                module.to(training_device()).freeze_unused(dataset.__getitems__([0]), settings.precision)
+                if not shares_weights(settings):  # shared weights may be too large for one device
+                    module.to(training_device())
+                module.freeze_unused(dataset.__getitems__([0]), settings.precision)
         evaluation = None
         if validated is not None:
             evaluation = report_validation(validated, config.validation, settings.batch_size)
@@ -150,7 +152,15 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     return summary
 
 
-def check_fits(model: Any, dataset: Trained, config: ReportConfig, settings: Optimisation, validated: int = 0) -> None:
+def check_fits(
+    model: Any,
+    dataset: Trained,
+    config: ReportConfig,
+    settings: Optimisation,
+    validated: int = 0,
+    *,
+    whole_weights: bool = False,
+) -> None:
     """Refuse settings that a family does not have, and a training that does not fit into the memory of the device.
 
     Args:
@@ -159,16 +169,26 @@ def check_fits(model: Any, dataset: Trained, config: ReportConfig, settings: Opt
         config: What is trained.
         settings: Of the optimisation, with the samples of a forward pass as `batch_size`.
         validated: Tokens of the longest validation sample; 0 without validation.
+        whole_weights: Each process needs the whole weights at some time, also where processes share them.
     """
-    from cxrlab.training.distributed import training_device
+    from cxrlab.training.distributed import process_count, shares_weights, training_device
     from cxrlab.training.image_text import ImageTextDataset, check_settings
-    from cxrlab.training.memory_estimate import check_memory, estimate, estimate_logits, estimate_vision
+    from cxrlab.training.memory_estimate import (
+        check_memory,
+        estimate,
+        estimate_logits,
+        estimate_vision,
+        gathered_weights,
+    )
 
     needed = estimate(model, settings, dataset.longest, count_trainable(model, config), validated)
     if isinstance(dataset, ImageTextDataset):
         check_settings(config, model.config.model_type)
         needed += estimate_vision(model, settings, dataset.most_patches, trained=config.train_vision_encoder)
         needed += estimate_logits(model, settings, dataset.longest_report)
+    if shares_weights(settings):
+        gathered = needed.weights if whole_weights else gathered_weights(model, settings)
+        needed = needed.shared(process_count(), gathered)
     check_memory(needed, training_device())
 
 

@@ -10,13 +10,13 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from cxrlab.core.errors import RunError
 from cxrlab.training.run_folder import tensors_key
+from cxrlab.training.sharding import put_weights
 
 _NAME = re.compile(r"best-(\d+)\.safetensors")
 
@@ -26,10 +26,8 @@ def best_file(folder: Path, step: int) -> Path:
     return folder / f"best-{step}.safetensors"
 
 
-def keep(folder: Path, step: int, module: nn.Module) -> None:
+def keep(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
     """Write the trained weights of this step; a kill leaves the whole file or none."""
-    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    weights = {name: value.detach().contiguous().cpu() for name, value in trained.items()}
     temporary = folder / f"best-{step}.tmp"
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, temporary, {"weights": tensors_key(weights)})
@@ -51,10 +49,7 @@ def restore(folder: Path, step: int, module: nn.Module) -> None:
         raise _damaged(file) from error
     if key != tensors_key(weights):
         raise _damaged(file)
-    parameters = dict(module.named_parameters())
-    with torch.no_grad():
-        for name, value in weights.items():
-            parameters[name].copy_(value)
+    put_weights(module, weights)
 
 
 def remove_except(folder: Path, steps: Collection[int]) -> None:

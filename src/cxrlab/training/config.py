@@ -73,6 +73,8 @@ class Optimisation:
         gradient_checkpointing: Recompute activations in the backward pass; saves memory, takes a third more time.
         compiled: Compile the layers of the language model, for long runs on a GPU: a minute's wait, then 1.4 times as
             fast.
+        sharding: fsdp2 shares weights, gradients and optimiser states among the processes that train together, layer by
+            layer; with none each process has them all. Needs a launcher such as torchrun.
         max_length: Most tokens per sample, image tokens included; a longer report is truncated.
         group_by_length: Put samples of similar length into one step, to save padding.
         workers: Processes that read images, at most one per core; 0 reads in the main process.
@@ -94,6 +96,7 @@ class Optimisation:
     precision: Literal["float32", "bfloat16"] = "float32"
     gradient_checkpointing: bool = False
     compiled: bool = False
+    sharding: Literal["none", "fsdp2"] = "none"
     max_length: int = 2048
     group_by_length: bool = True
     workers: int = 0

@@ -81,7 +81,7 @@ class ContrastiveTrainer(ExactTrainer):
 
         if len(pieces) == 1:
             loss = loss_of(*embed(pieces[0]))
-            self.accelerator.backward(loss, **self._backward_settings())
+            self.accelerator.backward(loss)
         else:
             loss = backward_in_pieces(
                 pieces, embed, loss_of, self.accelerator.backward, lambda: self.accelerator.no_sync(model)

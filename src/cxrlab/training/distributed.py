@@ -15,6 +15,8 @@ from cxrlab.core.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+    from cxrlab.training.config import Optimisation
+
 T = TypeVar("T")
 
 
@@ -81,13 +83,54 @@ def summed(values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def check_weights_are_whole() -> None:
-    """Refuse validation where FSDP or DeepSpeed spreads the weights over processes: those of the best step are kept."""
-    if any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
+_FSDP = "ACCELERATE_USE_FSDP"
+# What else Accelerate's launcher may ask of FSDP, and the only value that the trainer has.
+_FSDP_SETTINGS = {
+    "FSDP_VERSION": "2",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_OFFLOAD_PARAMS": "false",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+    "FSDP_ACTIVATION_CHECKPOINTING": "false",
+}
+
+
+def shares_weights(settings: Optimisation) -> bool:
+    """Whether the processes share weights, gradients and optimiser states: by the settings, or by Accelerate's launcher.
+
+    Raises:
+        ConfigError: When the launcher asks for what the trainer does not have; when there is no launcher.
+    """
+    from torch import distributed
+
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        raise ConfigError("DeepSpeed is not supported; launch with configs/distributed/fsdp.yaml to share the weights.")
+    if os.environ.get(_FSDP) == "true":
+        for name, only in _FSDP_SETTINGS.items():
+            if (asked := os.environ.get(name, only).lower()) != only:
+                raise ConfigError(
+                    f"{name.lower()}: {asked} of the launcher is not supported; use {only}, as in "
+                    "configs/distributed/fsdp.yaml."
+                )
+    elif settings.sharding == "none":
+        return False
+    _state()
+    if not distributed.is_initialized():
         raise ConfigError(
-            "validation does not support sharded weights (FSDP, DeepSpeed); give --validation.n 0, or launch with "
-            "configs/distributed/ddp.yaml."
+            "sharding=fsdp2 shares the weights among processes and one was started; launch with `accelerate launch "
+            "--config_file configs/distributed/fsdp.yaml` or torchrun, or give --optimisation.sharding none."
         )
+    return True
+
+
+@contextmanager
+def without_plugin() -> Iterator[None]:
+    """Within it Accelerate does not shard: the trainer does, by itself and on a CPU too."""
+    before = os.environ.pop(_FSDP, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[_FSDP] = before
 
 
 def training_device() -> torch.device:

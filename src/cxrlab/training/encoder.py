@@ -60,13 +60,16 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
         freeze_unreached,
         tokenise,
     )
-    from cxrlab.training.distributed import main_process_first, process_count, training_device
+    from cxrlab.training.distributed import main_process_first, process_count, shares_weights, training_device
     from cxrlab.training.image_cache import distinct, open_images
     from cxrlab.training.memory_estimate import check_memory
     from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
     from cxrlab.training.validation import contrastive_validation, summarise_validation, validation_source
 
     # Whatever does not fit is refused before the run folder is made.
+    if shares_weights(settings):
+        raise ConfigError("Stage 1 does not share its weights; give --optimisation.sharding none, or launch with "
+                          "configs/distributed/ddp.yaml.")  # fmt: skip
     compared = settings.batch_size * settings.accumulate * process_count()
     if compared < 2:
         raise ConfigError("a step of one pair has nothing to compare it with; use a batch_size of at least 2.")

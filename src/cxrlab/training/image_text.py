@@ -218,11 +218,6 @@ class ImageTextLoss(nn.Module):
         self._vision = parts.vision_parameters()
         self._vision_encoder = [parts.vision_encoder]  # in a list, since it is registered in the model already
 
-    @property
-    def config(self) -> Any:
-        """The model's config: DeepSpeed reads sizes from it."""
-        return self.model.config
-
     def forward(self, columns: Tensor, places: Tensor, targets: Tensor, **inputs: Tensor) -> Tensor:
         """Sum of -log p of the targets, a scalar.
 

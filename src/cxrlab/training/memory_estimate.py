@@ -35,6 +35,11 @@ class Memory:
         """Both together."""
         return Memory(self.weights + other.weights, self.trained + other.trained, self.activations + other.activations)
 
+    def shared(self, processes: int, gathered: int) -> Memory:
+        """Per process, where so many share weights and what is trained, and gather so many bytes of weights at a time."""
+        weights, trained = (-(-size // processes) for size in (self.weights, self.trained))
+        return Memory(weights + gathered, trained, self.activations)
+
     def __str__(self) -> str:
         parts = (("weights", self.weights), ("what is trained", self.trained), ("activations", self.activations))
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
@@ -71,6 +76,15 @@ def estimate_logits(model: Any, settings: Optimisation, tokens: int) -> Memory:
     return Memory(0, 0, settings.batch_size * tokens * vocabulary * (_bytes(settings) + 4 + 4))
 
 
+def gathered_weights(model: Any, settings: Optimisation) -> int:
+    """Bytes that are whole at a time where processes share the weights: all outside the layers, and the two largest."""
+    from cxrlab.training.sharding import layers
+
+    sizes = sorted(sum(value.numel() for value in layer.parameters()) for layer in layers(model))
+    outside: int = sum(value.numel() for value in model.parameters()) - sum(sizes)
+    return _bytes(settings) * (outside + sum(sizes[-2:]))
+
+
 def _bytes(settings: Optimisation) -> int:
     """Per number that is not trained."""
     return 2 if settings.precision == "bfloat16" else 4
@@ -96,7 +110,8 @@ def check_memory(needed: Memory, device: torch.device, available: int | None = N
     if there is not None and needed.whole > there:
         raise ConfigError(
             f"training needs about {needed.whole / 1e9:.1f} GB ({needed}) and {device} has {there / 1e9:.1f} GB; use a "
-            "smaller batch_size with more accumulate, gradient_checkpointing, precision=bfloat16, or a smaller rank."
+            "smaller batch_size with more accumulate, gradient_checkpointing, precision=bfloat16, a smaller rank, or several "
+            "GPUs with sharding=fsdp2."
         )
 
 

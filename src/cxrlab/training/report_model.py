@@ -296,11 +296,6 @@ class ReportLoss(nn.Module):
         self.model = model
         self.image_processor, self.augmentation = image_processor, augmentation
 
-    @property
-    def config(self) -> Any:
-        """The model's config: DeepSpeed reads sizes from it."""
-        return self.model.config
-
     def forward(
         self,
         input_ids: Tensor,

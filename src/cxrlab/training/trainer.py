@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.core.files import read_json, write_json
@@ -30,10 +31,16 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.terminal import track
 from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
-from cxrlab.training import best_weights
+from cxrlab.training import best_weights, sharding
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
-from cxrlab.training.distributed import process_count
+from cxrlab.training.distributed import (
+    from_main_process,
+    process_count,
+    shares_weights,
+    training_device,
+    without_plugin,
+)
 from cxrlab.training.run_folder import (
     RunFolder,
     complete,
@@ -138,10 +145,12 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
             weights or with another number of processes; when the checkpoint to resume from is damaged.
         KeyboardInterrupt: After Ctrl-C, once the current step is done and saved.
     """
+    shared = shares_weights(settings)
     if run.writes:
         run.check_basis(
             {
                 "processes": process_count(),
+                "sharding": "fsdp2" if shared else None,
                 "samples per step": job.order.step,
                 "samples": len(job.rows),
                 "data": getattr(job.rows, "key", None),
@@ -149,6 +158,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
                 "evaluation data": job.evaluation.key if job.evaluation is not None else None,
             }
         )
+    make_whole = sharding.shard(job.module, training_device()) if shared else None
     trainer = (job.trainer_class or ExactTrainer)(job, settings, run)
     start = resumable(run.steps) if run.writes else latest(run.steps)
     journal = trainer.journal
@@ -167,6 +177,8 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
                 trainer.train(resume_from_checkpoint=str(start) if start else None)
     if journal.interrupted:
         raise KeyboardInterrupt
+    if make_whole is not None:
+        make_whole(run.writes)
     steps = trainer.state.global_step
     return Fitted(steps, steps * job.order.step, journal.last_loss, journal.best)
 
@@ -179,6 +191,7 @@ class ExactTrainer(Trainer):
 
         self.job, self.run = job, run
         self._trained = [name for name, value in job.module.named_parameters() if value.requires_grad]
+        self._shared = sharding.is_sharded(job.module)
         self.journal = Journal(self, job, settings, run)
         # The libraries warn about settings that are deliberate here.
         loggers = [logging.getLogger(name) for name in ("transformers", "accelerate")]
@@ -186,13 +199,14 @@ class ExactTrainer(Trainer):
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
-            super().__init__(
-                model=job.module,
-                args=arguments(settings, job.order, run.steps),
-                train_dataset=job.rows,
-                data_collator=self.collate,
-                callbacks=[self.journal],
-            )
+            with without_plugin():
+                super().__init__(
+                    model=job.module,
+                    args=arguments(settings, job.order, run.steps),
+                    train_dataset=job.rows,
+                    data_collator=self.collate,
+                    callbacks=[self.journal],
+                )
             self.remove_callback(PrinterCallback)
             self.remove_callback(ProgressCallback)
         finally:
@@ -234,7 +248,7 @@ class ExactTrainer(Trainer):
             # Processes average their gradients; the sum over all items is wanted.
             loss = loss * (self.accelerator.num_processes / items)
         self.journal.note(loss.detach())
-        self.accelerator.backward(loss, **self._backward_settings())
+        self.accelerator.backward(loss)
         return loss.detach()
 
     def ready(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -248,21 +262,30 @@ class ExactTrainer(Trainer):
         """Weight decay applies to matrices alone, not to biases, norms and scalars."""
         return [name for name, value in model.named_parameters() if value.dim() >= 2 and not name.endswith("bias")]
 
-    def _backward_settings(self) -> dict[str, Any]:
-        # DeepSpeed would divide by the number of forward passes once more.
-        return {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
+    def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
+        if not self._shared:  # sharded weights are on their devices
+            super()._move_model_to_device(model, device)
+
+    def _wrap_model(self, model: nn.Module, *arguments: Any, **named: Any) -> nn.Module:
+        if self._shared:  # autocast alone: sharded layers exchange their gradients by themselves
+            model = self.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
+            model._is_accelerate_prepared = True  # type: ignore[assignment]
+        wrapped: nn.Module = super()._wrap_model(model, *arguments, **named)
+        return wrapped
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
         self.journal.loss_check.all()  # nothing is saved when any loss so far is NaN or infinite
-        tensors = dict(self.job.module.named_parameters())
-        for name in self._trained:  # a gradient may be NaN although the loss is finite
-            if not torch.isfinite(tensors[name]).all():
-                raise RunError(
-                    f"the weights '{name}' are no longer numbers after step {self.state.global_step}; the last "
-                    "checkpoint is kept. Try a lower learning_rate or a longer warmup, in a new folder."
-                )
+        weights = self._weights = sharding.trained_weights(self.job.module, keep=self.args.should_save)
+        # A gradient may be NaN although the loss is finite.
+        no_numbers = from_main_process(lambda: [name for name in weights if not torch.isfinite(weights[name]).all()])
+        if no_numbers:
+            raise RunError(
+                f"the weights '{no_numbers[0]}' are no longer numbers after step {self.state.global_step}; the last "
+                "checkpoint is kept. Try a lower learning_rate or a longer warmup, in a new folder."
+            )
         self.state.log_history.clear()  # history.jsonl has it
         super()._save_checkpoint(model, trial)
+        self._weights = {}
         self.accelerator.wait_for_everyone()
         if self.run.writes:
             folder = self.run.steps / f"checkpoint-{self.state.global_step}"
@@ -279,27 +302,41 @@ class ExactTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(str(output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._save(output_dir, state_dict)  # their own loaders need every tensor
+        save_file(self._weights, folder / WEIGHTS)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self._shared:
+            super()._save_optimizer_and_scheduler(output_dir)
             return
-        tensors = dict(self.job.module.named_parameters())
-        save_file({name: tensors[name].detach().contiguous().cpu() for name in self._trained}, folder / WEIGHTS)
+        state = sharding.whole_optimiser_state(self.optimizer, keep=self.args.should_save)
+        if self.args.should_save:
+            torch.save(state, Path(output_dir) / OPTIMIZER_NAME)
+            torch.save(self._schedule.state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if not self._shared:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        elif checkpoint is not None:
+            state, schedule = (
+                torch.load(Path(checkpoint) / name, map_location="cpu", weights_only=True)
+                for name in (OPTIMIZER_NAME, SCHEDULER_NAME)
+            )
+            sharding.load_optimiser_state(self.optimizer, state)
+            self._schedule.load_state_dict(schedule)
+
+    @property
+    def _schedule(self) -> Any:
+        return self.lr_scheduler
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-            return
         self.load_trained_weights(Path(resume_from_checkpoint))
 
     def load_trained_weights(self, checkpoint: Path) -> None:
         """Put the trained weights of a checkpoint into the module."""
         stored = load_file(checkpoint / WEIGHTS)
-        tensors = dict(self.job.module.named_parameters())
         if set(stored) != set(self._trained):
             raise RunError(f"{checkpoint} holds other weights than this model trains; choose a new folder.")
-        with torch.no_grad():
-            for name, value in stored.items():
-                tensors[name].copy_(value)
+        sharding.put_weights(self.job.module, stored)
 
 
 class Journal(TrainerCallback):
@@ -436,8 +473,9 @@ class Journal(TrainerCallback):
             score, sign = numbers[evaluation.score], 1.0 if evaluation.larger else -1.0
             if not math.isnan(score) and (self.best is None or sign * score > sign * self.best.score):
                 self.best, self._without_gain = BestStep(step, score), 0
+                weights = sharding.trained_weights(module, keep=self.run.writes)
                 if self.run.writes:
-                    best_weights.keep(self.run.steps, step, module)
+                    best_weights.keep(self.run.steps, step, weights)
             else:
                 self._without_gain += 1
         self.run.record({"step": step, "evaluation": numbers})

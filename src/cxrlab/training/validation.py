@@ -22,7 +22,7 @@ from cxrlab.training.contrastive import (
     gather,
     symmetric_loss,
 )
-from cxrlab.training.distributed import check_weights_are_whole, is_main_process, process_count, process_rank, summed
+from cxrlab.training.distributed import is_main_process, process_count, process_rank, summed
 from cxrlab.training.image_text import ImageTextDataset
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import BEST
@@ -39,14 +39,12 @@ def validation_source(config: EncoderConfig | AlignConfig | FinetuneConfig) -> S
     corpus of the training. Its members apply to another corpus only if that is composed too.
 
     Raises:
-        ConfigError: When the weights are spread over processes, so that those of the best step could not be kept; when
-            the split has no study of a member.
+        ConfigError: When the split has no study of a member.
         DataError: When the split has studies and none can be used.
     """
     validation = config.validation
     if not validation.every or not validation.n:
         return None
-    check_weights_are_whole()
     corpus = load_corpus(validation.data or config.data)
     if not corpus.ids(SPLIT):
         if is_main_process():
@@ -74,12 +72,16 @@ def report_validation(dataset: ReportDataset | ImageTextDataset, validation: Val
     def measure(module: Any, step: int) -> dict[str, float]:
         device = next(module.parameters()).device
         sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss and tokens
-        for rows in batches[process_rank() :: process_count()]:
-            batch = _on(device, dataset.__getitems__(rows))
-            sums[1] += batch.pop(ITEMS).sum()
-            sums[0] += module(**batch)
-        loss, tokens = summed(sums).tolist()
-        return {"loss": loss / tokens}
+        for first in range(0, len(batches), process_count()):
+            # Processes that share weights run equally often: the last batch is repeated, and not counted.
+            place = first + process_rank()
+            batch = _on(device, dataset.__getitems__(batches[min(place, len(batches) - 1)]))
+            tokens, loss = batch.pop(ITEMS).sum(), module(**batch)
+            if place < len(batches):
+                sums[0] += loss
+                sums[1] += tokens
+        whole, count = summed(sums).tolist()
+        return {"loss": whole / count}
 
     return _evaluation(validation, measure, dataset.key)
 
