@@ -55,15 +55,14 @@ def test_words_are_those_of_the_growing_cache(folder: Path, monkeypatch: pytest.
     # Some of the words that are written end an answer, so that rows leave the batch at different steps.
     growing.ends = static.ends = [*growing.ends, *range(0, growing.tokenizer.vocab_size, 6)]
     read: list[int] = []  # tokens of each pass
-    for model in (growing, static):
-        model.model.register_forward_pre_hook(
-            lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
-        )
+    static.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
     expected = {decoding.strategy: words(growing, decoding) for decoding in (GREEDY, SAMPLED)}
     for decoding in (GREEDY, SAMPLED):
         assert words(static, decoding) == expected[decoding.strategy]
     prompts = [count for count in read if count > 3 * SAMPLED.answers]
-    assert prompts == [prompts[0]] * 4, "every prompt is read once, however many answers it gets"
+    assert prompts == [prompts[0]] * 2, "every prompt is read once, however many answers it gets"
     assert words(static, GREEDY, slice(1, 2)) == expected["greedy"][1:2]
     monkeypatch.setattr(hf_model, "_PROMPT_TOKENS", 1)
     for model in (static, growing):
