@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.scoring import forward
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ class Prompts:
         return self.inputs.get(CACHE)
 
     def have_independent_rows(self) -> bool:
-        """Whether a row can be copied or removed without an effect on the others; see `_has_independent_rows`."""
+        """Whether a row can be copied without the inputs that are not per row; see `_has_independent_rows`."""
+        if find_family(self.model.config.model_type).static_cache:
+            return True
         return _has_independent_rows(self.model, torch.cat([self.ids, self.ids[:, -1:]], dim=1), self.inputs)
 
     def repeated(self, times: int) -> Prompts:
@@ -146,7 +149,7 @@ class Prompts:
         index = torch.arange(len(self.ids), device=self.ids.device).repeat_interleave(times)
         self.cache.reorder_cache(index)
         rows = {name: tensor.index_select(-2, index) for name, tensor in self.of_rows().items()}
-        return Prompts(self.model, self.ids[index], {**self.inputs, **rows}, self.logits[index])
+        return Prompts(self.model, self.ids[index], {**self._of_the_batch(), **rows}, self.logits[index])
 
     @property
     def mask(self) -> Tensor:
@@ -159,6 +162,12 @@ class Prompts:
         """The inputs with one row per prompt."""
         return {name: tensor for name in OF_ROWS if (tensor := self.inputs.get(name)) is not None}
 
+    def _of_the_batch(self) -> dict[str, Any]:
+        """The cache and plain settings; what else the prompts needed, such as sizes of images, is in the cache now."""
+        return {
+            name: value for name, value in self.inputs.items() if name == CACHE or isinstance(value, bool | int | str)
+        }
+
     @classmethod
     def joined(cls, parts: Sequence[Prompts]) -> Prompts:
         """Several batches as one; the cache of the first is changed. Only with independent rows."""
@@ -168,9 +177,7 @@ class Prompts:
         longest = max(part.ids.shape[1] for part in parts)
         gaps = [longest - part.ids.shape[1] for part in parts]
         pad = torch.nn.functional.pad
-        inputs = {
-            name: value for name, value in whole.inputs.items() if name == CACHE or isinstance(value, bool | int | str)
-        }
+        inputs = whole._of_the_batch()
         for name in OF_ROWS:
             is_mask = name == "attention_mask"
             given = [
