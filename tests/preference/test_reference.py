@@ -43,7 +43,9 @@ def parts(tmp_path: Path) -> tuple[ReportLoss, PreferenceDataset]:
     token = int(model.config.image_token_id)
     reports = [WORDS[(3 * number + twin) % 4] for number in range(N) for twin in range(2)]
     tokens = tokenise(processor, token, ["Findings:"] * len(reports), reports)
-    rows = ReportDataset(tokens, np.repeat(np.arange(N), 2), None, None, count_image_tokens(model), token, 0, 300)
+    rows = ReportDataset(
+        tokens, np.repeat(np.arange(N), 2)[:, None], None, None, count_image_tokens(model), token, 0, 300
+    )
     peft = add_adapters(model, 4, 8.0, 0.5, train_projector=False)
     with torch.no_grad():
         for name, value in peft.named_parameters():

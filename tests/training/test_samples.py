@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding, ImageFile, Report
 from cxrlab.core.vocabulary import View
 from cxrlab.data.compose import compose_corpus, plan
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.findings.closed_questions import NO, YES, question_about
-from cxrlab.training.config import ExtraCorpus
-from cxrlab.training.samples import Unused, pair_table, read_source
+from cxrlab.training.config import ExtraCorpus, FinetuneConfig
+from cxrlab.training.samples import Unused, pair_table, read_source, read_sources
 
 # Studies 0, 3, 6 and 9 of the toy corpus are in its train split.
 TRAIN = (0, 3, 6, 9)
@@ -278,3 +281,36 @@ def test_another_split_can_be_read(tmp_path: Path) -> None:
     assert [sample.id for sample in source.samples] == ["s1", "s4", "s7", "s10"]
     with pytest.raises(DataError, match=r"none of the 4 val studies .* \(no text 'gpt': 4\)"):
         read_source(ExtraCorpus(tmp_path / "c", text="gpt"), split="val")
+
+
+def test_fine_tuning_puts_views_and_prior_into_one_sample(tmp_path: Path) -> None:
+    """Images, names and prior report of each study; first visits are used with what there is, or dropped and counted."""
+    data = tmp_path / "c"
+    corpus = make_phantom(PhantomConfig(n=40, size=32, seed=3, workers=1, masks=False, lateral=True), data)
+    whole = FinetuneConfig(data=data, start="x", views=("frontal", "lateral"), prior=("image", "report"))
+    (source,) = read_sources(whole)
+    assert [sample.id for sample in source.samples] == list(corpus.ids("train")) and not source.left_out
+    for sample in source.samples:
+        study = corpus[sample.id]
+        prior = corpus[study.prior] if study.prior else None
+        paths = [one.path for one in (*study.images, *(prior.images[:1] if prior else ()))]
+        assert [image.path for image in sample.images] == [data / path for path in paths]
+        assert sample.context is not None and len(sample.context.image_names) == len(sample.images)
+        assert sample.context.prior_report == (prior.sections.findings if prior and prior.sections else "")
+        assert sample.context.indication == sample.indication
+    first = sum(corpus[name].prior is None for name in corpus.ids("train"))
+    counted = {row.view: row.pairs for row in pair_table([source]).rows}
+    assert counted == {
+        "frontal + lateral": first,
+        "frontal + lateral + prior frontal + prior report": len(source.samples) - first,
+    }
+    (followups,) = read_sources(dataclasses.replace(whole, missing="drop"))
+    assert followups.left_out == {"no prior study": first} and len(followups.samples) == len(source.samples) - first
+    # One view is as ever; each image of several views is a sample of its own with unit=image.
+    (plain,) = read_sources(FinetuneConfig(data=data, start="x"))
+    (frontal,) = read_sources(FinetuneConfig(data=data, start="x", views=("frontal",)))
+    assert plain.samples == frontal.samples and {sample.context for sample in plain.samples} == {None}
+    (each,) = read_sources(FinetuneConfig(data=data, start="x", views=("PA", "AP", "lateral"), unit="image"))
+    assert len(each.samples) == 2 * len(plain.samples) and {len(sample.images) for sample in each.samples} == {1}
+    with pytest.raises(ConfigError, match="unit=image and prior"):
+        FinetuneConfig(data=data, start="x", unit="image", prior=("report",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def rows_of(parts: tuple[Any, Any], asked: list[str | None], reports: tuple[str,
     numbers = np.cumsum([one is not None for one in asked]) - 1
     image_of = np.where([one is not None for one in asked], numbers, -1)
     settings = {"image_tokens": 4, "image_token": model.config.image_token_id, "pad": 0, "max_length": 200, **named}
-    return ReportDataset(tokens, image_of.astype(np.int64), None, None, **settings)
+    return ReportDataset(tokens, image_of.astype(np.int64)[:, None], None, None, **settings)
 
 
 def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:
@@ -37,7 +38,7 @@ def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:
     _, processor = parts
     rows = rows_of(parts, [PROMPT] * 3, REPORTS)
     expander = Expander(processor, parts[0].config.image_token_id)
-    before = list(expander.prompt(PROMPT, (32, 32)).ids)
+    before = list(expander.prompt(PROMPT, ((32, 32),)).ids)
     for number, report in enumerate(REPORTS):
         batch = rows.__getitems__([number])
         assert batch["input_ids"][0].tolist() == before + report_ids(processor, report)
@@ -69,14 +70,14 @@ def test_words_alone_have_neither_image_nor_prompt(parts: tuple[Any, Any]) -> No
     batch = rows.__getitems__([0, 1])
     assert (batch["input_ids"] == parts[0].config.image_token_id).sum(1).tolist() == [0, 4]
     assert batch["input_ids"][0, 0] == parts[1].tokenizer.bos_token_id
-    assert rows.image_of.tolist() == [-1, 0]
+    assert rows.image_of.tolist() == [[-1], [0]]
     assert "image_places" in batch and len(batch["image_places"]) == 4
 
 
 def test_what_is_told_stands_where_the_image_would(parts: tuple[Any, Any]) -> None:
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, [PROMPT] * 2, REPORTS[:2], ["mild edema <image>", None])
-    assert tokens.images.tolist() == [-1, 1]
+    assert tokens.images.tolist() == [[-1], [1]]
     first, second = (tokens.ids[tokens.starts[row] : tokens.starts[row + 1]].tolist() for row in range(2))
     words = processor.tokenizer.decode(first[: tokens.prompts[0]])
     assert words.startswith("<s>mild edema <image>\nProvide a description")
@@ -124,3 +125,32 @@ def test_a_batch_does_not_change_its_rows(parts: tuple[Any, Any]) -> None:
     for number in range(3):
         alone = rows.__getitems__([number])["input_ids"][0]
         assert together[number, : len(alone)].tolist() == alone.tolist()
+
+
+def test_several_images_of_a_sample_stand_where_inference_puts_them(parts: tuple[Any, Any]) -> None:
+    """Two images, none and one in a batch: tokens as the wrapper's encoder writes them, images in the order of the rows."""
+    model, processor = parts
+    token = model.config.image_token_id
+    tokens = tokenise(processor, token, [PROMPT, None, PROMPT], REPORTS, images=[2, 0, 1])
+    assert tokens.images.tolist() == [[1, 3], [-1, -1], [1, -1]]
+    image_of = np.array([[4, 2], [-1, -1], [3, -1]])
+    rows = ReportDataset(tokens, image_of, None, None, 4, token, 0, 200)
+    assert rows.images_of(np.array([2, 1, 0])).tolist() == [3, 4, 2]
+    batch = rows.__getitems__([0, 1, 2])
+    expander = Expander(processor, token)
+    for row, count in ((0, 2), (2, 1)):
+        whole = [*expander.prompt(PROMPT, ((32, 32),) * count).ids, *report_ids(processor, REPORTS[row])]
+        assert batch["input_ids"][row, : len(whole)].tolist() == whole and int(rows.lengths[row]) == len(whole)
+    places = torch.nonzero(batch["input_ids"].flatten() == token)[:, 0]
+    assert batch["image_places"].tolist() == places.tolist() and len(places) == 12
+    assert batch["targets"].tolist() == [one for report in REPORTS for one in report_ids(processor, report)]
+
+
+def test_the_key_of_samples_with_one_image_is_that_of_flat_arrays(parts: tuple[Any, Any]) -> None:
+    """Caches and resumed runs of samples with one image stay valid."""
+    rows = rows_of(parts, [PROMPT, None, PROMPT], REPORTS)
+    digest = hashlib.blake2b(digest_size=12)
+    for array in (rows.tokens.ids, rows.tokens.starts, rows.tokens.prompts, np.array([0, -1, 1], np.int64)):
+        digest.update(array.tobytes())
+    digest.update(b"None 200")
+    assert rows.key == digest.hexdigest()

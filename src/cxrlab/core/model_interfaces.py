@@ -29,6 +29,24 @@ class Capabilities:
     attention: bool = False  # Attention from words to image patches
     batch: bool = False  # Several images are answered faster than one by one
     black_box: bool = False  # Runs elsewhere; each call may cost money and must be recorded before it is made
+    several_images: bool = False  # Takes a `StudyContext`: several images per prompt, and a prior report
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """What a model receives of a study beside its first image, where that is more than an indication.
+
+    The first image stays apart, so that an attack perturbs it and nothing else.
+    """
+
+    indication: str | None = None
+    image_names: tuple[str, ...] = ()  # Of all images, the first included, in their order: frontal, prior frontal, …
+    prior_report: str | None = None  # Empty where it was wanted and there is none; None where it was not wanted
+    further_images: tuple[Image, ...] = field(default=(), repr=False, compare=False)  # Images after the first
+
+
+Contexts = Sequence[str | StudyContext | None]
+"""Of several studies, each an indication, None or a whole context."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +77,11 @@ class ImageToText(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can do."""
 
-    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One answer per image ([H, W] in [0, 1], of any size), in order; as many indications, None where there is none."""
+    def generate(self, images: Sequence[Image], indications: Contexts | None = None) -> list[Generated]:
+        """One answer per image ([H, W] in [0, 1], of any size), in order.
+
+        There are as many indications, None where there is none; a `StudyContext` only with `several_images`.
+        """
 
 
 @runtime_checkable

@@ -194,7 +194,10 @@ def finished(
 
 
 def _differences(folder: Path, config: Any, seed: int | None, operational: frozenset[str]) -> list[str]:
-    """'key was A and is now B' for every setting and the seed that differ; a setting that is null was left out."""
+    """'key was A and is now B' for every setting and the seed that differ.
+
+    A setting that is null or an empty list was left out.
+    """
     old = flatten(read_yaml(folder / CONFIG)[0])
     new = flatten(yaml.safe_load(to_yaml(config)) or {})
     found = read_json(folder / ENVIRONMENT)
@@ -202,5 +205,9 @@ def _differences(folder: Path, config: Any, seed: int | None, operational: froze
     return [
         f"{key} was {old.get(key, 'absent')!r} and is now {new.get(key, 'absent')!r}"
         for key in {**old, **new}
-        if key not in operational and old.get(key) != new.get(key)
+        if key not in operational and _given(old.get(key)) != _given(new.get(key))
     ]
+
+
+def _given(value: Any) -> Any:
+    return None if value == [] else value

@@ -26,6 +26,41 @@ def _share(name: str, value: object) -> None:
         raise ConfigError(f"{name}={value!r} is not usable; give a fraction from 0 to 1.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ContextConfig:
+    """What a model receives of each study.
+
+    Args:
+        views: Views of a study that the model receives together, one image of each, in this order: frontal (PA before
+            AP before frontal), lateral, PA, AP, other. One frontal image when left out.
+        prior: What it receives of the prior study too: image (frontal, after the others) and report (its findings, in
+            the prompt).
+        missing: What happens to a study that lacks one of these: placeholder (when left out), the model receives what
+            there is and the prompt states it; drop, the study is left out and counted. One without an image is always
+            left out.
+    """
+
+    views: tuple[Literal["PA", "AP", "frontal", "lateral", "other"], ...] = ()
+    prior: tuple[Literal["image", "report"], ...] = ()
+    missing: Literal["placeholder", "drop"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("views", "prior"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"{name}={','.join(values)} names one twice; name each once.")
+
+    @property
+    def context(self) -> ContextConfig:
+        """These settings alone."""
+        return ContextConfig(views=self.views, prior=self.prior, missing=self.missing)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether a model receives one image of each study and nothing of its prior."""
+        return len(self.views) <= 1 and not self.prior
+
+
 @dataclass(frozen=True)
 class PhantomConfig:
     """A corpus of synthetic chest radiographs whose truth is known.

@@ -10,6 +10,7 @@ from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
+from cxrlab.data.config import ContextConfig
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.saliency_maps import SHEET, parse_map
 from cxrlab.metrics.judging import JudgeSettings
@@ -22,7 +23,7 @@ CONTROL_IMAGES = ("noise", "blank", "swapped")
 
 
 @dataclass(frozen=True)
-class GenerateConfig:
+class GenerateConfig(ContextConfig):
     """A report from one model for every study of a split, or for every frontal image of it.
 
     Args:
@@ -62,8 +63,11 @@ class GenerateConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("split", self.split, SPLITS)
         check_choice("unit", self.unit, ("study", "image"))
+        if self.unit == "image" and (self.views or self.prior):
+            raise ConfigError("unit=image gives each image alone; leave out views and prior.")
         check_at_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:

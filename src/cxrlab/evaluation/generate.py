@@ -17,7 +17,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,17 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.model_interfaces import CAUTIONS, HasParameterCount, HasTrainingCollections
+from cxrlab.core.model_interfaces import CAUTIONS, HasParameterCount, HasTrainingCollections, StudyContext
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
+from cxrlab.data.config import ContextConfig
 from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.study_context import SelectedContext, select_context
 from cxrlab.data.views import FRONTAL, SelectedImage, selected_image
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
@@ -47,7 +49,7 @@ from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.model_registry import parse_name
 
 if TYPE_CHECKING:
-    from cxrlab.core.model_interfaces import Generated, Image, ImageToText
+    from cxrlab.core.model_interfaces import Contexts, Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 ANSWERS_KEY = "answers"  # key of a prediction that holds every answer where several were generated
@@ -127,9 +129,12 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     writer = ReportGenerator(model, config.decoding)
     if config.external:
         check_external_model(model, corpus)
-    images = Images(corpus, indications=config.indication, by_image=by_image)
+    check_context(model, config.context)
+    images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
     if domain := caution_domain(model, synthetic=corpus.card.synthetic):
         NoticeStream(sys.stderr).write(f"caution: {domain}\n")
+    if other_context := caution_context(model, config.context):
+        NoticeStream(sys.stderr).write(f"caution: {other_context}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
@@ -158,7 +163,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
             controls=controls,
             allow_missing=config.allow_missing,
             cautions=(
-                *(one for one in (domain, small) if one),
+                *(one for one in (domain, small, other_context, images.caution_incomplete(ids)) if one),
                 *collect_server_cautions(record.get(CAUTIONS) for record in records),
             ),
             unit=config.unit,
@@ -168,7 +173,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         )
         run.write(SUMMARY, generation)
         if missing and not config.allow_missing:
-            raise missing_reports_error(missing, len(ids), out / SUMMARY, config.unit)
+            raise missing_reports_error(missing, len(ids), out / SUMMARY, config.unit, config.context)
     return generation
 
 
@@ -211,11 +216,20 @@ def _draw(ids: Sequence[str], n: int | None, seed: int) -> list[str]:
 class Images:
     """The inputs of a model for each study: its frontal image (of a caption the picture) and the indication.
 
-    With `indications=False` the indication is withheld. With `by_image` a key is `study#k`, image k of that study.
+    With `indications=False` the indication is withheld. With `by_image` a key is `study#k`, image k of that study. With
+    a `context` of several images or a prior, these are inputs too.
     """
 
-    def __init__(self, corpus: Corpus, *, indications: bool = True, by_image: bool = False) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        indications: bool = True,
+        by_image: bool = False,
+        context: ContextConfig | None = None,
+    ) -> None:
         self.corpus, self.indications, self.by_image = corpus, indications, by_image
+        self.context = context or ContextConfig()
         self.input_side: int | None = None
         self.small: set[str] = set()
         self._run: Run | None = None
@@ -233,7 +247,8 @@ class Images:
         """Which image of its study a key stands for; a `DataError` when the corpus has no such image."""
         study, number = self.study(key), split_image_id(key)[1] if self.by_image else None
         if number is None:
-            return selected_image(study)
+            chosen = self._selected(key)
+            return selected_image(study) if chosen is None else SelectedImage(chosen.images[0].number, colour=False)
         if number >= len(study.images):
             absent = (study.absent_images or ())[number - len(study.images)].path
             raise DataError(f"{self.corpus.path / absent} is listed for study '{study.id}' and is not there.")
@@ -250,6 +265,49 @@ class Images:
             return None
         study = self.study(key)
         return study.sections.indication if study.sections else None
+
+    def given(self, key: str) -> tuple[Image, str | StudyContext | None]:
+        """The first image of a study, and its indication or, with further images or a prior, its whole context."""
+        return self.image(key), self.beside_image(key)
+
+    def beside_image(self, key: str) -> str | StudyContext | None:
+        """What a model receives of a study beside the first image."""
+        chosen = self._selected(key)
+        if chosen is None:
+            return self.indication(key)
+        further = tuple(self.corpus.image(one.study, one.number) for one in chosen.images[1:])
+        return replace(chosen.described(self.indication(key)), further_images=further)
+
+    def text_length(self, key: str) -> int:
+        """Characters of the indication and the prior report."""
+        chosen = self.select(key)
+        prior = chosen.prior_report if isinstance(chosen, SelectedContext) else None
+        return len(self.indication(key) or "") + len(prior or "")
+
+    def select(self, key: str) -> SelectedContext | str | None:
+        """The context of a study, or why it is left out; None where a model receives one image alone."""
+        study = self.study(key) if not self.context.is_single else None
+        if study is None or study.caption is not None:
+            return None
+        return select_context(self.corpus, study, self.context)
+
+    def caution_incomplete(self, ids: Sequence[str]) -> str | None:
+        """The caution where studies lack images or a prior that the settings name."""
+        lacking = Counter[str]()
+        chosen = [self.select(key) for key in ids]
+        for one in chosen:
+            lacking.update(one.missing if isinstance(one, SelectedContext) else ())
+        if not lacking:
+            return None
+        count = sum(isinstance(one, SelectedContext) and bool(one.missing) for one in chosen)
+        why = ", ".join(f"{reason}: {number:,}" for reason, number in lacking.most_common())
+        return f"On {count:,} of {len(ids):,} studies the model received less than the settings name ({why})."
+
+    def _selected(self, key: str) -> SelectedContext | None:
+        chosen = self.select(key)
+        if isinstance(chosen, str):
+            raise DataError(f"study '{key}' is left out: {chosen}.")
+        return chosen
 
     def image(self, key: str) -> Image:
         """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
@@ -270,7 +328,7 @@ class ReportGenerator:
         self.model = model
         self.decoding = decoding
 
-    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+    def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """Answers for each image, best first."""
         if not images:
             return []
@@ -287,12 +345,12 @@ def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequenc
     """
     if writer.model.capabilities.black_box:
         return
-    longest = max(ids, key=lambda key: len(images.indication(key) or ""))
+    longest = max(ids, key=images.text_length)
     try:
-        image = images.image(longest)
+        image, context = images.given(longest)
     except DataError:
         return  # it will be listed among the missing
-    BatchSize(1).map([image], lambda alone: writer.generate(alone, [images.indication(longest)]))
+    BatchSize(1).map([image], lambda alone: writer.generate(alone, [context]))
 
 
 def generate_predictions(
@@ -347,7 +405,7 @@ def plan_batches(
     planned: list[tuple[Sequence[str], Sequence[str]]] = []
     for start in range(0, len(ids), window):
         inside = ids[start : start + window]
-        order = inside if len(inside) <= size else sorted(inside, key=lambda key: len(images.indication(key) or ""))
+        order = inside if len(inside) <= size else sorted(inside, key=images.text_length)
         batches = [order[first : first + size] for first in range(0, len(order), size)]
         planned += [*((batch, ()) for batch in batches[:-1]), (batches[-1], inside)]
     return planned
@@ -357,14 +415,17 @@ def generate_batch(
     writer: ReportGenerator, images: Images, keys: Sequence[str]
 ) -> Iterator[tuple[str, Prediction | MissingReport]]:
     """The prediction of each study, or why it has none; first the studies without a readable image."""
-    readable, batch_images = [], []
+    readable, batch_images, contexts = [], [], []
     for key in keys:
         try:
-            batch_images.append(images.image(key))
-            readable.append(key)
+            image, context = images.given(key)
         except DataError as error:
             yield key, MissingReport(key, str(error))
-    answers = writer.generate(batch_images, [images.indication(key) for key in readable])
+            continue
+        readable.append(key)
+        batch_images.append(image)
+        contexts.append(context)
+    answers = writer.generate(batch_images, contexts)
     for key, found in zip(readable, answers, strict=True):
         reports = [answer for answer in found if not answer.refused]
         if reports:
@@ -405,8 +466,9 @@ class ControlImages(Images):
         *,
         indications: bool = True,
         by_image: bool = False,
+        context: ContextConfig | None = None,
     ) -> None:
-        super().__init__(corpus, indications=indications, by_image=by_image)
+        super().__init__(corpus, indications=indications, by_image=by_image, context=context)
         self.control, self.seed, self.partners = control, seed, partners
 
     def image(self, key: str) -> Image:
@@ -417,6 +479,24 @@ class ControlImages(Images):
         if self.control == "blank":
             return np.full(shape, GREY, np.float32)
         return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
+
+    def beside_image(self, key: str) -> str | StudyContext | None:
+        """Control images in place of the further ones too; indication and prior report stay."""
+        text = super().beside_image(key)
+        if not isinstance(text, StudyContext):
+            return text
+        if self.control == "swapped":
+            other = super().beside_image(self.partners[key])
+            if not isinstance(other, StudyContext):
+                raise DataError(f"study '{self.partners[key]}' has a caption and no images by view to swap with.")
+            return replace(text, image_names=other.image_names, further_images=other.further_images)
+        further = tuple(
+            np.full(one.shape, GREY, np.float32)
+            if self.control == "blank"
+            else generator(self.seed, "noise", key, str(number)).random(one.shape, dtype=np.float32)
+            for number, one in enumerate(text.further_images, start=1)
+        )
+        return replace(text, further_images=further)
 
 
 def control_file(control: str) -> str:
@@ -443,7 +523,13 @@ def generate_for_control_images(
             continue
         swapped = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
         images = ControlImages(
-            right.corpus, control, config.seed, swapped, indications=config.indication, by_image=right.by_image
+            right.corpus,
+            control,
+            config.seed,
+            swapped,
+            indications=config.indication,
+            by_image=right.by_image,
+            context=right.context,
         )
         label = f"the same with {control} images"
         file = control_file(control)
@@ -457,7 +543,11 @@ def generate_for_control_images(
 
 
 def missing_reports_error(
-    missing: Sequence[MissingReport], requested: int, summary: Path, unit: str = "study"
+    missing: Sequence[MissingReport],
+    requested: int,
+    summary: Path,
+    unit: str = "study",
+    context: ContextConfig | None = None,
 ) -> DataError:
     """The error for missing predictions, at least one of `requested`; they are listed in the file `summary`."""
     refused = sum(one.refused for one in missing)
@@ -465,6 +555,8 @@ def missing_reports_error(
     what, unreadable = (
         ("images", "cannot be read") if unit == "image" else ("studies", "have no readable frontal image")
     )
+    if context is not None and not context.is_single:
+        unreadable = "lack a readable image or, with --missing drop, something that --views and --prior name"
     parts = [f"{unread} of {requested} {what} {unreadable}"] if unread else []
     if refused:
         parts.append(f"the model refused {refused} of {requested} {what}")
@@ -472,6 +564,34 @@ def missing_reports_error(
         f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Repair the images and run again, or "
         "give --allow-missing."
     )
+
+
+def check_context(model: ImageToText, context: ContextConfig) -> None:
+    """Refuse several images or a prior for a model that takes one image, or whose prompts have no words for them."""
+    if context.is_single:
+        return
+    if not model.capabilities.several_images:
+        raise ConfigError(f"'{model.name}' takes one image and an indication per study; leave out --views and --prior.")
+    prompts = getattr(model, "prompts", None)
+    if prompts is not None:
+        prompts.ask(StudyContext(None, ("frontal",), "" if "report" in context.prior else None))
+
+
+def caution_context(model: ImageToText, context: ContextConfig) -> str | None:
+    """The caution where a model receives another context than in its training; None otherwise or where unknown."""
+    card = getattr(model, "card", None)
+    if card is None or card.stage not in ("finetune", "prefer"):
+        return None
+    trained = {name: tuple(card.extra.get(name, ())) for name in ("views", "prior")}
+    now = {"views": context.views if len(context.views) > 1 else (), "prior": context.prior}
+    if trained == now:
+        return None
+
+    def flags(settings: Mapping[str, Sequence[str]]) -> str:
+        given = [f"--{name} {','.join(values)}" for name, values in settings.items() if values]
+        return " ".join(given) or "one image per study"
+
+    return f"{model.name} was trained with {flags(trained)} and is used with {flags(now)}."
 
 
 def read_missing_studies(run: Path) -> frozenset[str] | None:

@@ -10,7 +10,7 @@ from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cxrlab.core.model_interfaces import Generated, Image
+    from cxrlab.core.model_interfaces import Contexts, Generated, Image
 
 TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
@@ -90,7 +90,7 @@ class SupportsDecoding(Protocol):
     def answers(
         self,
         images: Sequence[Image],
-        indications: Sequence[str | None] | None = None,
+        indications: Contexts | None = None,
         decoding: Decoding | None = None,
     ) -> list[list[Generated]]:
         """`decoding.answers` answers for each image, best first; default: the model's own settings."""
@@ -102,7 +102,7 @@ class SupportsSplitSampling(SupportsDecoding, Protocol):
     """A model whose sampled answers do not depend on the split into calls."""
 
     def answers_from(
-        self, images: Sequence[Image], indications: Sequence[str | None] | None, decoding: Decoding, first: int
+        self, images: Sequence[Image], indications: Contexts | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
         """`decoding.answers` sampled answers for each image, from index `first` on."""
         ...

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean, short_repr
+from cxrlab.core.model_interfaces import StudyContext
 
 DEFAULT = "llava-rad/1"
-_INDICATION, _QUESTION = "{indication}", "{question}"
-_ALLOWED = {"findings": _INDICATION, "closed_question": _QUESTION}
+_INDICATION, _QUESTION, _IMAGES, _PRIOR = "{indication}", "{question}", "{images}", "{prior_report}"
+_ALLOWED = {"findings": _INDICATION, "closed_question": _QUESTION, "images": _IMAGES, "prior_report": _PRIOR}
+_OPTIONAL = ("images", "prior_report", "no_prior_report", "conversation")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Prompts:
     findings_without_indication: str  # prompt for a report without an indication
     align: str  # prompt in projector alignment; may be empty
     closed_question: str  # prompt for yes or no, with the placeholder `{question}`
+    # The next three stand before a prompt for a report; empty in rows for one image.
+    images: str = ""  # names several images, with the placeholder `{images}`
+    prior_report: str = ""  # gives the report of the prior study, with the placeholder `{prior_report}`
+    no_prior_report: str = ""  # states that there is none
     conversation: str = ""  # chat template in place of the checkpoint's own; empty keeps that
 
     def __post_init__(self) -> None:
@@ -35,13 +41,40 @@ class Prompts:
                 if found != _ALLOWED.get(field.name):
                     raise ConfigError(
                         f"prompts '{self.name}': {field.name} has the unknown placeholder {found}; "
-                        f"{_INDICATION} belongs in findings and {_QUESTION} in closed_question."
+                        f"{_INDICATION} belongs in findings, {_QUESTION} in closed_question, {_IMAGES} in images and "
+                        f"{_PRIOR} in prior_report."
                     )
 
-    def ask(self, indication: str | None = None) -> str:
-        """The prompt for a report; white space in the indication is collapsed, a blank one counts as none."""
-        reason = " ".join((indication or "").split())
-        return self.findings.replace(_INDICATION, reason) if reason else self.findings_without_indication
+    def ask(self, study: str | StudyContext | None = None) -> str:
+        """The prompt for a report, from an indication or a whole context.
+
+        White space in texts is collapsed; a blank indication counts as none.
+
+        Raises:
+            ConfigError: For a context, when the row has no words for it.
+        """
+        context = study if isinstance(study, StudyContext) else StudyContext(study)
+        reason = " ".join((context.indication or "").split())
+        request = self.findings.replace(_INDICATION, reason) if reason else self.findings_without_indication
+        stated = []
+        if context.image_names:
+            stated.append(self._needed("images").replace(_IMAGES, ", ".join(context.image_names)))
+        if context.prior_report is not None:
+            prior = " ".join(context.prior_report.split())
+            stated.append(
+                self._needed("prior_report").replace(_PRIOR, prior) if prior else self._needed("no_prior_report")
+            )
+        return " ".join([*stated, request])
+
+    def _needed(self, field: str) -> str:
+        text: str = getattr(self, field)
+        if not text:
+            able = [name for name, row in _shipped().items() if row.images]
+            raise ConfigError(
+                f"prompts '{self.name}' have no text '{field}', which --views and --prior need; use {' or '.join(able)}, "
+                "by --prompts in training and by --loading.prompts elsewhere."
+            )
+        return text
 
     def question(self, text: str) -> str:
         """The prompt for a closed question."""
@@ -127,7 +160,7 @@ def _rows(path: Path) -> dict[str, Prompts]:
                 raise ConfigError(
                     f"{path}: prompts '{name}' have an unknown key '{key}'.{did_you_mean(str(key), known)}"
                 )
-        given = {"conversation": "", **given}
+        given = {**dict.fromkeys(_OPTIONAL, ""), **given}
         for key in known:
             if not isinstance(given[key] if key in given else None, str):
                 raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {short_repr(given.get(key))}.")

@@ -215,11 +215,12 @@ class PreferenceDataset:
             batch["desirable"] = torch.from_numpy(self.desirable[chosen])
         if self.reference is not None:
             batch["reference"] = torch.from_numpy(np.array(self.reference[chosen]))
-        numbers = self.reports.image_of[2 * chosen]
-        if self.features is not None:
-            batch["features"] = self.features[numbers]
-        elif self.images is not None:
-            batch["images"] = torch.from_numpy(self.images[numbers])
+        if isinstance(self.reports, ReportDataset):
+            numbers = self.reports.images_of(2 * chosen)
+            if self.features is not None:
+                batch["features"] = self.features[numbers]
+            elif self.images is not None:
+                batch["images"] = torch.from_numpy(self.images[numbers])
         batch[ITEMS] = torch.tensor([len(chosen)])
         return batch
 

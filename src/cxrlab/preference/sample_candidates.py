@@ -42,7 +42,7 @@ from cxrlab.preference.candidate_files import CANDIDATES, candidates_of, same_te
 from cxrlab.preference.config import SampleConfig
 
 if TYPE_CHECKING:
-    from cxrlab.core.model_interfaces import Generated, Image, ImageToText
+    from cxrlab.core.model_interfaces import Contexts, Generated, Image, ImageToText
 
 OPERATIONAL = (
     "batch_size",
@@ -82,7 +82,7 @@ class Sampler(ReportGenerator):
         super().__init__(model, decoding)
         self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
 
-    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+    def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """The samples for each image, in the order of the draws, then the greedy report."""
         drawn = super().generate(images, indications)
         if self._likeliest is None or not images:

@@ -87,7 +87,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         is_llava,
         load_start,
     )
-    from cxrlab.training.samples import read_sources
+    from cxrlab.training.samples import context_of, read_sources
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
     from cxrlab.training.validation import report_validation, summarise_validation, validation_source
 
@@ -138,7 +138,10 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         fitted = fit(Job(module, dataset, order, stage, evaluation=evaluation), settings, run)
         summary = summarise(stage, fitted, dataset, module)
         summary = replace(summary, extra={**summary.extra, **summarise_validation(held_out, fitted)})
-        facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
+        facts: dict[str, Any] = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}
+        context = context_of(config)
+        if not context.is_single:
+            facts |= {"views": context.views, "prior": context.prior}
         card = describe(stage, config.prompts, start, dataset, **facts)
         # RUN/checkpoint is first written to a temporary folder, which is renamed when it is complete. The summary marks
         # the training as done; only then are the checkpoints to resume from removed.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from cxrlab.core.config import check_at_least, parse_group, raise_problems
 from cxrlab.core.errors import ConfigError
+from cxrlab.data.config import ContextConfig
 
 
 @dataclass(frozen=True)
@@ -380,10 +381,14 @@ class AdapterConfig(ReportConfig):
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(AdapterConfig, PairSelection):
+class FinetuneConfig(AdapterConfig, PairSelection, ContextConfig):
     """Stage 3: train projector and language model to write the report for image and indication.
 
     Args:
+        views: Views of a study that the model receives together, one image of each, in this order: frontal (PA before
+            AP before frontal), lateral, PA, AP, other. With one view, every image of it is a sample. When left out: one
+            frontal image per study or, in a composed corpus, every image that the composition kept.
+        unit: study (when left out), or image: every image of `views` is a sample of its own, as in the other stages.
         start: Model to start from: the run of `train align` or of another training, hf:FOLDER of an image-text-to-text
             model of any family or of an adapter, or builtin:NAME; else `encoder` and `language_model`.
         encoder: Vision encoder, for a start without alignment.
@@ -406,6 +411,7 @@ class FinetuneConfig(AdapterConfig, PairSelection):
     encoder: str | None = None
     language_model: str | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
+    unit: Literal["study", "image"] | None = None
     indication: bool = True
     train_vision_encoder: bool = False
     augmentation: Augmentation = NONE
@@ -417,8 +423,11 @@ class FinetuneConfig(AdapterConfig, PairSelection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ContextConfig.__post_init__(self)
         _check_start(self.start, encoder=self.encoder, language_model=self.language_model)
         parse_extra_corpora(self.extra_corpora)
+        if self.unit == "image" and self.prior:
+            raise ConfigError("unit=image and prior contradict each other; leave one of them out.")
         if not self.train_vision_encoder and not self.augmentation.none:
             raise ConfigError("augmentation needs train_vision_encoder=true: a frozen encoder is run once per image.")
         if not self.train_language:

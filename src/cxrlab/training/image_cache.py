@@ -110,6 +110,15 @@ def distinct(files: Sequence[ImageFile]) -> tuple[list[ImageFile], NDArray[np.in
     return list(numbers), of
 
 
+def numbers_of_images(samples: Sequence[Sequence[ImageFile]]) -> tuple[list[ImageFile], NDArray[np.int64]]:
+    """The distinct images, and the numbers of the images of each sample, [N, K] with -1 after the last; K is at least 1."""
+    files, flat = distinct([file for images in samples for file in images])
+    counts = np.array([len(images) for images in samples], np.int64)
+    numbers = np.full((len(samples), max(1, int(counts.max(initial=0)))), -1, np.int64)
+    numbers[np.arange(numbers.shape[1]) < counts[:, None]] = flat
+    return files, numbers
+
+
 def images_key(files: Sequence[ImageFile], processor: Any) -> str:
     """A hash of path, size and modification time of every image, and of the processor's settings."""
     digest = hashlib.blake2b(digest_size=12)

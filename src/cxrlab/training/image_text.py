@@ -22,12 +22,12 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.data.images import image_size, load_image, load_rgb
 from cxrlab.data.parallel import ordered_map
 from cxrlab.models.hf.families import find_family
-from cxrlab.models.hf.inputs import Encoder, as_images, make_encoder
+from cxrlab.models.hf.inputs import Encoder, Sizes, as_images, make_encoder, sizes_of
 from cxrlab.models.hf.prompting import all_report_ids, chat_template
 from cxrlab.models.hf.scoring import logits_at, without_mask
 from cxrlab.models.prompts import load_prompts
 from cxrlab.training.config import Optimisation, ReportConfig
-from cxrlab.training.image_cache import ImageFile, distinct, images_key
+from cxrlab.training.image_cache import ImageFile, images_key, numbers_of_images
 from cxrlab.training.memory_estimate import check_context
 from cxrlab.training.report_dataset import Ask, OfSources
 from cxrlab.training.report_model import ModelParts
@@ -59,7 +59,12 @@ def load_image_text(
             f"a '{model.config.model_type}' needs an image in every sample; leave corpora with images=false out of "
             "extra_corpora (a LLaVA takes them)."
         )
-    files, image_of = distinct([image for sample in samples for image in sample.images])
+    family = find_family(model.config.model_type)
+    if not family.several_images and any(sample.context is not None for sample in samples):
+        raise ConfigError(
+            f"a '{model.config.model_type}' takes one image and an indication per study; leave out --views and --prior."
+        )
+    files, image_of = numbers_of_images([sample.images for sample in samples])
     requests = [
         ask(wording, sample)
         for source in sources
@@ -98,7 +103,7 @@ class ImageTextDataset(OfSources):
         encoder: Makes the family's inputs.
         prompts: Of each sample.
         reports: Token ids of each report, its end token last.
-        image_of: Number of each sample's image, [N].
+        image_of: Numbers of each sample's images, [N, K]; -1 after the last.
         files: Every image once.
         images: Hash of the image files.
         sizes: Height and width of every image.
@@ -132,8 +137,8 @@ class ImageTextDataset(OfSources):
     @cached_property
     def before_reports(self) -> NDArray[np.int64]:
         """Tokens of image and prompt of each sample, [N]."""
-        length, of = self.encoder.expander.length, self.image_of
-        return np.array([length(prompt, self.sizes[of[row]]) for row, prompt in enumerate(self.prompts)], np.int64)
+        length = self.encoder.expander.length
+        return np.array([length(prompt, self._sizes(row)) for row, prompt in enumerate(self.prompts)], np.int64)
 
     @cached_property
     def whole_lengths(self) -> NDArray[np.int64]:
@@ -171,20 +176,21 @@ class ImageTextDataset(OfSources):
 
     @cached_property
     def most_patches(self) -> int:
-        """Patches of the largest image."""
-        height, width = max(self.sizes, key=lambda size: size[0] * size[1])
-        pixels = self.encoder.path.inputs([torch.zeros(1, height, width)])["pixel_values"]
+        """Patches of the sample with the largest images."""
+        largest = max(map(self._sizes, range(len(self))), key=lambda sizes: sum(one[0] * one[1] for one in sizes))
+        pixels = self.encoder.path.inputs([[torch.zeros(1, *size) for size in largest]])["pixel_values"]
         return int(pixels.numel() // self.numbers_per_patch)
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: the family's inputs, the columns that precede a target, the places among them, and the targets."""
-        numbers = [int(self.image_of[row]) for row in rows]
-        read = {number: _read(self.files[number]) for number in dict.fromkeys(numbers)}
-        images = as_images([read[number] for number in numbers], CPU)
+        numbers = [self._numbers(row) for row in rows]
+        distinct = list(dict.fromkeys(number for own in numbers for number in own))
+        read = dict(zip(distinct, as_images([_read(self.files[number]) for number in distinct], CPU), strict=True))
+        images = [[read[number] for number in own] for own in numbers]
         prompts = [self.prompts[row] for row in rows]
         answers = []
-        for row, prompt, image in zip(rows, prompts, images, strict=True):
-            before = len(self.encoder.expander.prompt(prompt, (image.shape[-2], image.shape[-1])).ids)
+        for row, prompt, own in zip(rows, prompts, images, strict=True):
+            before = len(self.encoder.expander.prompt(prompt, sizes_of(own)).ids)
             answers.append(self.reports[row][: self.max_length - before].tolist())
         encoded = self.encoder.encode(images, prompts, answers)
         follows = encoded.report_mask[:, 1:]
@@ -197,6 +203,12 @@ class ImageTextDataset(OfSources):
             "targets": encoded.ids[:, 1:][:, columns].flatten()[places],
             ITEMS: torch.tensor([len(places)]),
         }
+
+    def _numbers(self, row: int) -> list[int]:
+        return [int(number) for number in self.image_of[row] if number >= 0]
+
+    def _sizes(self, row: int) -> Sizes:
+        return tuple(self.sizes[number] for number in self._numbers(row))
 
 
 def _read(file: ImageFile) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """Data set of reports: samples as flat token arrays, put into batches by indexing alone.
 
-The image tokens are not stored: a sample keeps the place of its one `<image>`, and a batch widens it to as many tokens
-as the image has features. Only the tokens of the report, its end token included, are targets.
+The image tokens are not stored: a sample keeps the place of each `<image>`, and a batch widens it to as many tokens as
+an image has features. Only the tokens of the report, its end token included, are targets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from cxrlab.models.model_card import of_corpora
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.models.tokenization import token_ids
 from cxrlab.training.config import Optimisation
-from cxrlab.training.image_cache import ImageFile, Images, distinct
+from cxrlab.training.image_cache import ImageFile, Images, numbers_of_images
 from cxrlab.training.image_features import Features
 from cxrlab.training.memory_estimate import check_context
 from cxrlab.training.samples import Sample, Source
@@ -40,6 +40,8 @@ def ask_for_report(prompts: Prompts, sample: Sample, *, indication: bool = True)
     """Prompt of stage 3 and of preference training: a request for the report, or the sample's closed question."""
     if sample.question is not None:
         return prompts.question(sample.question)
+    if sample.context is not None:
+        return prompts.ask(sample.context if indication else replace(sample.context, indication=None))
     return prompts.ask(sample.indication if indication else None)
 
 
@@ -55,13 +57,11 @@ def load_dataset(
             None if not sample.images and sample.listed_findings is None else ask(wording, sample)
             for sample in source.samples
         ]
-    files, numbers = distinct([image for sample in samples for image in sample.images])
-    image_of = np.full(len(samples), -1, np.int64)
-    image_of[np.array([bool(sample.images) for sample in samples])] = numbers
+    files, image_of = numbers_of_images([sample.images for sample in samples])
     image_token, tokenizer = int(model.config.image_token_id), processor.tokenizer
     reports, listed = [one.report for one in samples], [one.listed_findings for one in samples]
     dataset = ReportDataset(
-        tokenise(processor, image_token, requests, reports, listed),
+        tokenise(processor, image_token, requests, reports, listed, [len(sample.images) for sample in samples]),
         image_of,
         images=None,
         features=None,
@@ -92,7 +92,7 @@ class Tokens:
         ids: All tokens, int32.
         starts: Where each sample begins, [N + 1].
         prompts: Tokens in front of each report, `<image>` counted once, [N].
-        images: Place of `<image>` in each sample, [N]; -1 where there is none.
+        images: Places of `<image>` in each sample, [N, K] in ascending order; -1 after the last.
     """
 
     ids: NDArray[np.int32]
@@ -110,6 +110,7 @@ def tokenise(
     prompts: Sequence[str | None],
     reports: Sequence[str],
     listed: Sequence[str | None] | None = None,
+    images: Sequence[int] | None = None,
 ) -> Tokens:
     """Tokenise prompts and reports.
 
@@ -119,22 +120,24 @@ def tokenise(
         prompts: Of each sample; None for text without image or prompt, which begins with the begin token alone.
         reports: Of each sample.
         listed: Text in place of each image; None, or None for a sample, where the image is used.
+        images: Number of images of each sample that has them; one each when None.
     """
     tokenizer = processor.tokenizer
     begin = tokenizer.bos_token
-    requests = list(zip(prompts, listed or [None] * len(prompts), strict=True))
+    count = len(prompts)
+    requests = list(zip(prompts, listed or [None] * count, images or [1] * count, strict=True))
     ids: list[NDArray[np.int32]] = []
-    lengths, images = np.zeros(len(prompts), np.int32), np.full(len(prompts), -1, np.int32)
-    starts = np.zeros(len(prompts) + 1, np.int64)
-    for first in range(0, len(prompts), _BLOCK):
+    lengths, places = np.zeros(count, np.int32), np.full((count, max([1, *(images or ())])), -1, np.int32)
+    starts = np.zeros(count + 1, np.int64)
+    for first in range(0, count, _BLOCK):
         block = requests[first : first + _BLOCK]
         texts = {
-            (prompt, image_replacement): begin or ""
+            (prompt, image_replacement, shown): begin or ""
             if prompt is None
-            else prompt_text(processor, prompt, image_replacement)
-            for prompt, image_replacement in dict.fromkeys(block)
+            else prompt_text(processor, prompt, image_replacement, shown)
+            for prompt, image_replacement, shown in dict.fromkeys(block)
         }
-        prompt_ids: dict[tuple[str | None, str | None], list[int]] = {}
+        prompt_ids: dict[tuple[str | None, str | None, int], list[int]] = {}
         for add_begin in (False, True):  # a chat template writes the begin token itself
             chosen = {
                 request: text
@@ -148,13 +151,13 @@ def tokenise(
         for number, (request, answer) in enumerate(zip(block, answers, strict=True), first):
             before = prompt_ids.get(request, [])
             if request[0] is not None and request[1] is None:
-                if (found_images := before.count(image_token)) != 1:
-                    raise DataError(f"a prompt has {found_images} image tokens; it must have one image.")
-                images[number] = before.index(image_token)
+                if (found_images := before.count(image_token)) != request[2]:
+                    raise DataError(f"a prompt has {found_images} image tokens; it must have {request[2]}.")
+                places[number, : request[2]] = [place for place, token in enumerate(before) if token == image_token]
             lengths[number] = len(before)
             starts[number + 1] = starts[number] + len(before) + len(answer)
             ids.append(np.asarray([*before, *answer], np.int32))
-    return Tokens(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, lengths, images)
+    return Tokens(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, lengths, places)
 
 
 class OfSources:
@@ -188,7 +191,7 @@ class ReportDataset(OfSources):
 
     Args:
         tokens: Of the samples.
-        image_of: Number of each sample's image, [N]; -1 for text without an image.
+        image_of: Numbers of each sample's images, [N, K]; -1 after the last.
         images: The images; None when features replace them, or before they are opened.
         features: Features of the frozen vision encoder for every image; None when it is run at every step.
         image_tokens: Tokens per image.
@@ -253,7 +256,7 @@ class ReportDataset(OfSources):
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """One batch: ids [B, L], places of the image tokens and of what precedes a target, targets, and the images."""
-        # A sample of 6 stored tokens whose image has 3 features, in a batch padded to 9 (image = 1, extra = 2):
+        # A sample of 6 stored tokens whose image has 3 features, in a batch padded to 9 (first = 1, wide = 2):
         #   place          0      1        2        3     4     5      6    7    8
         #   source         0      1        2        3     2     3      4    5    6
         #   input_ids    begin <image>  <image>  <image> ask  clear  lungs end  pad
@@ -263,14 +266,18 @@ class ReportDataset(OfSources):
         tokens, wide = self.tokens, self.image_tokens - 1
         start = tokens.starts[chosen][:, None]
         length = tokens.starts[chosen + 1][:, None] - start
-        image = tokens.images[chosen][:, None].astype(np.int64)
         extra = self._widened(chosen)[:, None]
         whole = np.minimum(length + extra, self.max_length)
         longest = int(whole.max())
         padded = min(-(-longest // self.multiple) * self.multiple, max(longest, self.longest))
         place = np.arange(padded)[None]
-        inside = (image >= 0) & (place >= image) & (place <= image + wide)
-        source = place - np.where(place > image + wide, extra, 0)
+        inside = np.zeros((len(chosen), padded), np.bool_)
+        source = np.broadcast_to(place, inside.shape).copy()
+        for number in range(tokens.images.shape[1]):
+            stored = tokens.images[chosen, number][:, None].astype(np.int64)
+            first = stored + number * wide  # the images before it are widened too
+            inside |= (stored >= 0) & (place >= first) & (place <= first + wide)
+            source -= np.where(stored >= 0, np.clip(place - first, 0, wide), 0)
         ids = tokens.ids[start + np.minimum(source, length - 1)].astype(np.int64)
         ids[inside] = self.image_token
         valid = place < whole
@@ -284,17 +291,25 @@ class ReportDataset(OfSources):
             "targets": torch.from_numpy(ids.reshape(-1)[places + 1]),  # the next place is in the same row
             ITEMS: torch.tensor([len(places)]),
         }
-        numbers = self.image_of[chosen]
-        seen = numbers >= 0
+        seen = self.image_of[chosen] >= 0
         if seen.any():
+            numbers = self.images_of(chosen)
             if self.features is not None:
-                batch["features"] = self.features[numbers[seen]]
+                batch["features"] = self.features[numbers]
             elif self.images is not None:
-                batch["images"] = torch.from_numpy(self.images[numbers[seen]])
+                batch["images"] = torch.from_numpy(self.images[numbers])
                 if self.varied:
-                    batch[ROWS] = torch.from_numpy(chosen[seen])
+                    # The images of a sample are varied each in its own way.
+                    rows_of_images = chosen[:, None] + len(self) * np.arange(seen.shape[1])
+                    batch[ROWS] = torch.from_numpy(rows_of_images[seen])
         return batch
 
+    def images_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the images of these samples, one after the other."""
+        numbers: NDArray[np.int64] = self.image_of[rows]
+        return numbers[numbers >= 0]
+
     def _widened(self, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int64]:
-        """Tokens that an image adds to each of these samples beyond its `<image>`."""
-        return np.where(self.tokens.images[rows] >= 0, self.image_tokens - 1, 0).astype(np.int64)
+        """Tokens that the images add to each of these samples beyond their `<image>`."""
+        counts: NDArray[np.int64] = (self.tokens.images[rows] >= 0).sum(axis=1, dtype=np.int64)
+        return counts * (self.image_tokens - 1)

@@ -2,7 +2,8 @@
 
 A sample is one image-text pair. In a composed corpus every image that the composition kept is paired with every text
 that it chose; elsewhere a study gives one frontal image and the source's findings, unless settings name other views and
-texts. A picture without a chest counts with its caption, in colour. What does not count is listed by corpus and reason.
+texts. Fine-tuning may put several images of a study, and its prior, into one sample. A picture without a chest counts
+with its caption, in colour. What does not count is listed by corpus and reason.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
+from cxrlab.core.model_interfaces import StudyContext
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.data.card import known_collections
-from cxrlab.data.config import TEXTS
+from cxrlab.data.config import TEXTS, ContextConfig
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.pairs import FINDINGS, MEMBER, SECTION_KEY, TEXTS_KEY, PairText, is_composed, pair_texts, view_name
+from cxrlab.data.study_context import SelectedContext, select_context
 from cxrlab.data.views import SelectedImage, selected_image
 from cxrlab.findings.closed_questions import NO, YES, known_answers, question_about
 from cxrlab.findings.finding_sentences import listed
@@ -49,12 +52,13 @@ class Sample:
 
     Args:
         id: Of the study.
-        images: None for text without an image; more than one is not trained on yet.
+        images: None for text without an image; several where settings name several views, or the prior.
         indication: Of the examination.
         report: The target; for a question, its answer.
         question: A closed question, in place of a request for a report.
         listed_findings: The findings as a list of terms, in place of the image.
         kind: What the pair is counted by.
+        context: What the prompt states of several images and of the prior, with the indication; None for one image.
     """
 
     id: str
@@ -64,6 +68,7 @@ class Sample:
     question: str | None = None
     listed_findings: str | None = None
     kind: PairKind = PairKind("", "", "")
+    context: StudyContext | None = None
 
 
 @dataclass(frozen=True)
@@ -147,14 +152,38 @@ def pair_table(sources: Iterable[Source]) -> PairTable:
 
 def read_sources(config: EncoderConfig | AlignConfig | FinetuneConfig) -> list[Source]:
     """The main corpus of a training and the further ones."""
-    main = ExtraCorpus(config.data, text=config.text, views=config.views, members=config.members)
-    seed = config.optimisation.seed
+    main = ExtraCorpus(config.data, text=config.text, views=pair_views(config), members=config.members)
+    seed, context = config.optimisation.seed, context_of(config)
     further = parse_extra_corpora(config.extra_corpora).values()
-    return [read_source(main, config.n, seed), *(read_source(one, seed=seed) for one in further)]
+    return [
+        read_source(main, config.n, seed, context=context),
+        *(read_source(one, seed=seed, context=ContextConfig() if one.views else context) for one in further),
+    ]
 
 
-def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0, split: str = SPLIT) -> Source:
+def context_of(config: EncoderConfig | AlignConfig | FinetuneConfig) -> ContextConfig:
+    """What a sample holds of a study: one image, but for fine-tuning on several views or on the prior."""
+    if isinstance(config, FinetuneConfig) and config.unit != "image":
+        return config.context
+    return ContextConfig()
+
+
+def pair_views(config: EncoderConfig | AlignConfig | FinetuneConfig) -> tuple[Any, ...]:
+    """The views whose images are samples of their own; `frontal` in fine-tuning is the frontal image of each study."""
+    together = isinstance(config, FinetuneConfig) and config.unit != "image"
+    return () if together and config.views == ("frontal",) else config.views
+
+
+def read_source(
+    corpus_config: ExtraCorpus,
+    n: int | None = None,
+    seed: int = 0,
+    split: str = SPLIT,
+    context: ContextConfig | None = None,
+) -> Source:
     """The samples of a corpus's train split, or of another; of n studies drawn with the seed where n is given.
+
+    A `context` of several images or of a prior goes into every sample with an image, except closed questions.
 
     Raises:
         DataError: When no study can be used, with the reasons; when a patient of the split is also in another one.
@@ -179,9 +208,10 @@ def read_source(corpus_config: ExtraCorpus, n: int | None = None, seed: int = 0,
             members.add(member)
             found: _Pairs | str = "not among members"
             if not corpus_config.members or member in corpus_config.members:
-                found = (_questions if corpus_config.questions else _reports)(
-                    corpus, study, corpus_config, seed, member
-                )
+                if corpus_config.questions:
+                    found = _questions(corpus, study, corpus_config, seed, member)
+                else:
+                    found = _reports(corpus, study, corpus_config, seed, member, context or ContextConfig())
             if isinstance(found, str):
                 tally.add(member, found, studies=1, images=len(study.images))
             else:
@@ -257,7 +287,9 @@ class _Pairs(NamedTuple):
     why_unused: str = ""
 
 
-def _reports(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, member: str) -> _Pairs | str:
+def _reports(
+    corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, member: str, context: ContextConfig
+) -> _Pairs | str:
     """The report samples of a study, or why it is excluded."""
     texts = _texts(study, config.text)
     if isinstance(texts, str):
@@ -276,6 +308,17 @@ def _reports(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, membe
             given = _indication(study, one.source)
             samples.append(Sample(study.id, (), given, one.text, listed_findings=listed_findings, kind=kind))
         return _Pairs(tuple(samples))
+    if study.caption is None and not context.is_single:
+        selected = select_context(corpus, study, context)
+        if isinstance(selected, str):
+            return selected
+        files = context_files(corpus, selected)
+        together = []
+        for one in texts:
+            given, kind = _indication(study, one.source), PairKind(member, one.source, selected.kind)
+            together.append(Sample(study.id, files, given, one.text, kind=kind, context=selected.described(given)))
+        own = sum(image.study is study for image in selected.images)
+        return _Pairs(tuple(together), len(study.images) - own, "view not among those of a sample")
     numbers = _image_numbers(study, config.views)
     if isinstance(numbers, str):
         return numbers
@@ -357,6 +400,11 @@ def _questions(corpus: Corpus, study: Study, config: ExtraCorpus, seed: int, mem
             question = question_about(names[int(rng.integers(len(names)))])
             found.append(Sample(study.id, images, None, words, question, kind=kind))
     return _Pairs(tuple(found), len(study.images) - 1, ANOTHER_IMAGE)
+
+
+def context_files(corpus: Corpus, selected: SelectedContext) -> tuple[ImageFile, ...]:
+    """The image files of a context, in its order."""
+    return tuple(ImageFile(inside(corpus.path, one.study.images[one.number].path)) for one in selected.images)
 
 
 def find_image_file(corpus: Corpus, study: Study) -> ImageFile | str:

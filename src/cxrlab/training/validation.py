@@ -26,7 +26,7 @@ from cxrlab.training.distributed import is_main_process, process_count, process_
 from cxrlab.training.image_text import ImageTextDataset
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import BEST
-from cxrlab.training.samples import UNREAD, Source, read_source
+from cxrlab.training.samples import UNREAD, Source, context_of, pair_views, read_source
 from cxrlab.training.trainer import ITEMS, ROWS, Evaluation, Fitted
 
 SPLIT = "val"
@@ -57,9 +57,9 @@ def validation_source(config: EncoderConfig | AlignConfig | FinetuneConfig) -> S
     if members and validation.data is not None:
         composed = any(is_composed(study) for study in corpus.studies(without=UNREAD) if study.split == SPLIT)
         members = members if composed else ()
-    wanted = ExtraCorpus(corpus.path, text=config.text, views=config.views, members=members)
+    wanted = ExtraCorpus(corpus.path, text=config.text, views=pair_views(config), members=members)
     try:
-        return read_source(wanted, validation.n, config.optimisation.seed, SPLIT)
+        return read_source(wanted, validation.n, config.optimisation.seed, SPLIT, context_of(config))
     except (ConfigError, DataError) as error:
         raise type(error)(f"{error} This is the validation split; train without it with --validation.n 0.") from None
 

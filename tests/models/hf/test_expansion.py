@@ -31,9 +31,9 @@ def test_the_image_processor_runs_once_for_images_of_a_size() -> None:
     processor.image_processor = Counting(processor.image_processor)
     expander = Expander(processor, IMAGE)
     for number in range(20):
-        expander.prompt(f"Question {number}?", (40, 30))
+        expander.prompt(f"Question {number}?", ((40, 30),))
     assert processor.image_processor.calls == 1
-    expander.prompt("Question 1?", (30, 40))
+    expander.prompt("Question 1?", ((30, 40),))
     assert processor.image_processor.calls == 2
 
 
@@ -43,7 +43,7 @@ def test_prompts_are_those_of_the_processor_on_the_true_image() -> None:
     _, processor = tiny_llava()
     image = Image.new("RGB", (30, 40), "grey")
     true = processor(text=["<image>\nFindings?"], images=[image])["input_ids"][0]
-    found = Expander(processor, IMAGE).prompt("Findings?", (40, 30))
+    found = Expander(processor, IMAGE).prompt("Findings?", ((40, 30),))
     assert list(found.ids) == list(true) and found.ids.count(IMAGE) == 4
 
 
@@ -53,14 +53,14 @@ def test_neither_prompts_nor_blank_images_pile_up(monkeypatch: pytest.MonkeyPatc
     _, processor = tiny_llava()
     processor.image_processor = Counting(processor.image_processor)
     expander = Expander(processor, IMAGE)
-    first = expander.prompt("0", (32, 32))
+    first = expander.prompt("0", ((32, 32),))
     for number in range(1, 3):
-        expander.prompt(str(number), (32, 32))
-    assert expander.prompt("0", (32, 32)) is first  # the most recent one again
-    expander.prompt("3", (32, 32))
-    assert expander.prompt("0", (32, 32)) is first and expander.prompt.cache_info().currsize == 3
+        expander.prompt(str(number), ((32, 32),))
+    assert expander.prompt("0", ((32, 32),)) is first  # the most recent one again
+    expander.prompt("3", ((32, 32),))
+    assert expander.prompt("0", ((32, 32),)) is first and expander.prompt.cache_info().currsize == 3
     for side in range(33, 63):
-        expander.prompt("0", (side, 32))
+        expander.prompt("0", ((side, 32),))
     assert processor.image_processor.calls == 31 and expander._blank.cache_info().currsize == 4
 
 
@@ -68,7 +68,7 @@ def test_threads_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cxrlab.models.hf.inputs._PROMPTS", 2)
     _, processor = tiny_llava()
     expander = Expander(processor, IMAGE)
-    asked = [(f"Question {number % 5}?", (32, 32 + number % 7)) for number in range(200)]
+    asked = [(f"Question {number % 5}?", ((32, 32 + number % 7),)) for number in range(200)]
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda each: expander.prompt(*each), asked))
     assert found == [Expander(processor, IMAGE).prompt(*each) for each in asked]
@@ -77,7 +77,7 @@ def test_threads_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_prompt_that_came_out_without_the_image_is_refused() -> None:
     _, processor = tiny_llava()
     with pytest.raises(DataError, match="0 image tokens"):
-        Expander(processor, 499).prompt("Findings?", (32, 32))
+        Expander(processor, 499).prompt("Findings?", ((32, 32),))
 
 
 def test_a_processor_that_gives_more_than_is_known_is_refused() -> None:
@@ -91,7 +91,7 @@ def test_a_processor_that_gives_more_than_is_known_is_refused() -> None:
 
     processor.__class__ = More
     with pytest.raises(ConfigError, match="cross_attention_mask"):
-        Expander(processor, IMAGE).prompt("x", (32, 32))
+        Expander(processor, IMAGE).prompt("x", ((32, 32),))
 
 
 def test_a_image_that_a_family_does_not_take_is_told_by_its_size() -> None:
@@ -102,4 +102,4 @@ def test_a_image_that_a_family_does_not_take_is_told_by_its_size() -> None:
     _, processor = tiny_llava()
     processor.image_processor = Picky(processor.image_processor)
     with pytest.raises(DataError, match=r"no image of 1000 × 2 pixels \(too thin\); crop it"):
-        Expander(processor, IMAGE).prompt("x", (1000, 2))
+        Expander(processor, IMAGE).prompt("x", ((1000, 2),))

@@ -88,6 +88,11 @@ def image_key(image: Any, prompt: str) -> str:
     return digest.hexdigest()
 
 
+def study_key(images: Sequence[Any], prompt: str) -> str:
+    """A key of the images of a prompt and of its text; that of `image_key` for one image."""
+    return image_key(images[0], "".join([prompt, *(image_key(image, "") for image in images[1:])]))
+
+
 def image_tokens(model: Any, known: int | None = None) -> list[int]:
     """Ids of the image placeholder tokens, which are never generated."""
     values = [known, *(getattr(model.config, name, None) for name in ("image_token_id", "image_token_index"))]

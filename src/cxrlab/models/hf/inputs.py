@@ -1,5 +1,7 @@
 """Turn images, prompts and reports into the inputs of one forward pass; every prompt must have its image tokens.
 
+A prompt has one image or several, whose placeholders stand before its text in their order.
+
 Tokens of a batch are cached on the model's device: an attack repeats the same prompts with other pixels.
 """
 
@@ -21,6 +23,8 @@ from cxrlab.models.tokenization import without_breaks
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    Samples = Sequence[Tensor | Sequence[Tensor]]  # one image or several per prompt
 
 Side = Literal["left", "right"]
 Answers = tuple[tuple[int, ...], ...]
@@ -88,7 +92,7 @@ class Encoder:
 
     def encode(
         self,
-        images: Sequence[Tensor],
+        images: Samples,
         prompts: Sequence[str],
         answers: Sequence[Sequence[int]] | None = None,
         *,
@@ -97,16 +101,16 @@ class Encoder:
         """One batch, padded on one side.
 
         Args:
-            images: [1, H, W] or [3, H, W] each, see `as_images`; sizes may differ.
-            prompts: Plain text, one per image.
-            answers: Token ids of one answer per image; none for generation.
+            images: One image or several per prompt, [1, H, W] or [3, H, W] each, see `as_images`; sizes may differ.
+            prompts: Plain text.
+            answers: Token ids of one answer per prompt; none for generation.
             side: Side of the padding: right for scoring, left for generation.
         """
         encoded = self._encode_text(images, prompts, answers, side)
         return replace(encoded, inputs={**encoded.inputs, **self._encode_pixels(images)})
 
     def encode_each(
-        self, images: Sequence[Tensor], texts: Sequence[tuple[Sequence[str], Sequence[Sequence[int]] | None]]
+        self, images: Samples, texts: Sequence[tuple[Sequence[str], Sequence[Sequence[int]] | None]]
     ) -> list[Encoded]:
         """Several batches of texts about the same images, padded on the right; all have the same pixel inputs.
 
@@ -118,30 +122,32 @@ class Encoder:
         return [replace(text, inputs={**text.inputs, **pixels}) for text in encoded]
 
     def _encode_text(
-        self, images: Sequence[Tensor], prompts: Sequence[str], answers: Sequence[Sequence[int]] | None, side: Side
+        self, images: Samples, prompts: Sequence[str], answers: Sequence[Sequence[int]] | None, side: Side
     ) -> Encoded:
+        from cxrlab.models.hf.pixels import nested
+
         if not images or len(images) != len(prompts):
             raise DataError(f"{len(images)} images came with {len(prompts)} prompts; every prompt needs its image.")
         reports: Answers = tuple(map(tuple, answers)) if answers is not None else ((),) * len(images)
         if len(reports) != len(images):
             raise DataError(f"{len(images)} images came with {len(reports)} reports; give one report per image.")
-        sizes = tuple((int(image.shape[-2]), int(image.shape[-1])) for image in images)
+        sizes = tuple(map(sizes_of, nested(images)))
         encoded: Encoded = self.text_inputs(sizes, tuple(prompts), reports, side)
         return encoded
 
-    def _encode_pixels(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+    def _encode_pixels(self, images: Samples) -> dict[str, Tensor]:
         import torch
 
         pixels = {
             name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
-            for name, tensor in self.path.inputs(list(images)).items()
+            for name, tensor in self.path.inputs(images).items()
         }
         if not pixels.get("pixel_values", torch.empty(0)).numel():
             raise DataError("the images gave no pixels for the model; every prompt needs its image.")
         return pixels
 
-    def _text_inputs(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], reports: Answers, side: Side) -> Encoded:
-        tokens = [self.expander.prompt(prompt, size) for prompt, size in zip(prompts, sizes, strict=True)]
+    def _text_inputs(self, sizes: tuple[Sizes, ...], prompts: tuple[str, ...], reports: Answers, side: Side) -> Encoded:
+        tokens = [self.expander.prompt(prompt, each) for prompt, each in zip(prompts, sizes, strict=True)]
         if any(self.image_token in report for report in reports):
             raise DataError("a report contains the model's image token; remove it from the text.")
         rows = [[*prompt.ids, *report] for prompt, report in zip(tokens, reports, strict=True)]
@@ -200,7 +206,7 @@ def make_encoder(model: Any, processor: Any) -> Encoder:
     embeddings = model.get_input_embeddings()
     vocabulary = embeddings.weight.shape[0] + getattr(embeddings, "num_additional_embeddings", 0)
     encoder = Encoder(processor, path, image_token, context, model.device, model.dtype, vocabulary)
-    encoder.expander.image_tokens(PROBE)  # raises now for a processor that cannot place an image
+    encoder.expander.image_tokens((PROBE,))  # raises now for a processor that cannot place an image
     return encoder
 
 
@@ -224,11 +230,17 @@ PROBE = (64, 64)  # height and width of a test image
 _BLANKS = 4  # cached blank images: a large one takes hundreds of megabytes in some families
 
 Size = tuple[int, int]  # height and width of an image
+Sizes = tuple[Size, ...]  # of the images of one prompt
+
+
+def sizes_of(study: Sequence[Tensor]) -> Sizes:
+    """Height and width of each image [C, H, W] of a prompt."""
+    return tuple((int(image.shape[-2]), int(image.shape[-1])) for image in study)
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """A prompt with its image: token ids, and the processor's token types."""
+    """A prompt with its images: token ids, and the processor's token types."""
 
     ids: tuple[int, ...]
     kinds: Mapping[str, tuple[int, ...]]
@@ -238,9 +250,9 @@ class Expander:
     """Tokenizes prompts, with one image token per image feature.
 
     Attributes:
-        prompt: (text, size of the image) → `PromptTokens`; `DataError` if the number of image tokens is wrong.
-        image_tokens: Size of an image → its number of image tokens.
-        added_tokens: Size of an image → its tokens beyond those of a test image, marks of rows and columns included.
+        prompt: (text, sizes of the images) → `PromptTokens`; `DataError` if the number of image tokens is wrong.
+        image_tokens: Sizes of images → their number of image tokens.
+        added_tokens: Sizes of images → their tokens beyond those of test images, marks of rows and columns included.
     """
 
     def __init__(self, processor: Any, image_token: int) -> None:
@@ -248,35 +260,37 @@ class Expander:
         self.prompt = lru_cache(_PROMPTS)(self._prompt)
         self.image_tokens = lru_cache(_SIZES)(self._image_tokens)
         self.added_tokens = lru_cache(_SIZES)(self._added_tokens)
-        self._blank = lru_cache(_BLANKS)(partial(_BlankImage, processor.image_processor))
+        self._blank = lru_cache(_BLANKS)(partial(_BlankImages, processor.image_processor))
 
-    def _prompt(self, prompt: str, size: Size) -> PromptTokens:
-        """Tokens of a prompt after an image of this height and width."""
-        found = self._expand(prompt, size)
+    def _prompt(self, prompt: str, sizes: Sizes) -> PromptTokens:
+        """Tokens of a prompt after images of these heights and widths."""
+        found = self._expand(prompt, sizes)
         count = found.ids.count(self.image_token)
-        if count == 0 or count != self.image_tokens(size):
+        if count == 0 or count != self.image_tokens(sizes):
+            named = " and ".join(f"{height} × {width}" for height, width in sizes)
             raise DataError(
-                f"a prompt has {count} image tokens, but an image of {size[0]} × {size[1]} pixels has "
-                f"{self.image_tokens(size)}. Remove special tokens from the prompt."
+                f"a prompt has {count} image tokens, but an image of {named} pixels has {self.image_tokens(sizes)}. "
+                "Remove special tokens from the prompt."
             )
         return found
 
-    def length(self, prompt: str, size: Size) -> int:
-        """Number of tokens of a prompt after an image of this size; an image's own tokens are found once per size."""
-        return len(self.prompt(prompt, PROBE).ids) + self.added_tokens(size)
+    def length(self, prompt: str, sizes: Sizes) -> int:
+        """Number of tokens of a prompt after images of these sizes; the images' own tokens are found once per sizes."""
+        return len(self.prompt(prompt, (PROBE,) * len(sizes)).ids) + self.added_tokens(sizes)
 
-    def _added_tokens(self, size: Size) -> int:
-        return len(self._expand("Findings", size).ids) - len(self._expand("Findings", PROBE).ids)
+    def _added_tokens(self, sizes: Sizes) -> int:
+        probes = (PROBE,) * len(sizes)
+        return len(self._expand("Findings", sizes).ids) - len(self._expand("Findings", probes).ids)
 
-    def _image_tokens(self, size: Size) -> int:
-        """Number of image tokens of an image of this height and width."""
-        return self._expand("Findings", size).ids.count(self.image_token)
+    def _image_tokens(self, sizes: Sizes) -> int:
+        """Number of image tokens of images of these heights and widths."""
+        return self._expand("Findings", sizes).ids.count(self.image_token)
 
-    def _expand(self, prompt: str, size: Size) -> PromptTokens:
-        text = prompt_text(self.processor, prompt)
+    def _expand(self, prompt: str, sizes: Sizes) -> PromptTokens:
+        text = prompt_text(self.processor, prompt, images=len(sizes))
         if find_family_of_processor(self.processor).image_text is not None:
             return self._tokens_alone(text)
-        blank = self._blank(size)
+        blank = self._blank(sizes)
         processor = copy.copy(self.processor)
         processor.image_processor = blank
         begin = self.processor.tokenizer.bos_token
@@ -284,7 +298,7 @@ class Expander:
         plain = {} if not begin or not text.startswith(begin) else {"add_special_tokens": False}
         try:
             processor.tokenizer, text = without_breaks(self.processor.tokenizer, text)
-            out = processor(text=[text], images=[blank.image], **plain)
+            out = processor(text=[text], images=blank.images if len(sizes) == 1 else [blank.images], **plain)
         except CxrlabError:
             raise
         except Exception as error:  # families raise different errors, whose messages may quote a patient's report
@@ -309,13 +323,13 @@ class Expander:
         return PromptTokens(tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), {})
 
 
-class _BlankImage:
-    """Replaces an image processor by its cached output for a blank image of one size."""
+class _BlankImages:
+    """Replaces an image processor by its cached output for the blank images of one prompt."""
 
-    def __init__(self, image_processor: Any, size: Size) -> None:
+    def __init__(self, image_processor: Any, sizes: Sizes) -> None:
         from PIL import Image
 
-        self.true, self.image = image_processor, Image.new("RGB", (size[1], size[0]))
+        self.true, self.images = image_processor, [Image.new("RGB", (width, height)) for height, width in sizes]
         self._given: dict[str, Any] | None = None
 
     def __call__(self, images: Any, **settings: Any) -> Any:
@@ -325,9 +339,9 @@ class _BlankImage:
             try:
                 self._given = dict(self.true(images, **settings))
             except ValueError as error:  # families have limits, such as on the aspect ratio
-                width, height = self.image.size
+                named = " and ".join(f"{image.height} × {image.width}" for image in self.images)
                 raise DataError(
-                    f"this model accepts no image of {height} × {width} pixels ({first_line(error)}); crop it, "
+                    f"this model accepts no image of {named} pixels ({first_line(error)}); crop it, "
                     "or change the settings of its image processor."
                 ) from error
         return BatchFeature(dict(self._given))  # a copy: some processors remove keys from it

@@ -15,12 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.model_interfaces import Capabilities, Generated
+from cxrlab.core.model_interfaces import Capabilities, Contexts, Generated, StudyContext
 from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.families import find_family
-from cxrlab.models.hf.inputs import Encoded, as_images, make_encoder
+from cxrlab.models.hf.inputs import Encoded, as_images, make_encoder, sizes_of
 from cxrlab.models.hf.prompting import end_tokens
 from cxrlab.models.hf.scoring import (
     ReportLogProbs,
@@ -83,6 +83,7 @@ class HfModel:
             log_probabilities=True,
             attention=attention == "eager" and find_family(config.model_type).has_grid,
             batch=True,
+            several_images=find_family(config.model_type).several_images,
         )
         self._verdicts: YesNoTokens | None = None
         self._static, self._growing_because = _static_decoder(self.model, cache)
@@ -151,39 +152,40 @@ class HfModel:
             sizes.add(tuple(pixels.shape[-2:]))
         return int(min(sizes.pop())) if len(sizes) == 1 else None
 
-    def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """The best report for each image.
+    def generate(self, images: Any, indications: Contexts | None = None) -> list[Generated]:
+        """The best report for each study.
 
         Args:
-            images: See `inputs.as_images`; sizes may differ.
-            indications: Indication of each examination, or None.
+            images: The first image of each, see `inputs.as_images`; sizes may differ.
+            indications: Indication of each examination, or None; or a `StudyContext` with further images.
         """
         return [answers[0] for answers in self.answers(images, indications)]
 
     def answers(
-        self, images: Any, indications: Sequence[str | None] | None = None, decoding: Decoding | None = None
+        self, images: Any, indications: Contexts | None = None, decoding: Decoding | None = None
     ) -> list[list[Generated]]:
         """Several answers for each image, best first, each with its confidence."""
         return self.answers_from(images, indications, decoding or self.decoding, 0)
 
     def answers_from(
-        self, images: Any, indications: Sequence[str | None] | None, decoding: Decoding, first: int
+        self, images: Any, indications: Contexts | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
         """As `answers`; sampled ones from index `first` on, the same as in one call for all of them."""
         import torch
 
-        from cxrlab.models.hf.generation import image_key
+        from cxrlab.models.hf.generation import study_key
 
-        radiographs = as_images(images, self.device)
-        prompts = self._report_prompts(len(radiographs), indications)
-        if not radiographs:
+        studies, prompts = self._studies(images, indications)
+        if not studies:
             return []
         with torch.no_grad():  # not inference mode: cached tensors must serve gradients later
             batch = [
-                self._encoder.encode([image.detach() for image in radiographs[part]], prompts[part], side="left").inputs
-                for part in self._parts(radiographs, prompts)
+                self._encoder.encode(
+                    [[image.detach() for image in study] for study in studies[part]], prompts[part], side="left"
+                ).inputs
+                for part in self._parts(studies, prompts)
             ]
-            keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
+            keys = [study_key(study, prompt) for study, prompt in zip(studies, prompts, strict=True)]
             return self._generate(batch, decoding, keys, first)
 
     def _generate(
@@ -210,12 +212,12 @@ class HfModel:
                     static.release()  # a smaller batch may need its memory
                 raise
 
-    def _parts(self, images: Sequence[Tensor], prompts: Sequence[str]) -> Iterator[slice]:
+    def _parts(self, studies: Sequence[Sequence[Tensor]], prompts: Sequence[str]) -> Iterator[slice]:
         """Slices of a batch, so that no forward pass over prompts has more than `_PROMPT_TOKENS` tokens."""
         start = longest = 0
         if find_family(self.model.config.model_type).static_cache:
-            for end, (image, prompt) in enumerate(zip(images, prompts, strict=True)):
-                length = self._encoder.expander.length(prompt, (int(image.shape[-2]), int(image.shape[-1])))
+            for end, (study, prompt) in enumerate(zip(studies, prompts, strict=True)):
+                length = self._encoder.expander.length(prompt, sizes_of(study))
                 longest = max(longest, length)
                 if end > start and longest * (end - start + 1) > _PROMPT_TOKENS:
                     yield slice(start, end)
@@ -223,28 +225,27 @@ class HfModel:
         yield slice(start, len(prompts))
 
     def log_probabilities(
-        self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None
+        self, images: Any, reports: Sequence[str], indications: Contexts | None = None
     ) -> ReportLogProbs:
         """Natural log-probability of every token of given reports, end token included; differentiable."""
-        radiographs = as_images(images, self.device)
-        encoded = self._encode(radiographs, self._report_prompts(len(radiographs), indications), reports)
+        studies, prompts = self._studies(images, indications)
+        encoded = self._encode(studies, prompts, reports)
         return report_log_probs(self.model, encoded)
 
-    def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
+    def losses(self, images: Any, reports: Sequence[str], indications: Contexts | None = None) -> Tensor:
         """[B], mean negative log-likelihood per token of each report; differentiable."""
         return self.losses_of_each(images, [reports], indications)[0]
 
     def losses_of_each(
-        self, images: Any, reports: Sequence[Sequence[str]], indications: Sequence[str | None] | None = None
+        self, images: Any, reports: Sequence[Sequence[str]], indications: Contexts | None = None
     ) -> list[Tensor]:
         """As `losses` for several lists of reports about the same images, which are read once."""
         from cxrlab.models.hf.image_prefix import score_each
 
         self.free_generation_cache()
-        radiographs = as_images(images, self.device)
-        prompts = self._report_prompts(len(radiographs), indications)
+        studies, prompts = self._studies(images, indications)
         answers = [[self._encoder.report(text) for text in _texts(one, "report")] for one in reports]
-        texts = self._encoder.encode_each(radiographs, [(prompts, tokens) for tokens in answers])
+        texts = self._encoder.encode_each(studies, [(prompts, tokens) for tokens in answers])
         return score_each(self.model, texts, lambda model, text: -report_log_probs(model, text).means)
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
@@ -273,7 +274,7 @@ class HfModel:
     def prompt_length(self, text: str | None, size: tuple[int, int], *, question: bool = False) -> int:
         """Tokens of the prompt with this indication, or of a question, after an image of this height and width."""
         prompt = self.prompts.question(text or "") if question else self.prompts.ask(text)
-        return self._encoder.expander.length(prompt, size)
+        return self._encoder.expander.length(prompt, (size,))
 
     def report_length(self, report: str) -> int:
         """Tokens of a report, end token included."""
@@ -288,7 +289,9 @@ class HfModel:
         """
         return self._encode(as_images(images, self.device), prompts, reports)
 
-    def _encode(self, images: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
+    def _encode(
+        self, images: Sequence[Tensor | Sequence[Tensor]], prompts: Sequence[str], reports: Sequence[str] | None
+    ) -> Encoded:
         self.free_generation_cache()
         answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
         return self._encoder.encode(images, prompts, answers)
@@ -300,13 +303,33 @@ class HfModel:
         if self._static and torch.is_grad_enabled():
             self._static.release()
 
-    def _report_prompts(self, count: int, indications: Sequence[str | None] | None) -> list[str]:
-        reasons = _texts(indications, "indication", none=True) if indications is not None else [None] * count
-        if len(reasons) != count:
+    def _studies(self, images: Any, indications: Contexts | None) -> tuple[list[list[Tensor]], list[str]]:
+        """The images of each study, and its prompt for a report."""
+        studies = [[image] for image in as_images(images, self.device)]
+        given = [None] * len(studies) if indications is None else _contexts(indications)
+        if len(given) != len(studies):
             raise DataError(
-                f"{count} images came with {len(reasons)} indications; give one per image, None if unknown."
+                f"{len(studies)} images came with {len(given)} indications; give one per image, None if unknown."
             )
-        return [self.prompts.ask(reason) for reason in reasons]
+        for number, (study, context) in enumerate(zip(studies, given, strict=True)):
+            if isinstance(context, StudyContext):
+                if context.further_images and not self.capabilities.several_images:
+                    raise ConfigError(f"'{self.name}' takes one image per prompt; study {number} has several.")
+                study += as_images(context.further_images, self.device)
+                if context.image_names and len(context.image_names) != len(study):
+                    raise DataError(
+                        f"study {number} has {len(study)} images, and {len(context.image_names)} are named: "
+                        f"{', '.join(context.image_names)}."
+                    )
+        return studies, [self.prompts.ask(context) for context in given]
+
+
+def _contexts(indications: Contexts) -> Contexts:
+    """The indications, after a check of their texts and those of contexts."""
+    texts = [one.indication if isinstance(one, StudyContext) else one for one in indications]
+    _texts(texts if not isinstance(indications, str) else indications, "indication", none=True)
+    _texts([one.prior_report for one in indications if isinstance(one, StudyContext)], "prior report", none=True)
+    return indications
 
 
 def _static_decoder(model: Any, cache: str | None) -> tuple[StaticDecoder | None, str]:

@@ -96,16 +96,18 @@ class PixelPath(ABC):
         return resize(image, size, self.resample, rows_first=self.pillow and pillow_takes_rows_first())
 
     @final
-    def inputs(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Model inputs for these images, one image per sample.
+    def inputs(self, samples: Sequence[Tensor | Sequence[Tensor]]) -> dict[str, Tensor]:
+        """Model inputs for these samples of one image or several.
 
         Args:
-            images: [1, H, W] or [3, H, W] in [0, 1], floating; of any sizes, but one device and dtype.
+            samples: Images [1, H, W] or [3, H, W] in [0, 1], floating; of any sizes, but one device and dtype.
 
         Returns:
             `pixel_values` in the dtype of the images, and the family's other inputs (`image_sizes`, …).
         """
-        if not images:
+        grouped = nested(samples)
+        images = [image for sample in grouped for image in sample]
+        if not images or not all(grouped):
             raise DataError("expected at least one image, got none.")
         for image in images:
             if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.is_floating_point() or not image.numel():
@@ -113,16 +115,27 @@ class PixelPath(ABC):
                     f"an image is {image.dtype} {tuple(image.shape)}; give floating pixels in [0, 1], "
                     "[1, H, W] or [3, H, W]."
                 )
-        return self.arrange(images)
+        return self.arrange(images) if len(images) == len(grouped) else self.arrange_several(grouped)
 
     @abstractmethod
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The steps of the path; `inputs` has checked the images."""
+        """The steps of the path for one image per sample; `inputs` has checked the images."""
+
+    def arrange_several(self, samples: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """The steps where a sample has several images; by default, those of all samples in one list."""
+        return self.arrange([image for sample in samples for image in sample])
 
     @staticmethod
     def named(outputs: Any) -> dict[str, Tensor]:
         """The image processor's outputs by name."""
         return dict(outputs)
+
+
+def nested(samples: Sequence[Tensor | Sequence[Tensor]]) -> list[tuple[Tensor, ...]]:
+    """The images of each sample, where an image alone is a sample of one."""
+    import torch
+
+    return [(one,) if isinstance(one, torch.Tensor) else tuple(one) for one in samples]
 
 
 class Plain(PixelPath):
@@ -233,8 +246,12 @@ class EightBitPath(PixelPath):
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """The image processor's outputs, on the device of the images."""
-        device = images[0].device
-        outputs = processed(self.image_processor, images, self)
+        return self.arrange_several(nested(images))
+
+    def arrange_several(self, samples: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """As `arrange`, with the images of each sample in a list."""
+        device = samples[0][0].device
+        outputs = processed(self.image_processor, samples, self)
         return {name: tensor.to(device) for name, tensor in outputs.items()}
 
 
@@ -306,16 +323,19 @@ def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 
 
 def processed(
-    image_processor: Any, images: Sequence[Tensor], family: PixelPath | type[PixelPath] = PixelPath
+    image_processor: Any,
+    samples: Sequence[Tensor | Sequence[Tensor]],
+    family: PixelPath | type[PixelPath] = PixelPath,
 ) -> dict[str, Tensor]:
-    """The image processor's outputs for images [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image per sample."""
+    """The image processor's outputs for the images [1 or 3, H, W] in [0, 1] of each sample, as 8-bit RGB."""
     import numpy as np
     from PIL import Image
 
-    pictures = []
-    for image in images:
+    def picture(image: Tensor) -> Any:
         levels = (image.detach().float().cpu() * 255.0).round().clamp(0, 255).expand(3, -1, -1)
-        pictures.append([Image.fromarray(levels.permute(1, 2, 0).numpy().astype(np.uint8))])
+        return Image.fromarray(levels.permute(1, 2, 0).numpy().astype(np.uint8))
+
+    pictures = [[picture(image) for image in sample] for sample in nested(samples)]
     outputs = family.named(image_processor(images=pictures, return_tensors="pt", **family.call_settings))
     return {name: outputs[name] for name in outputs if name not in family.unused_outputs}
 

@@ -64,20 +64,21 @@ def prompt_format(processor: Any) -> PromptFormat:
     return known
 
 
-def prompt_text(processor: Any, prompt: str, image_replacement: str | None = None) -> str:
-    """The processor's text for an image and a prompt, ready for the report to follow.
+def prompt_text(processor: Any, prompt: str, image_replacement: str | None = None, images: int = 1) -> str:
+    """The processor's text for one or several images and a prompt, ready for the report to follow.
 
     Args:
         prompt: Plain text, in which special tokens are escaped; may be empty.
         image_replacement: Text in place of the image; there is then no placeholder.
+        images: Number of images; their placeholders come before the prompt.
     """
     words = escape(processor.tokenizer, prompt)
     lead = None if image_replacement is None else f"{escape(processor.tokenizer, image_replacement)}\n"
     if chat_template(processor) is not None:
-        return render_chat(processor, [_user(words, lead)], add_generation_prompt=True)
+        return render_chat(processor, [_user(words, lead, images)], add_generation_prompt=True)
     if lead is None:
         form = prompt_format(processor)
-        lead = form.image + (form.gap if words else "")
+        lead = form.gap.join([form.image] * images) + (form.gap if words else "")
     return lead + words
 
 
@@ -166,10 +167,10 @@ def _chat_format(processor: Any) -> tuple[str, int]:
     return "" if closed else " ", end
 
 
-def _user(words: str, image_replacement: str | None = None) -> dict[str, Any]:
+def _user(words: str, image_replacement: str | None = None, images: int = 1) -> dict[str, Any]:
     if image_replacement is not None:
         return {"role": "user", "content": [{"type": "text", "text": image_replacement + words}]}
-    content: list[dict[str, str]] = [{"type": "image"}]
+    content: list[dict[str, str]] = [{"type": "image"}] * images
     return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
 
 

@@ -54,10 +54,11 @@ class Family:
        on the right then needs no attention mask, which the fastest kernels do not accept.
     6. `static_cache`: a token after the prompt depends on cache, attention mask and position alone, so that generation may
        use a cache of fixed size (`models/hf/static_cache.py`) and read a batch in parts.
-    7. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
+    7. `several_images`: off for a family that takes one image per prompt.
+    8. `processors`, `image_suffix`, `prompt_separator`, `report_token_type`: only for a family without a chat template
        whose text has another form than `<image>`, line break, prompt, space, report.
-    7. `image_text` and `token_inputs`: only for a family with cross-attention to its images.
-    8. `prepare_training`: only where transformers cannot train the family in mixed precision as it is.
+    9. `image_text` and `token_inputs`: only for a family with cross-attention to its images.
+    10. `prepare_training`: only where transformers cannot train the family in mixed precision as it is.
 
     `tests/helpers/tiny_families.py` builds a tiny checkpoint of each family; a row there runs all tests of families.
 
@@ -68,6 +69,7 @@ class Family:
         prompt_separator: Text between prompt and report.
         report_token_type: Token type of a report, if the processor gives token types.
         image_text: Text of an image, if the tokenizer alone turns it into tokens, without the processor.
+        several_images: Whether a prompt may have several images.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -83,6 +85,7 @@ class Family:
     image_suffix: ClassVar[str] = "\n"
     prompt_separator: ClassVar[str] = " "
     report_token_type: ClassVar[int] = 0
+    several_images: ClassVar[bool] = True
     image_text: ClassVar[str | None] = None
 
     def token_inputs(self, ids: Tensor, is_image: Tensor, is_text: Tensor) -> dict[str, Tensor]:

@@ -38,7 +38,13 @@ class Masked(PixelPath):
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """`pixel_values` [N, K, 3, H, W] and `pixel_attention_mask` [N, K, H, W] of 1 and 0."""
-        radiographs = [[visible(self.scaling(piece)) for piece in self.pieces(image)] for image in images]
+        return self.arrange_several([[image] for image in images])
+
+    def arrange_several(self, samples: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """As `arrange`; K counts the pieces of all images of a sample."""
+        radiographs = [
+            [visible(self.scaling(piece)) for image in sample for piece in self.pieces(image)] for sample in samples
+        ]
         pieces = [piece for radiograph in radiographs for piece in radiograph]
         most = max(len(radiograph) for radiograph in radiographs)
         height, width = (max(piece.shape[side] for piece in pieces) for side in (-2, -1))

@@ -37,6 +37,7 @@ class Idefics(Family):
     processors = ("IdeficsProcessor",)
     image_text = "<fake_token_around_image><image><fake_token_around_image>"
     image_suffix = ""
+    several_images = False  # a token sees the last image before it alone: of several before a text, one
 
     def token_inputs(self, ids: Tensor, is_image: Tensor, is_text: Tensor) -> dict[str, Tensor]:
         """`image_attention_mask` [B, L, images]: from its own token on, an image is seen until the next one begins."""

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.models.hf.families import Family
-from cxrlab.models.hf.pixels import Plain, measure
+from cxrlab.models.hf.families.llava import in_square
+from cxrlab.models.hf.pixels import Plain, measure, three_channels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +31,14 @@ class AnyResolution(Plain):
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """`pixel_values` [N, T, 3, H, W] and `image_sizes` [N, 2]: height and width of each image."""
+        return self.stacked(images, [self.pieces(image) for image in images])
+
+    def stacked(self, images: Sequence[Tensor], pieces: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """The inputs for images and the pieces of each."""
         import torch
         from torch.nn.functional import pad
 
-        radiographs = [torch.stack([self.one(piece) for piece in self.pieces(image)]) for image in images]
+        radiographs = [torch.stack([self.one(piece) for piece in own]) for own in pieces]
         most = max(len(radiograph) for radiograph in radiographs)
         filled = [pad(radiograph, (0, 0, 0, 0, 0, 0, 0, most - len(radiograph))) for radiograph in radiographs]
         sizes = [tuple(image.shape[-2:]) for image in images]
@@ -58,14 +63,28 @@ class AnyResolution(Plain):
 
 
 class OneVision(AnyResolution):
-    """As LLaVA-NeXT, with the number of images per sample: one."""
+    """As LLaVA-NeXT, with the number of images per sample; of a sample with several, each is padded to a square and not cut."""
+
+    def __init__(self, image_processor: Any) -> None:
+        super().__init__(image_processor)
+        self.colour = three_channels(image_processor.image_mean)
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """As for any resolution, with `batch_num_images` [N]."""
+        return self.arrange_several([[image] for image in images])
+
+    def arrange_several(self, samples: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
+        """As `arrange`, with the number of images of each sample."""
         import torch
 
-        ones = torch.ones(len(images), dtype=torch.long, device=images[0].device)
-        return {**super().arrange(images), "batch_num_images": ones}
+        images = [image for sample in samples for image in sample]
+        several = [len(sample) > 1 for sample in samples for _ in sample]
+        pieces = [
+            [in_square(image, self.colour)] if among_others else self.pieces(image)
+            for image, among_others in zip(images, several, strict=True)
+        ]
+        counts = torch.tensor([len(sample) for sample in samples], dtype=torch.long, device=images[0].device)
+        return {**self.stacked(images, pieces), "batch_num_images": counts}
 
 
 def fit(image: Tensor, height: int, width: int) -> tuple[int, int]:
