@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_stand_ins(home: Path) -> None:
     from tiny_models import save_tiny_llava, tiny_tokenizer
-    from tiny_text_models import chexbert_weights, save_chexbert
+    from tiny_text_models import chexbert_weights, roberta_folder, save_chexbert
 
     from cxrlab.models.random_init import (
         TINY,
@@ -77,6 +77,7 @@ def save_stand_ins(home: Path) -> None:
     bert = home / "downloads" / "bert-base-uncased"
     bert.mkdir(parents=True)
     save_chexbert(home / "downloads" / "chexbert.pth", chexbert_weights(bert))
+    roberta_folder(home / "downloads" / "distilroberta")
 
 
 class EveryWord:
@@ -121,11 +122,12 @@ def test_the_shipped_file_has_the_twelve_columns_of_the_paper() -> None:
 
 @pytest.mark.slow
 def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All nine rows with CheXbert and RadGraph stand-ins: twelve columns with a value, beside the paper's figure."""
+    """All nine rows with stand-ins for CheXbert, RadGraph and RadCliQ: every column has a value, beside the paper's."""
     monkeypatch.chdir(home)
     monkeypatch.setenv("CXRLAB_QUIET", "1")
     monkeypatch.setitem(sys.modules, "radgraph", SimpleNamespace(RadGraph=EveryWord))
-    page = run_recipe(study(tmp_path / "study", extras={"graphs": "radgraph"}))
+    extras = {"graphs": "radgraph", "encoder": "downloads/distilroberta", "layer": 3}
+    page = run_recipe(study(tmp_path / "study", extras=extras, metrics=["radcliq1"]))
     found = json.loads((tmp_path / "study" / "ablations.json").read_text())
     columns = {column["label"]: column["metric"] for column in found["columns"]}
     assert columns["Micro-F1-14"] == "chexbert14.micro.f1:uncertain-negative"
@@ -133,7 +135,7 @@ def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytes
     assert (columns["F1-RadGraph"], columns["BLEU-1"]) == ("radgraph.partial:cased", "bleu1:sacre")
     assert len(found["variants"]) == 9 and found["n"] > 0
     for name, row in found["variants"].items():
-        for label, metric in columns.items():
+        for label, metric in [*columns.items(), ("RadCliQ-v1", "radcliq1")]:
             assert isinstance(row["metrics"][metric]["mean"], float), (name, label)
     assert "57.3" in page.read_text() and "Macro-F1-14+" in page.read_text()
     reports = json.loads((tmp_path / "study" / "seed1" / "llava-rad" / "reports" / "summary.json").read_text())

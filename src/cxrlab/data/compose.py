@@ -31,7 +31,7 @@ ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"
 NOT_THERE = "its corpus is not there"
 # Increase it when the same members yield a different corpus than before, so that an older one is not continued.
-COMPOSE_VERSION = 2
+COMPOSE_VERSION = 3
 # Settings of a member that do not change the studies; the content of its corpus does.
 _WITHOUT_EFFECT = ("corpus", "data_set", "made_by", "stages", "paper")
 
@@ -83,7 +83,7 @@ def plan(config: ComposeConfig) -> Composition:
         taken, counts = seen.taken[name], corpora[name].card.counts
         row = Row(name, counts.get("patients"), counts.get("images"), taken.studies, taken.patients, taken.images)
         row = dataclasses.replace(row, pairs=taken.pairs, texts=taken.texts, views=taken.views)
-        rows.append(dataclasses.replace(row, paper=member.paper))
+        rows.append(dataclasses.replace(row, words=taken.words, paper=member.paper))
     return Composition(config, corpora, tree, seen, tuple(rows), tuple(notes))
 
 
@@ -359,12 +359,18 @@ _BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerat
 
 @dataclass(frozen=True)
 class Taken:
-    """Counts of the part that is taken of one member; `views` are its image-text pairs by source of the text and view."""
+    """Counts of the part that is taken of one member.
+
+    Args:
+        views: Image-text pairs by source of the text and view.
+        words: Least, most and mean words per text, each pair counted; None without a pair.
+    """
 
     studies: int
     patients: int
     images: int
     views: Mapping[str, Mapping[str, int]]
+    words: tuple[float, float, float] | None
 
     @property
     def texts(self) -> dict[str, int]:
@@ -407,18 +413,26 @@ class _Branch:
     patients: dict[str, int] = field(default_factory=dict)
     splits_of: dict[str, int] = field(default_factory=dict)
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # (source of the text, view) → pairs
+    words: Counter[int] = field(default_factory=Counter)  # words of the text → pairs
 
     def take(self, study: Study, patient: str) -> None:
         self.studies += 1
         self.images += len(study.images)
         self.patients[patient] = self.patients.get(patient, 0) | _BITS[study.split]
         self.pairs.update((source, view_name(image)) for source in study.extra[TEXTS_KEY] for image in study.images)
+        if study.images:
+            for one in pair_texts(study, study.extra[TEXTS_KEY], study.extra.get(SECTION_KEY, FINDINGS)):
+                self.words[len(one.text.split())] += len(study.images)
 
     def taken(self) -> Taken:
         views: dict[str, dict[str, int]] = {}
         for (source, view), count in sorted(self.pairs.items()):
             views.setdefault(source, {})[view] = count
-        return Taken(self.studies, len(self.patients), self.images, views)
+        words = None
+        if self.words:
+            mean = sum(length * count for length, count in self.words.items()) / self.words.total()
+            words = (min(self.words), max(self.words), round(mean, 1))
+        return Taken(self.studies, len(self.patients), self.images, views, words)
 
     def leaking(self) -> dict[str, int]:
         """Patients of a split that is taken who are also in a split of the same corpus that is not taken."""
@@ -519,6 +533,7 @@ class Row:
     pairs: int | None = None
     texts: Mapping[str, int] = field(default_factory=dict)
     views: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    words: tuple[float, float, float] | None = None
     paper: Paper = field(default_factory=Paper)
     note: str = ""
 
@@ -534,13 +549,14 @@ def total(rows: Sequence[Row]) -> Row:
     for row in rows:
         for kind, count in row.texts.items():
             texts[kind] = texts.get(kind, 0) + count
-    paper = {name: summed([getattr(row.paper, name) for row in rows]) for name in Paper.__dataclass_fields__}
+    counted = [name for name in _COLUMNS if name in Paper.__dataclass_fields__]
+    paper = Paper(**{name: summed([getattr(row.paper, name) for row in rows]) for name in counted})  # type: ignore[arg-type]
     counts = {name: summed([getattr(row, name) for row in rows]) for name in _COLUMNS}
-    return dataclasses.replace(Row("total", texts=texts, paper=Paper(**paper)), **counts)  # type: ignore[arg-type]
+    return dataclasses.replace(Row("total", texts=texts, paper=paper), **counts)  # type: ignore[arg-type]
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """The table for people: numbers to the right, the paper's behind ours where it has any, notes last."""
+    """The table for people: numbers to the right, the paper's behind ours where it has any, then lengths and notes."""
     rows = [*rows, total(rows)]
     heads, cells = ["member"], [[row.member] for row in rows]
     for name, head in _COLUMNS.items():
@@ -560,8 +576,17 @@ def as_text(rows: Sequence[Row]) -> str:
         ).rstrip()
         for line in [heads, *cells]
     ]
+    lengths = [
+        f"words per text, {row.member}: {_words(row.words)}" + (f"; paper {_words(paper)}" if paper else "")
+        for row in rows
+        if (paper := row.paper.words) or row.words
+    ]
     notes = [f"{row.member}: {row.note}" for row in rows if row.note]
-    return "\n".join([*lines, *notes])
+    return "\n".join([*lines, *lengths, *notes])
+
+
+def _words(lengths: tuple[float, float, float] | None) -> str:
+    return "–" if lengths is None else "{:,.0f} to {:,.0f}, mean {:,.1f}".format(*lengths)
 
 
 def _number(value: int | None) -> str:

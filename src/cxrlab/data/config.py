@@ -373,6 +373,7 @@ class Paper:
         taken_patients: Patients of the part that is taken.
         taken_images: Images of the part that is taken.
         pairs: Pairs of image and text.
+        words: Words per text of the pairs: least, most and mean.
     """
 
     patients: int | None = None
@@ -380,6 +381,7 @@ class Paper:
     taken_patients: int | None = None
     taken_images: int | None = None
     pairs: int | None = None
+    words: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)

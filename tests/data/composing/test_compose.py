@@ -63,14 +63,19 @@ def test_pairs_are_images_times_texts(two: dict[str, Path]) -> None:
 
 
 def test_the_table_stands_on_the_card_and_beside_the_paper(two: dict[str, Path], tmp_path: Path) -> None:
-    settings = {"a": {"corpus": str(two["a"]), "paper": {"patients": 1000, "pairs": 2000}}, "b": two["b"]}
+    paper = {"patients": 1000, "pairs": 2000, "words": [3, 89, 27.8]}
+    settings = {"a": {"corpus": str(two["a"]), "paper": paper}, "b": two["b"]}
     planned = plan(config(settings))
     assert as_text(planned.rows).splitlines()[:2] == [
         "member  patients  paper  images  studies taken  patients taken  images taken  pairs  paper",
         "a              4  1,000       4              4               4             4      4  2,000",
     ]
     card = compose_corpus(planned, tmp_path / "out").card
-    assert card.extra["table"][0]["paper"] == {"patients": 1000, "pairs": 2000}
+    assert as_text(planned.rows).splitlines()[-2:] == [
+        "words per text, a: 4 to 4, mean 4.0; paper 3 to 89, mean 27.8",
+        "words per text, b: 4 to 4, mean 4.0",
+    ]
+    assert card.extra["table"][0]["paper"] == paper
     assert card.extra["table"][1]["pairs"] == 6
 
 
