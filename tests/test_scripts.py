@@ -55,6 +55,7 @@ SMALL = {
         "--before",
         "stub:empty",
     ),  # fmt: skip
+    "benchmarks/attack_memory.py": ("--tiny",),
     "benchmarks/attack_speed.py": ("--tiny", "--steps", "3"),
     "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/generation_speed.py": ("--tiny",),
@@ -104,6 +105,7 @@ EXPECTED = {
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
     "experiments/localisation.py": "held-out images: F1 ",
+    "benchmarks/attack_memory.py": "| 13 questions | cxrlab | 2 | ",
     "benchmarks/attack_speed.py": "identical reports 2 of 2",
     "benchmarks/finetune_speed.py": "target 1.2 times the plain Trainer",
     "benchmarks/generation_speed.py": "times; target at least 2.5 times",
@@ -128,6 +130,7 @@ HERE = {
     "experiments/iu_xray.py",
     "experiments/pointing_game.py",
     "experiments/localisation.py",
+    "benchmarks/attack_memory.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
     "benchmarks/generation_speed.py",
@@ -138,6 +141,7 @@ HERE = {
 HEAVY_AT_THE_TOP = {
     "experiments/guarded_server.py",
     "experiments/localisation.py",
+    "benchmarks/attack_memory.py",
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
     "benchmarks/generation_speed.py",

@@ -165,9 +165,13 @@ class WhereApplicable(Objective):
         self.gradients, self.scores = inner.gradients, inner.scores
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Those of the other objective, or 0."""
-        losses = self._inner.losses(images, rows)
-        return torch.where(self._applicable[list(rows)].to(losses.device), losses, torch.zeros_like(losses))
+        """Those of the other objective, or 0, which is not computed."""
+        losses = torch.zeros(len(images), device=images.device)
+        places = [place for place, row in enumerate(rows) if self._applicable[row]]
+        if not places:
+            return losses
+        found = self._inner.losses(images[places], [rows[place] for place in places])
+        return losses.to(found).index_put((torch.tensor(places, device=found.device),), found)
 
     def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """As in the other objective, or False."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.models.hf.gradient_memory import block_numbers
 from cxrlab.training.config import Optimisation
 
 if TYPE_CHECKING:
@@ -93,14 +94,9 @@ def _bytes(settings: Optimisation) -> int:
 def _kept(config: Any, settings: Optimisation) -> tuple[int, int]:
     """Numbers per token that one block keeps from the forward to the backward pass, and that all blocks keep.
 
-    A block keeps about 16 vectors of its width and 3 of its inner width; with checkpointing only its input, and one
-    block in full while it is computed again.
+    With checkpointing a block keeps only its input, and one block is there in full while it is computed again.
     """
-    width = getattr(config, "embed_dim", config.hidden_size)  # Qwen2-VL's vision encoder calls its output hidden
-    layers = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else config.depth
-    if between := getattr(config, "cross_layer_interval", 0):  # IDEFICS: cross-attention before every so many layers
-        layers += layers // between
-    block = 16 * width + 3 * getattr(config, "intermediate_size", 4 * width)
+    width, layers, block = block_numbers(config)
     return block, layers * width + block if settings.gradient_checkpointing else layers * block
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.models.hf.scoring import reads_left_to_right
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel
 
 # Floating point operations of a forward pass from which a GPU is busy throughout: more images per pass take more memory
-# and no less time. On an H200 with 7 billion weights and 1,500 tokens, 4 images per pass took 103 ms per image, 1 took 123.
+# and no less time. On an H200 with 7 billion weights and 1,400 image tokens, 4 images per pass took 103 ms per image, 1
+# took 123.
 _BUSY = 5e13
 _RESERVE = 1.1  # for what the estimate does not count
 
@@ -105,8 +107,9 @@ def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int
     eager = getattr(config, "_attn_implementation", None) == "eager"
     longest = max(texts)
     width, layers, block = block_numbers(language, longest if eager else 0)
-    kept, kept_inputs = longest * layers * block, longest * (layers * width + block)
-    if len(texts) > 1:
+    # With checkpointing one block is there in full, and the gradients of what it keeps.
+    kept, kept_inputs = longest * layers * block, longest * (layers * width + 2 * block)
+    if len(texts) > 1 and reads_left_to_right(model.model):
         # Keys and values of a shared prefix, their gradient, and the copy that a text continues.
         heads = getattr(language, "num_key_value_heads", None) or language.num_attention_heads
         head = getattr(language, "head_dim", None) or width // language.num_attention_heads
@@ -116,7 +119,7 @@ def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int
     vision = getattr(config, "vision_config", None)
     if vision is not None and patches:
         wide, deep, inside = block_numbers(vision, patches if eager else 0)
-        kept, kept_inputs = kept + patches * deep * inside, kept_inputs + patches * (deep * wide + inside)
+        kept, kept_inputs = kept + patches * deep * inside, kept_inputs + patches * (deep * wide + 2 * inside)
     logits = answer * int(language.vocab_size) * (item + 4 + 4)
     weights = sum(weight.numel() for weight in model.model.parameters())
     return GradientMemory(
@@ -142,6 +145,8 @@ def block_numbers(config: Any, attended: int = 0) -> tuple[int, int, int]:
     """
     width = getattr(config, "embed_dim", config.hidden_size)  # Qwen2-VL's vision encoder calls its output hidden
     layers = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else config.depth
+    if between := getattr(config, "cross_layer_interval", 0):  # IDEFICS: cross-attention before every so many layers
+        layers += layers // between
     heads = getattr(config, "num_attention_heads", None) or int(getattr(config, "num_heads", 0))
     block = 16 * width + 3 * getattr(config, "intermediate_size", 4 * width) + 3 * heads * attended
     return width, layers, block
