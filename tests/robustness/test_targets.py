@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from toy_objectives import images
 
+from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget
 from cxrlab.attacks.ensemble import default_members
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.findings.closed_questions import question_about
@@ -126,6 +127,44 @@ def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() ->
     # The same image of another study may have another indication.
     target.examine(dark, [case("s2")])
     assert model.asked == 4
+
+
+class CountedQuestions(HfModel):
+    """Counts the images about which something is asked, with and without gradients."""
+
+    def __init__(self, model: HfModel) -> None:
+        self.__dict__.update(model.__dict__)
+        self.asked, self.differentiated, self.scored = 0, 0, 0
+
+    def yes_margins_of_each(self, images: Any, questions: Any) -> Tensor:
+        if torch.is_grad_enabled():
+            self.differentiated += len(images)
+        else:
+            self.asked += len(images)
+        return super().yes_margins_of_each(images, questions)
+
+    def losses(self, *given: Any) -> Tensor:
+        self.scored += len(given[0])
+        return super().losses(*given)
+
+
+def test_an_attack_and_its_record_ask_about_an_image_once(llava: HfModel) -> None:
+    """Clean images at the first radius alone; the result once for success, final loss and record; then the 8-bit copy."""
+    model = CountedQuestions(llava)
+    target, shown, cases = reporter(model), images(2, 32), [case("s2", Edema=1), case("s3", Edema=0)]
+    clean = target.examine(shown, cases)
+    objective = target.objective("answers", cases, clean, shown)
+    assert (model.asked, model.scored) == (2, 2)
+    for _ in range(2):
+        result = ATTACKS.load("pgd")(AttackSettings(steps=3))(objective, shown, Budget(0.01), keys=["s2", "s3"])
+        answers = target.examine(torch.cat([result.images, result.images.round(decimals=2)]), cases * 2)
+    assert (model.asked, model.differentiated, model.scored) == (2 + 4, 2 * 2 * 3, 2 + 4)
+    with torch.no_grad():
+        margins = llava.yes_margins(result.images, question_about("edema"))
+    assert [one.label_probs["Edema"] for one in answers[:2]] == pytest.approx(margins.sigmoid().tolist(), abs=1e-5)
+    target.clear_cache()
+    target.examine(shown, cases)
+    assert model.asked == 8
 
 
 def test_truths_and_wrong_answers_leave_out_what_is_unknown() -> None:

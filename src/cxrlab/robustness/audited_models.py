@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_CACHED = 16_384  # results per model; a black-box attack looks at hundreds of changes of every image
+
 
 def load_audited_model(
     key: str,
@@ -209,7 +211,12 @@ class AuditedTextModel(AuditedModel):
         new = {key: place for place, key in enumerate(keys) if key not in self._cache}
         if new:
             self._cache |= dict(zip(new, compute(list(new.values())), strict=True))
-        return [self._cache[key] for key in keys]
+        for key in keys:
+            self._cache[key] = self._cache.pop(key)  # the last used are last
+        found = [self._cache[key] for key in keys]
+        for key in list(self._cache)[: max(len(self._cache) - _CACHED, 0)]:
+            del self._cache[key]
+        return found
 
     def generate(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
         """One report per image."""
