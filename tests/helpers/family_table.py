@@ -10,7 +10,8 @@ from tiny_families import FAMILIES
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families: begin -->\n", "<!-- families: end -->\n"
-# Column → file and test; a cell is "yes" if the test runs for the family.
+SEVERAL = "several images"
+# Column → file and test; a cell is "yes" if the test runs for the family, or "refused" if it shows that.
 COLUMNS = {
     "`generate`": ("models/hf/test_wrapper_families.py", "test_generation_in_a_batch_is_generation_alone"),
     "attack gradient": ("models/hf/test_wrapper_families.py", "test_a_batch_is_its_images_one_by_one"),
@@ -25,6 +26,7 @@ COLUMNS = {
     ),
     "exact resume": ("training/test_finetune_families.py", "test_a_killed_training_ends_with_the_same_bytes"),
     "DPO": ("preference/test_prefer_families.py", "test_dpo_moves_the_margin"),
+    SEVERAL: ("models/hf/test_several_images.py", "test_several_images_in_one_prompt"),
 }
 
 
@@ -54,12 +56,14 @@ def families_of_test(file: str, name: str) -> set[str]:
 
 def family_table() -> str:
     """One row per family that the package declares, sorted by name."""
-    from cxrlab.models.hf.families import all_families
+    from cxrlab.models.hf.families import all_families, find_family
 
-    tested = [families_of_test(*test) for test in COLUMNS.values()]
+    tested = {column: families_of_test(*test) for column, test in COLUMNS.items()}
     lines = [f"| `model_type` | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name in sorted(name for family in all_families() for name in family.model_types):
-        cells = ["yes" if name in families else "–" for families in tested]
+        one_image = not find_family(name).several_images
+        shown = {column: "refused" if one_image and column == SEVERAL else "yes" for column in COLUMNS}
+        cells = [shown[column] if name in families else "–" for column, families in tested.items()]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

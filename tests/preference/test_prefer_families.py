@@ -19,6 +19,7 @@ from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig
 from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.train import prefer
 from cxrlab.training.config import Optimisation
+from cxrlab.training.report_model import find_parts
 
 pytestmark = pytest.mark.slow
 
@@ -70,23 +71,55 @@ def test_dpo_moves_the_margin(family: str, data: Path, tmp_path: Path) -> None:
     assert bool((after > before).all()) and float((after - before).mean()) > 1.0
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_trains_a_family_with_tiles(loss: str, data: Path, tmp_path: Path) -> None:
-    config = replace(config_of("idefics3", data, tmp_path), loss=LossSettings(loss))
-    config = replace(config, optimisation=replace(STEPS, gradient_checkpointing=True, steps=4))
-    prefer(config, tmp_path / "run")
-    found = [line["loss"] for line in history(tmp_path / "run") if "loss" in line]
+WHOLE, VISION, ADAPTERS = {"lora_rank": 0}, {"train_vision_encoder": True}, {"train_projector": True}
+SPREAD = {
+    "dpo": ("idefics3", ADAPTERS), "ipo": ("idefics", WHOLE), "kto": ("smolvlm", VISION), "orpo": ("qwen2_5_vl", WHOLE),
+    "simpo": ("internvl", VISION), "rdpo": ("llava", VISION), "robust": ("gemma3", {**WHOLE, **VISION}),
+}  # fmt: skip
+
+
+def trains_what_is_named(config: PreferConfig, changes: Any, top: Path) -> None:
+    """Margins change, and so does the vision encoder where it is trained, and nowhere else."""
+    config = replace(config, **changes, optimisation=replace(STEPS, gradient_checkpointing=True, steps=4))
+    prefer(config, top / "run")
+    found = [line["loss"] for line in history(top / "run") if "loss" in line]
     assert len(found) == 4 and all(abs(value) < 1e4 for value in found)
-    before = margins(config.start.removeprefix("hf:"), config)
-    after = margins(str(tmp_path / "run" / "checkpoint"), config)
+    start = config.start.removeprefix("hf:")
+    before, after = (margins(folder, config) for folder in (start, str(top / "run" / "checkpoint")))
     assert float((after - before).abs().mean()) > 1e-2
+    models = [HfModel.load(folder).model for folder in (start, str(top / "run" / "checkpoint"))]
+    old, new = (find_parts(model).vision_parameters() for model in models)
+    moved = [not torch.equal(one, two) for one, two in zip(old, new, strict=True)]
+    assert any(moved) == config.train_vision_encoder
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_checkpoints_are_selected_and_measured_by_generated_reports(data: Path, tmp_path: Path, precision: Any) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_adapters_whole_models_and_vision_encoders(loss: str, data: Path, tmp_path: Path) -> None:
+    family, changes = SPREAD[loss]
+    trains_what_is_named(replace(config_of(family, data, tmp_path), loss=LossSettings(loss)), changes, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_aligns_whole_and_with_its_vision_encoder(family: str, data: Path, tmp_path: Path) -> None:
+    """The first loss is log 2: the reference is the start in the precision and with the weights of the training."""
+    for name, changes in (("whole", WHOLE), ("vision", VISION)):
+        (tmp_path / name).mkdir()
+        config = config_of(family, data, tmp_path / name)
+        trains_what_is_named(config, changes, tmp_path / name)
+        lines = [line for line in history(tmp_path / name / "run") if "loss" in line]
+        assert lines[0]["loss"] == pytest.approx(0.6931, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "precision", "changes"), [("internvl", "float32", {}), ("idefics", "bfloat16", VISION)]
+)
+def test_checkpoints_are_selected_and_measured_by_generated_reports(
+    family: str, precision: Any, changes: Any, data: Path, tmp_path: Path
+) -> None:
     """Generation in between disturbs no number of the training."""
     settings = replace(STEPS, steps=4, precision=precision, gradient_checkpointing=True)
-    short = replace(config_of("internvl", data, tmp_path), optimisation=settings)
+    short = replace(config_of(family, data, tmp_path), optimisation=settings, **changes)
     prefer(short, tmp_path / "plain")
     watched = replace(
         short,

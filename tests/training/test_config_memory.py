@@ -10,8 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tiny_families import tiny
 from transformers import (
     BertConfig,
     CLIPVisionConfig,
@@ -32,8 +34,8 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.registry import load_reference
 from cxrlab.extraction.surrogate import SurrogateTrainer
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.training.align_finetune import count_trainable
-from cxrlab.training.config import EncoderConfig
+from cxrlab.training.align_finetune import check_fits, count_trainable
+from cxrlab.training.config import EncoderConfig, FinetuneConfig, Optimisation
 from cxrlab.training.encoder import memory as encoder_memory
 from cxrlab.training.memory_estimate import Memory, check_memory, estimate, estimate_logits, estimate_vision
 
@@ -159,3 +161,17 @@ def test_the_same_training_of_a_whole_model_is_refused(monkeypatch: pytest.Monke
     assert found.trained > 100e9
     with pytest.raises(ConfigError, match="80.0 GB"):
         check_memory(found, torch.device("cuda"), hardware("extraction/ada_steal_paper.yaml")[1])
+
+
+def test_a_trained_vision_encoder_keeps_its_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A LLaVA with two images per sample: the estimate of both, for every layer of the vision encoder."""
+    model, _ = tiny("llava")
+    found: list[Memory] = []
+    monkeypatch.setattr("cxrlab.training.memory_estimate.check_memory", lambda needed, device: found.append(needed))
+    dataset: Any = SimpleNamespace(longest=20, image_tokens=4, image_of=np.zeros((3, 2), int))
+    settings = Optimisation(batch_size=2)
+    for trained in (False, True):
+        config = FinetuneConfig(data=Path("c"), start="hf:x", train_vision_encoder=trained, optimisation=settings)
+        check_fits(model, dataset, config, settings)
+    seen = estimate_vision(model, settings, 8, trained=True).activations
+    assert seen > 0 and found[1].activations - found[0].activations == seen

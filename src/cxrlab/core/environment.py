@@ -109,6 +109,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "fastapi", "uvicorn", "starlette", "pydantic", "httpx", "prometheus_client",
         )},
         "tables": {name: name for name in ("pyarrow", "openpyxl")},
+        "qlora": {"bitsandbytes": "bitsandbytes"},
     }
 )  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.

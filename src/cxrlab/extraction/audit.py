@@ -92,6 +92,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     unused = preflight.unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
     shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
     rate = learner.learning_rate  # raises where the surrogate does not exist
+    learner.check()
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         threat = preflight.threat_model(config.victim, config.budget, config.price, permission)
         threat = f"{threat} {preflight.shared_weights_sentence(shared)}".strip()

@@ -23,6 +23,7 @@ from cxrlab.extraction.rule_oracles import ORACLES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import TEXT_KINDS
+from cxrlab.training.config import check_quantise
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,7 @@ class Fitting:
         gradient_checkpointing: Recompute activations in the backward pass; saves memory, takes a third more time.
         lora_rank: Rank of adapters on the language model; 0 trains it whole.
         train_vision_encoder: Train the vision encoder too.
+        quantise: 4bit stores the frozen language model in 4 bits (QLoRA); needs a GPU and bitsandbytes.
         precision: float32 or bfloat16.
         max_length: Most tokens per sample, image tokens included.
         wordings: Wordings in which each answer is learnt, the victim's own first; more than one (our addition) teaches
@@ -207,6 +209,7 @@ class Fitting:
     gradient_checkpointing: bool = False
     lora_rank: int = 32
     train_vision_encoder: bool = False
+    quantise: Literal["none", "4bit"] = "none"
     precision: Literal["float32", "bfloat16"] = "float32"
     max_length: int = 1024
     wordings: int = 1
@@ -220,6 +223,7 @@ class Fitting:
                 f"lora_rank={self.lora_rank} epochs={self.epochs} learning_rate={self.learning_rate} is not usable; "
                 "give a rank of at least 0, and epochs and a rate above 0."
             )
+        check_quantise(self.quantise, self.lora_rank, train_vision_encoder=self.train_vision_encoder)
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,14 @@ class SurrogateTrainer:
     seed: int
     loading: LoadSettings
 
+    def check(self) -> None:
+        """Refuse settings that this machine cannot train with."""
+        from cxrlab.training.distributed import training_device
+        from cxrlab.training.report_model import check_quantisation
+
+        if self.fitting.quantise != "none":
+            check_quantisation(training_device())
+
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
         """The trained copy; an interrupted training is resumed, a finished one loaded."""
         from cxrlab.models.hf.model import HfModel
@@ -198,6 +206,7 @@ class SurrogateTrainer:
             lora_rank=fitting.lora_rank,
             lora_alpha=2.0 * max(fitting.lora_rank, 1),
             lora_dropout=0.0,
+            quantise=fitting.quantise,
             prompts=fitting.prompts,
             optimisation=Optimisation(
                 learning_rate=self.learning_rate,

@@ -141,9 +141,12 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         else:
             module = ImageTextLoss(start.model, find_parts(start.model)).to(device)
         # Weights that are trained whole become float32, and the reference must use the same.
-        weights = f"{weights_key(module)} {'adapters' if config.lora_rank else 'whole'}"
+        trained = ["adapters" if config.lora_rank else "whole", *["vision"] * config.train_vision_encoder]
+        weights = " ".join([weights_key(module), *trained, *[config.quantise] * (config.quantise != "none")])
         peft = select_trainable(start.model, config)
         module.to(device)
+        if isinstance(module, ImageTextLoss) and config.train_vision_encoder:
+            module.freeze_unused(reports.__getitems__([0]), settings.precision)
         if isinstance(reports, ReportDataset):
             images, features = open_vision_inputs(config, reports, start, run)
             rows = replace(rows, images=images, features=features)
@@ -155,7 +158,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
                 )
             rows = replace(rows, reference=reference)
         if settings.gradient_checkpointing:
-            enable_gradient_checkpointing(start.model, vision_encoder_frozen=True)
+            enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
         if settings.compiled:
             compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)

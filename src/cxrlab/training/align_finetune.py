@@ -183,12 +183,20 @@ def check_fits(
         estimate_vision,
         gathered_weights,
     )
+    from cxrlab.training.report_model import check_quantisation, language_linears
 
-    needed = estimate(model, settings, dataset.longest, count_trainable(model, config), validated)
+    quantised = 0
+    if isinstance(config, AdapterConfig) and config.quantise != "none":
+        check_quantisation(training_device(), sharded=shares_weights(settings))
+        quantised = sum(model.get_submodule(name).weight.numel() for name in language_linears(model))
+    needed = estimate(model, settings, dataset.longest, count_trainable(model, config), validated, quantised)
     if isinstance(dataset, ImageTextDataset):
         check_settings(config, model.config.model_type)
         needed += estimate_vision(model, settings, dataset.most_patches, trained=config.train_vision_encoder)
         needed += estimate_logits(model, settings, dataset.longest_report)
+    elif config.train_vision_encoder:
+        patches = dataset.image_tokens * dataset.image_of.shape[1]
+        needed += estimate_vision(model, settings, patches, trained=True)
     if shares_weights(settings):
         gathered = needed.weights if whole_weights else gathered_weights(model, settings)
         needed = needed.shared(process_count(), gathered)
@@ -214,13 +222,15 @@ def select_trainable(model: Any, config: ReportConfig) -> Any:
     import torch
 
     from cxrlab.training.image_features import vision_encoder_features
-    from cxrlab.training.report_model import add_adapters, find_parts, is_llava
+    from cxrlab.training.report_model import add_adapters, find_parts, is_llava, quantise_language_model
 
     freeze(model, config.optimisation.precision)
     torch.manual_seed(config.optimisation.seed + 3)
     parts, peft = find_parts(model), None
     trained: list[Any] = []
     if isinstance(config, AdapterConfig) and config.lora_rank:
+        if config.quantise != "none":
+            quantise_language_model(model, config.optimisation.precision)
         peft = add_adapters(
             model,
             config.lora_rank,
@@ -236,9 +246,10 @@ def select_trainable(model: Any, config: ReportConfig) -> Any:
         trained += parts.vision_parameters()
     for parameter in trained:
         parameter.requires_grad_(True)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
+    # A projector behind a vision encoder in float32 gets its features in float32, frozen or not.
+    behind = parts.projector.parameters() if config.train_vision_encoder else ()
+    for parameter in (*behind, *(value for value in model.parameters() if value.requires_grad)):
+        parameter.data = parameter.data.float()
     if config.train_vision_encoder and is_llava(model):
         # Layers behind the one whose features are used get no gradient, for which several processes would wait forever.
         side = model.config.vision_config.image_size

@@ -355,16 +355,21 @@ class AdapterConfig(ReportConfig):
 
     Args:
         train_projector: Train the projector too.
+        train_vision_encoder: Train the vision encoder too; its features are then not cached.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
         lora_alpha: Scale of the adapters, divided by the rank.
         lora_dropout: Dropout on the adapters' inputs.
+        quantise: 4bit stores the linear layers of the language model, which adapters leave frozen, in 4 bits (QLoRA);
+            needs a GPU and bitsandbytes.
     """
 
     _: KW_ONLY
     train_projector: bool = True
+    train_vision_encoder: bool = False
     lora_rank: int = 64
     lora_alpha: float = 128.0
     lora_dropout: float = 0.05
+    quantise: Literal["none", "4bit"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -373,11 +378,24 @@ class AdapterConfig(ReportConfig):
                               "rank of at least 0 and an alpha above 0.")  # fmt: skip
         if not 0.0 <= self.lora_dropout < 1.0:
             raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
+        if self.train_vision_encoder and self.cache_features == "on":
+            raise ConfigError("train_vision_encoder=true and cache_features=on contradict each other: the features of "
+                              "an encoder that is trained change at every step.")  # fmt: skip
+        check_quantise(self.quantise, self.lora_rank, train_vision_encoder=self.train_vision_encoder)
 
     @property
     def train_language(self) -> bool:
         """Whether the language model is trained, by adapters or whole."""
         return True
+
+
+def check_quantise(quantise: str, lora_rank: int, *, train_vision_encoder: bool) -> None:
+    """Refuse weights in 4 bits where they are trained, or saved in a whole model."""
+    if quantise != "none" and (not lora_rank or train_vision_encoder):
+        raise ConfigError(
+            f"quantise={quantise} is for adapters on a frozen model; give a lora_rank above 0, and leave "
+            "train_vision_encoder out, whose result is a whole model."
+        )
 
 
 @dataclass(frozen=True)
@@ -396,7 +414,6 @@ class FinetuneConfig(AdapterConfig, PairSelection, ContextConfig):
         extra_corpora: Further corpora, name → {data, weight, text, views, members, images,
             findings_in_prompt, questions, prompts}.
         indication: Put the indication into the prompt.
-        train_vision_encoder: Train the vision encoder too; its features are then not cached.
         augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
         train_language: Train the language model; if not, `lora_rank` must be 0.
         prompts: Row of the prompts table, or a YAML file of that form.
@@ -413,7 +430,6 @@ class FinetuneConfig(AdapterConfig, PairSelection, ContextConfig):
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     unit: Literal["study", "image"] | None = None
     indication: bool = True
-    train_vision_encoder: bool = False
     augmentation: Augmentation = NONE
     train_language: bool = True
     prompts: str = "llava-rad/1"
@@ -436,9 +452,6 @@ class FinetuneConfig(AdapterConfig, PairSelection, ContextConfig):
                 raise ConfigError(
                     "train_language=false needs lora_rank=0, and train_projector or train_vision_encoder."
                 )
-        if self.train_vision_encoder and self.cache_features == "on":
-            raise ConfigError("train_vision_encoder=true and cache_features=on contradict each other: the features of "
-                              "an encoder that is trained change at every step.")  # fmt: skip
 
 
 def _check_images(extra_corpora: Mapping[str, Any], what: str) -> None:

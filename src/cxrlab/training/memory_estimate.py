@@ -46,7 +46,9 @@ class Memory:
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
 
 
-def estimate(model: Any, settings: Optimisation, length: int, trained: int, validated: int = 0) -> Memory:
+def estimate(
+    model: Any, settings: Optimisation, length: int, trained: int, validated: int = 0, quantised: int = 0
+) -> Memory:
     """Memory for training a report model with `trained` trained weights.
 
     Args:
@@ -55,9 +57,10 @@ def estimate(model: Any, settings: Optimisation, length: int, trained: int, vali
         length: Tokens of the longest training sample.
         trained: Number of trained weights.
         validated: Tokens of the longest validation sample; 0 without validation.
+        quantised: Number of weights that are stored in 4 bits, with a scale in 8 bits for each 64.
     """
     number = _bytes(settings)
-    weights = number * sum(value.numel() for value in model.parameters())
+    weights = number * (sum(value.numel() for value in model.parameters()) - quantised) + quantised * 33 // 64
     block, kept = _kept(model.config.get_text_config(), settings)
     # Per trained weight: itself, its gradient, and two numbers of AdamW, in float32.
     # A validation batch has as many samples, and without gradients keeps one block alone.

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.runs import state
 from cxrlab.models.hf.checkpoint import open_checkpoint
@@ -262,6 +263,32 @@ def add_adapters(
         if autocast and isinstance(layer, BaseTunerLayer):
             layer.cast_input_dtype_enabled = False  # type: ignore[assignment]
     return peft
+
+
+def check_quantisation(device: torch.device, *, sharded: bool = False) -> None:
+    """Refuse a base in 4 bits where bitsandbytes or a GPU is missing, or where processes share the weights."""
+    require("qlora")
+    if sharded:
+        raise ConfigError("quantise=4bit is for weights that every process has; give sharding=none, or leave it out.")
+    if device.type != "cuda":
+        raise ConfigError(f"quantise=4bit needs a GPU, and this training is on {device}; leave it out.")
+
+
+def quantise_language_model(model: Any, precision: str) -> None:
+    """Store the linear layers of the language model in 4 bits from when they are moved to a device, as in QLoRA.
+
+    NF4 with double quantisation, computed in the precision of the training. The checkpoint names the base as it is.
+    """
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    for name in language_linears(model):
+        linear = model.get_submodule(name)
+        small = Linear4bit(linear.in_features, linear.out_features, linear.bias is not None, device="meta",
+                           compute_dtype=getattr(torch, precision), quant_type="nf4")  # fmt: skip
+        small.weight = Params4bit(linear.weight.data, requires_grad=False, quant_type="nf4", module=small)
+        small.bias = linear.bias
+        model.set_submodule(name, small)
+    model.is_loaded_in_4bit = True  # PEFT's adapters of other layers would not compute with 4 bits
 
 
 def enable_gradient_checkpointing(model: Any, vision_encoder_frozen: bool) -> None:
