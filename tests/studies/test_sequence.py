@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from cxrlab.core.files import read_json
 from cxrlab.studies.run_study import read_study, run_study
 from cxrlab.studies.sequence import SequenceConfig
 from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
+from cxrlab.training.validation import validation_source
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ["data", "compose", "--config", "configs/llava_rad/02_compose_cxr697k.yaml"]
@@ -91,6 +93,25 @@ def test_the_composition_is_the_paper_s(asked: Callable[..., Any]) -> None:
     later = learnt(asked, 3)
     assert {view for _, _, view in later} == {"PA", "AP"}
     assert {text for _, text, _ in later} == {"sections", "structured:gpt"} and later == learnt(asked, 2)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_the_flags_of_validation_keep_the_pairs_of_the_training(asked: Callable[..., Any], stage: int) -> None:
+    """Those that the document gives for a stage: AP and PA images of val studies, one by one and with both texts."""
+    document = (ROOT / "docs" / "reproduce_llava_rad.md").read_text()
+    ((_, flags),) = [
+        row for row in re.findall(r"^\| (\d) \| `(--validation[^`]*)`", document, re.M) if row[0] == str(stage)
+    ]
+    assert learnt(asked, stage, *flags.split()) == learnt(asked, stage)
+    config = (EncoderConfig, AlignConfig, FinetuneConfig)[stage - 1]
+    file = f"configs/llava_rad/{TRAIN[stage].split('/')[-1]}"
+    words = shlex.split(flags)
+    overrides = [f"{name[2:].replace('-', '_')}={value}" for name, value in zip(words[::2], words[1::2], strict=True)]
+    source = validation_source(config_from(config, Path(file), [f"data={CORPUS[stage]}", *overrides]))
+    assert source is not None and {sample.kind.view for sample in source.samples} <= {"PA", "AP"}
+    texts = {sample.kind.text for sample in source.samples}
+    assert texts == ({"sections"} if stage == 1 else {"sections", "structured:gpt"})
+    assert all(len(sample.images) == 1 and sample.context is None for sample in source.samples)
 
 
 def test_stage_1_of_mimic_alone_is_another_training(asked: Callable[..., Any]) -> None:
