@@ -34,6 +34,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.registry import load_reference
 from cxrlab.extraction.surrogate import SurrogateTrainer
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.preference.config import PreferConfig
 from cxrlab.training.align_finetune import check_fits, count_trainable
 from cxrlab.training.config import EncoderConfig, FinetuneConfig, Optimisation
 from cxrlab.training.encoder import memory as encoder_memory
@@ -82,6 +83,7 @@ MODELS: dict[str, tuple[Callable[[], Any], ...]] = {
     "llava_rad/05_finetune.yaml": (llava_7b,),
     "llava_rad/06_generate.yaml": (llava_7b,),
     "extraction/ada_steal_paper.yaml": (llava_1_5, idefics_9b),
+    **{f"preference/chexalign_{loss}.yaml": (llava_7b,) for loss in ("dpo", "ipo", "kto", "orpo", "rdpo")},
 }
 
 
@@ -105,6 +107,8 @@ def surrogate_settings(config: Any) -> Any:
 def needed(config: Any, model: Any) -> Memory:
     """The estimate for samples as long as `max_length`, as the commands compute it for theirs."""
     settings = config.optimisation
+    if isinstance(config, PreferConfig):  # two reports of each pair
+        settings = replace(settings, batch_size=2 * settings.batch_size)
     if isinstance(config, EncoderConfig):
         return encoder_memory(model, settings, settings.max_length)
     found = estimate(model, settings, settings.max_length, count_trainable(model, config))
@@ -135,7 +139,7 @@ def test_the_estimate_fits_on_the_hardware_of_the_header(
 ) -> None:
     monkeypatch.chdir(ROOT)
     config = settings_of(file)
-    _, available = hardware(file)
+    processes, available = hardware(file)
     with torch.device("meta"):
         model = make()
     if file.startswith("extraction"):
@@ -144,7 +148,12 @@ def test_the_estimate_fits_on_the_hardware_of_the_header(
         config = surrogate_settings(config)
         assert config.optimisation.batch_size * config.optimisation.accumulate == 8  # the publication's
     if hasattr(config, "optimisation"):
-        check_memory(needed(config, model), torch.device("cuda"), available)
+        found = needed(config, model)
+        if "fsdp.yaml" in (ROOT / "configs" / file).read_text():
+            with pytest.raises(ConfigError):
+                check_memory(found, torch.device("cuda"), available)
+            found = found.shared(processes, found.weights)  # the reference comes from the whole model
+        check_memory(found, torch.device("cuda"), available)
     else:  # generation: its weights, in the precision of loading
         assert 2 * sum(value.numel() for value in model.parameters()) < available / 2
 

@@ -48,8 +48,6 @@ def test_a_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="sharding=none"):
         check_quantisation(torch.device("cuda"), sharded=True)
     check_quantisation(torch.device("cuda"))
-    with pytest.raises(ConfigError, match="sharding=none"):
-        check_quantisation(torch.device("cuda"), sharded=True)
 
 
 def test_the_estimate_counts_half_a_byte_for_each_weight() -> None:
