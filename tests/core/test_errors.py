@@ -35,6 +35,13 @@ def test_every_error_is_of_the_family(name: str) -> None:
     assert issubclass(getattr(errors, name), CxrlabError)
 
 
+def test_a_message_never_quotes_a_report() -> None:
+    """Text of more than four words may be one, wherever it stands in a value."""
+    report = "Large left effusion, no pneumothorax."
+    assert short_repr(report) == "text of 5 words" and short_repr("12 rue de Lyon") == "'12 rue de Lyon'"
+    assert short_repr({"findings": [report], "n": 1}) == "{'findings': [text of 5 words], 'n': 1}"
+
+
 def test_a_value_is_shown_short_and_in_the_words_of_json() -> None:
     assert short_repr(None) == "null" and short_repr("a") == "'a'" and short_repr([1, "b"]) == "[1, 'b']"
     assert len(short_repr("x" * 10**6)) < 100 and len(short_repr(list(range(10**6)))) < 100

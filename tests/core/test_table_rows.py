@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,36 @@ def test_a_cut_excel_file_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
         path.write_bytes(whole[: int(len(whole) * share)])
         with pytest.raises(DataError, match="damaged"):
             list(open_table(path).rows)
+
+
+@pytest.mark.parametrize(
+    ("result", "read"), [('<f>"p"&amp;0</f><v></v>', None), ('<f>"p"</f>', None), ("<f>1+1</f><v>2</v>", "2")]
+)
+def test_a_formula_without_its_result_is_no_empty_cell(tmp_path: Path, result: str, read: str | None) -> None:
+    """Programs that do not compute write formulas alone; a spreadsheet program stores their results."""
+    path, plain = tmp_path / "t.xlsx", written(tmp_path, ".xlsx")
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w") as changed:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                data = re.sub(rb'<c r="C3".*?</c>', f'<c r="C3">{result}</c>'.encode(), data)
+            changed.writestr(name, data)
+    if read is None:
+        with pytest.raises(DataError, match="cell C3"):
+            open_table(path)
+    else:
+        assert texts(open_table(path))[1]["age"] == read
+
+
+def test_rows_above_the_names_of_the_columns_are_refused(tmp_path: Path) -> None:
+    from openpyxl import load_workbook
+
+    book = load_workbook(written(tmp_path, ".xlsx"))
+    book["first"].insert_rows(1)
+    book["first"]["A1"] = "Export of 3 May"
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(DataError, match=r"t.xlsx:2 has 3 cells .* title"):
+        list(open_table(tmp_path / "t.xlsx").rows)
 
 
 def test_a_sheet_is_named_by_the_user(tmp_path: Path) -> None:

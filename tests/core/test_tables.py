@@ -135,6 +135,13 @@ def test_a_flag_keeps_its_dashes() -> None:
     ]
 
 
+def test_a_name_is_broken_only_where_the_column_is_narrower() -> None:
+    """A metric stays whole in a sentence, with its arrow where that fits."""
+    assert lay_out([["Better in rougeL:google, bleu4:coco."]], 18) == ["Better in", "rougeL:google,", "bleu4:coco."]
+    assert lay_out([["the bleu4:coco ↑"]], 12) == ["the", "bleu4:coco ↑"]
+    assert lay_out([["Better in rougeL:google"]], 10) == ["Better in", "rougeL:", "google"]
+
+
 def test_sentences_are_wrapped_and_commands_are_not() -> None:
     text = "one two three four five\ncxrlab score a b --out c --metrics d"
     assert as_text([text], 12).splitlines() == ["one two", "three four", "five", text.splitlines()[1]]

@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no findings": {"abnormal": 0, "normal_gap": around(0.5), "same": around(1.0), "same_gap": around(0.5)},
     "same findings": {"same": around(0.97), "same_gap": around(0.5), "gain": NOTHING},
     "copied at random": {**COPIES, "gain": NOTHING},
-    "not about these studies": {"gain": NOTHING, "image": "ignores_image"},
+    "not about these studies": {"gain": NOTHING, "image": "ignores_image", "image_sentence": "It ignores the image."},
     "ignores the image": {"image": "ignores_image", "image_sentence": "It ignores the image.", "patients": 10},
     "few patients": {"patients": 29, "gain": around(0.1, 0.2)},
     "not shown": {"gain": around(0.1, 0.2), "repeated_gap": around(0.6)},
@@ -57,6 +57,12 @@ CASES: dict[str, dict[str, Any]] = {
 def test_the_first_row_that_applies_decides(name: str) -> None:
     rule, headline = decide(replace(GOOD, **CASES[name]))
     assert rule.name == name and headline.endswith(".")
+
+
+def test_unrelated_reports_of_a_model_that_ignores_the_image_say_both() -> None:
+    facts = replace(GOOD, gain=NOTHING, image="ignores_image", image_sentence="It ignores the image.")
+    assert decide(facts)[1].endswith("+0.020]. It ignores the image.")
+    assert "image" not in decide(replace(facts, image="uses_image"))[1]
 
 
 def test_every_row_has_a_case_and_stands_in_the_document_in_this_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -345,6 +346,23 @@ def test_a_model_that_is_named_generates_again_with_control_images(corpus: Path,
     assert retrieval["predictions"] == retrieval["baseline"], "these are the retrieved reports"
     with pytest.raises(ConfigError, match="corpus"):
         run_certify(CertifyConfig(run, run / "predictions.jsonl", model="stub:normal"), tmp_path / "no_images")
+
+
+@pytest.mark.parametrize(("lateral", "verdict"), [(1, "warning"), (9, "not tested")])
+def test_a_study_without_a_frontal_image_counts_as_equal(
+    corpus: Path, tmp_path: Path, lateral: int, verdict: str
+) -> None:
+    """One of 25 is passed over; of many, the comparison would say nothing."""
+    shutil.copytree(corpus, tmp_path / "corpus")
+    file = tmp_path / "corpus" / "studies.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    held_out = [line for line in lines if line["split"] == "val"]
+    for line in held_out[:lateral]:
+        line["images"][0]["view"] = "lateral"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reports = {line["id"]: REPORTS["normal"] for line in held_out}
+    check = cxrlab.certify(reports, file.parent, training=file.parent, trials=50).check("better than retrieval")
+    assert check.verdict == verdict and ("counted as equal: 1." in check.sentence) == (lateral == 1)
 
 
 @pytest.mark.real_data

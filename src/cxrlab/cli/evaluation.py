@@ -48,9 +48,9 @@ def generate(config: GenerateConfig, out: Path) -> Result:
 def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:
     """Score predictions against references: every metric with its interval, beside controls that ignore the image.
 
-    References are a corpus folder; a JSONL, JSON, CSV or TSV file with id and report; or a text file with one report
-    per line. Predictions are a run folder or a file of the same kinds. One file with both is enough: cxrlab score
-    FILE.csv, with columns such as id, reference and candidate; --columns names others. Rows are matched by id (id,
+    References are a corpus folder; a CSV, TSV, JSONL, JSON, Excel or Parquet file with id and report; or a text file with
+    one report per line. Predictions are a run folder or a file of the same kinds. One file with both is enough:
+    cxrlab score FILE.csv, with columns such as id, reference and candidate; --columns names others. Rows are matched by id (id,
     study_id, dicom_id, accession, …) or another column that both files share; row by row only if there is none, or with
     --by-row. A reference without a prediction is an error, unless --allow-missing scores it as an empty report; a
     prediction without a reference is always an error.

@@ -58,7 +58,7 @@ def did_you_mean(word: str, names: Iterable[str], most: int = 3) -> str:
 
 
 def short_repr(value: Any) -> str:
-    """A value for a message: its repr, null for None, and long ones cut in the middle."""
+    """A value for a message: its repr, null for None, long ones cut in the middle; of a report only how long it is."""
     if value is None:
         return "null"
     try:
@@ -67,5 +67,12 @@ def short_repr(value: Any) -> str:
         return "a number of thousands of digits"
 
 
-_SHORT = reprlib.Repr()
+class _ShortRepr(reprlib.Repr):
+    def repr_str(self, text: str, level: int) -> str:
+        words = len(text.split())
+        return super().repr_str(text, level) if words <= MAX_QUOTED_WORDS else f"text of {words} words"
+
+
+MAX_QUOTED_WORDS = 4  # a longer text may be a report, which no message quotes
+_SHORT = _ShortRepr()
 _SHORT.maxstring = _SHORT.maxother = 80

@@ -51,7 +51,7 @@ class Record:
         if foreign and not shape.keeps_foreign:
             key, known = str(next(iter(foreign))), ", ".join(cls.checks)
             raise DataError(
-                f"{cls.what} has an unknown key '{key}'.{did_you_mean(key, cls.checks)} Known keys: {known}."
+                f"{cls.what} has an unknown key {short_repr(key)}.{did_you_mean(key, cls.checks)} Known keys: {known}."
             )
         if missing := [f"'{key}'" for key in cls.checks if key in shape.needed and key not in source]:
             raise DataError(f"{cls.what} needs {' and '.join(missing)}; add what is missing.")

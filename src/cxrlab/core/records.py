@@ -73,11 +73,11 @@ class Finding(Record):
         row = observation(self.observation)
         if self.location is not None and self.location not in LOCATIONS:
             raise VocabularyError(
-                f"'{self.location}' is not a location of the vocabulary.{did_you_mean(self.location, LOCATIONS)}"
+                f"{short_repr(self.location)} is not a location of the vocabulary.{did_you_mean(self.location, LOCATIONS)}"
             )
         if self.tip is not None and self.tip not in row.tips:
             raise VocabularyError(
-                f"'{self.tip}' is not a tip position of '{self.observation}'.{did_you_mean(self.tip, row.tips)}"
+                f"{short_repr(self.tip)} is not a tip position of '{self.observation}'.{did_you_mean(self.tip, row.tips)}"
             )
 
     @property

@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ _MAX_UNPACKED, _MAX_RATIO = 1 << 28, 200
 _DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 _SNIFFED = 1 << 16  # characters in which the delimiter is looked for
 _BATCH, _IMAGE_BATCH = 512, 16  # rows of a Parquet file in memory at once; the second where cells hold images
+_QUOTE = "put text that holds the separator or line breaks into quotes"
+_NAME_ALL = "the first row must name every column: delete rows above it, such as a title"
 _NO_VALUE = ("nan", "NaN", "NAN", "null", "NULL", "None", "<NA>", "NaT")
 
 
@@ -94,7 +97,7 @@ def _csv(path: Path) -> Table:
     def rows() -> Iterator[TableRow]:
         for line, cells in records:
             if any(cells):
-                yield TableRow(f"{path}:{line}", _by_column(columns, cells, f"{path}:{line}"))
+                yield TableRow(f"{path}:{line}", _by_column(columns, cells, f"{path}:{line}", _QUOTE))
 
     return Table(f"CSV, {_DELIMITERS[delimiter]}", columns, rows(), (path,))
 
@@ -189,13 +192,10 @@ def _refuse_repeated(names: Sequence[str], place: str) -> None:
         raise DataError(f"{place} names the column '{repeated[0]}' more than once; rename one of them.")
 
 
-def _by_column(columns: Sequence[str], cells: Sequence[Any], place: str) -> dict[str, Any]:
+def _by_column(columns: Sequence[str], cells: Sequence[Any], place: str, remedy: str) -> dict[str, Any]:
     extra = [cell for cell in cells[len(columns) :] if cell not in (None, "")]
     if extra:
-        raise DataError(
-            f"{place} has {len(cells)} cells under {len(columns)} columns; put text that holds the separator or line "
-            "breaks into quotes."
-        )
+        raise DataError(f"{place} has {len(cells)} cells under {len(columns)} columns; {remedy}.")
     return dict(zip(columns, [*cells, *[None] * (len(columns) - len(cells))], strict=False))
 
 
@@ -247,22 +247,43 @@ def _excel(path: Path, sheet: str | None = None) -> Table:
 
     def records() -> Iterator[tuple[int, tuple[Any, ...]]]:
         try:
+            _refuse_unevaluated(path, chosen._worksheet_path)
             chosen.reset_dimensions()  # what other programs write there is often wrong
             for number, cells in enumerate(chosen.iter_rows(values_only=True), 1):
                 if any(cell not in (None, "") for cell in cells):
                     yield number, cells
         except Exception as error:
-            raise _damaged(path, error) from None
+            raise error if isinstance(error, DataError) else _damaged(path, error) from None
         finally:
             book.close()
 
     numbered = records()
     first, names = next(numbered, (1, ()))
     columns = _names(["" if name is None else cell_text(name) for name in names], f"{path}:{first}")
-    rows = (TableRow(f"{path}:{number}", _by_column(columns, cells, f"{path}:{number}")) for number, cells in numbered)
+    places = ((f"{path}:{number}", cells) for number, cells in numbered)
+    rows = (TableRow(place, _by_column(columns, cells, place, _NAME_ALL)) for place, cells in places)
     others = [name for name in book.sheetnames if name != chosen.title]
     also = f"; other sheets: {', '.join(others)}" if others else ""
     return Table(f"Excel, sheet '{chosen.title}'{also}", columns, rows, (path,))
+
+
+# A cell with a formula and without a result, as programs write it that do not compute; an empty text has t="str".
+_UNEVALUATED = re.compile(
+    rb'<c (?![^>]*\bt="str")[^>]*?\br="([A-Z]+\d+)"[^>]*><f\b[^>]*(?:/>|>[^<]*</f>)(?:<v\s*/>|<v></v>)?</c>'
+)
+
+
+def _refuse_unevaluated(path: Path, sheet: str) -> None:
+    """A formula whose result the file does not hold would be read as an empty cell."""
+    held = b""
+    with zipfile.ZipFile(path) as packed, packed.open(sheet) as stream:
+        while chunk := stream.read(1 << 20):
+            held = held[-(1 << 16) :] + chunk
+            if found := _UNEVALUATED.search(held):
+                raise DataError(
+                    f"{path} holds formulas without their results, such as in cell {found[1].decode()}; open it in a "
+                    "spreadsheet program and save it, or save the table as CSV."
+                )
 
 
 def _damaged(path: Path, error: Exception) -> DataError:

@@ -306,7 +306,9 @@ def _share_out(rows: Sequence[Sequence[str]], sizes: list[int], measured: Sequen
     return used
 
 
-# A cell is wrapped at blanks and behind the signs that join the parts of names and paths; flags keep their dashes.
+# A cell is wrapped between words. An interval is one word, and so is a metric with its arrow.
+_WORD = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\S+(?: [↑↓])?)\S*\s*")
+# Words longer than the column are broken behind the signs that join the parts of names and paths; flags keep their dashes.
 _PART = re.compile(r"(?:\[[^\]\s]+, [^\]\s]+\]|\(?-*\S+?(?:[/:._,=#|-]+(?=[^\W\d])|$|(?=\s)))\s*")
 
 
@@ -319,14 +321,15 @@ def _wrap(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     lines, line = [], ""
-    for part in _PART.findall(text):
-        if line and len(line + part.rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        line += part
-        while len(line.rstrip()) > width:
-            lines.append(line[:width])
-            line = line[width:]
+    for word in _WORD.findall(text):
+        for part in [word] if len(word.rstrip()) <= width else _PART.findall(word):
+            if line and len(line + part.rstrip()) > width:
+                lines.append(line.rstrip())
+                line = ""
+            line += part
+            while len(line.rstrip()) > width:
+                lines.append(line[:width])
+                line = line[width:]
     return [*lines, line.rstrip()] if line.rstrip() else lines
 
 

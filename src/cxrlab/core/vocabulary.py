@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from cxrlab.core.errors import VocabularyError, did_you_mean
+from cxrlab.core.errors import VocabularyError, did_you_mean, short_repr
 
 
 class Presence(StrEnum):
@@ -255,7 +255,7 @@ def observation(name: str) -> Observation:
         return OBSERVATIONS[name]
     except KeyError:
         raise VocabularyError(
-            f"'{name}' is not an observation of the vocabulary.{did_you_mean(name, OBSERVATIONS)} "
+            f"{short_repr(name)} is not an observation of the vocabulary.{did_you_mean(name, OBSERVATIONS)} "
             f"The {len(OBSERVATIONS)} observations are listed in cxrlab/core/vocabulary.py."
         ) from None
 
@@ -265,5 +265,6 @@ def chexpert_label(name: str) -> str:
     if name in CHEXPERT_14:
         return name
     raise VocabularyError(
-        f"'{name}' is not one of the 14 CheXpert observations.{did_you_mean(name, CHEXPERT_14)} Spell them as CheXpert does."
+        f"{short_repr(name)} is not one of the 14 CheXpert observations.{did_you_mean(name, CHEXPERT_14)} "
+        "Spell them as CheXpert does."
     )

@@ -21,7 +21,7 @@ from cxrlab.data.card import CARD, LACKS, Card, read_card
 from cxrlab.data.config import CheckConfig, SheetConfig
 from cxrlab.data.contact_sheet import contact_sheet
 from cxrlab.data.corpus import STUDIES, corpus_folder, leakage, load_corpus, parse_study
-from cxrlab.data.corpus_writer import missing_parts
+from cxrlab.data.corpus_writer import PARTIAL, missing_parts
 from cxrlab.data.duplicates import Duplicates, image_groups, perceptual_hash, report_groups, study_text
 from cxrlab.data.images import Picture, grey_image, read_picture
 from cxrlab.data.parallel import ordered_map
@@ -237,7 +237,9 @@ class _CorpusCheck:
         """The card, compared with what was counted; None where it is missing or cannot be read, which is noted."""
         path = self.folder / CARD
         if not path.is_file():
-            self.note(Problem("no card", f"{self.folder} has no {CARD}; 'cxrlab data card' writes it."))
+            unfinished = (self.folder / PARTIAL).exists()
+            remedy = "run the command that imports it once more" if unfinished else "'cxrlab data card' writes it"
+            self.note(Problem("unfinished" if unfinished else "no card", f"{self.folder} has no {CARD}; {remedy}."))
             return None
         try:
             card = read_card(path)

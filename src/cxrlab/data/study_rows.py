@@ -16,16 +16,18 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.data.source_tables import StudyDate, prior_studies
 from cxrlab.data.table_columns import TEXTS
 
 EXAMPLES = 3
-_SHOWN_CHARS, _SHOWN_WORDS = 100, 4
 UNKNOWN_PRIOR = "prior study that is not another one of the same patient in the table, left out"
 
 # A kind of problem: what there are (counted), and what to do.
-MISSING = ("missing image files", "Give --images FOLDER, or --allow-missing-images to keep their studies without them.")
+MISSING = (
+    "missing or empty image files",
+    "Give --images FOLDER, or --allow-missing-images to keep their studies without them.",
+)
 IMAGE_TWICE = ("images that are listed twice", "List each image once; studies of the same image need one study id.")
 TWO_REPORTS = ("studies with two different reports", "Keep one report, or give each its own study id.")
 DISAGREE = ("studies whose rows disagree", "Correct them; of a table, --columns can leave the column out.")
@@ -33,12 +35,6 @@ TWO_SPLITS = ("patients in two splits", "Put each patient into one split, or lea
 NOTHING = ("studies without image and report", "Give them one, or delete their rows.")
 EMPTY_STUDY = ("rows with an empty study id", "Fill in the ids, or leave the study out of --columns.")
 EMPTY_PATIENT = ("studies with an empty patient id", "Fill in the ids, or leave the patient out of --columns.")
-
-
-def quoted(value: str) -> str:
-    """A cell for a message, in quotes; a longer one may be the text of a report and is not quoted."""
-    words = value.split()
-    return f"'{value}'" if len(value) <= _SHOWN_CHARS and len(words) <= _SHOWN_WORDS else f"text of {len(words)} words"
 
 
 class Problems:
@@ -170,13 +166,13 @@ class StudyRows:
         where = "SELECT place FROM lines, images WHERE lines.n = images.n AND path = ? ORDER BY lines.n LIMIT 2"
         for (path,) in self._db.execute(twice):
             places = " and ".join(row[0] for row in self._db.execute(where, (path,)))
-            problems.add(IMAGE_TWICE, f"{quoted(PurePath(path).name)} at {places}")
+            problems.add(IMAGE_TWICE, f"{short_repr(PurePath(path).name)} at {places}")
         splits = (
             "SELECT patient, GROUP_CONCAT(DISTINCT split) FROM studies WHERE split IS NOT NULL AND split != 'none' "
             "GROUP BY patient HAVING COUNT(DISTINCT split) > 1"
         )
         for patient, several in self._db.execute(splits):
-            problems.add(TWO_SPLITS, f"{quoted(patient)} in {several.replace(',', ' and ')}")
+            problems.add(TWO_SPLITS, f"{short_repr(patient)} in {several.replace(',', ' and ')}")
         alike = "SELECT COUNT(DISTINCT patient) AS several FROM studies GROUP BY LOWER(REPLACE(patient, ' ', ''))"
         self.alike = self._one(f"SELECT COALESCE(SUM(several), 0) FROM ({alike}) WHERE several > 1")
         self._find_priors()
@@ -213,14 +209,14 @@ class StudyRows:
                     merged[role], stated_at[role] = value, place
                 elif not _agree(role, merged[role], value):
                     kind = TWO_REPORTS if role in TEXTS else DISAGREE
-                    problems.add(kind, f"{quoted(study)} in '{role}' at {stated_at[role]} and {place}")
+                    problems.add(kind, f"{short_repr(study)} in '{role}' at {stated_at[role]} and {place}")
         first, place = rows[0][1], rows[0][2]
         patient, prior = merged.pop("patient", None), merged.pop("prior", None)
         if patient is None and patients:
-            problems.add(EMPTY_PATIENT, f"{quoted(study)} at {place}")
+            problems.add(EMPTY_PATIENT, f"{short_repr(study)} at {place}")
         has_image = self._db.execute("SELECT 1 FROM images WHERE study = ? LIMIT 1", (study,)).fetchone()
         if has_image is None and not any(merged.get(role) for role in TEXTS):
-            problems.add(NOTHING, f"{quoted(study)} at {place}")
+            problems.add(NOTHING, f"{short_repr(study)} at {place}")
         self._db.execute(
             "INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)",
             (first, study, patient or study, merged.get("date"), merged.get("split"), prior, json.dumps(merged)),
@@ -318,4 +314,5 @@ class FileIndex:
                 stem, ending = os.path.splitext(name)
                 path = os.path.join(folder, name)
                 if not name.startswith(".") and ending.lower() in self._known and path.isprintable():
-                    yield name, stem, path
+                    if os.path.isfile(path):  # reading a named pipe would wait forever
+                        yield name, stem, path

@@ -201,7 +201,10 @@ RULES: tuple[Rule, ...] = (
         "not about these studies",
         "severe",
         lambda f: f.gain is not None and f.gain.low <= 0 and f.gain.high < MARGIN,
-        lambda f: f"The reports fit other patients as well as their own: {_gain(f)}.",
+        lambda f: (
+            f"The reports fit other patients as well as their own: {_gain(f)}."
+            + f" {f.image_sentence}" * (f.image == "ignores_image")
+        ),
     ),
     Rule("ignores the image", "severe", lambda f: f.image == "ignores_image", lambda f: f.image_sentence),
     Rule(

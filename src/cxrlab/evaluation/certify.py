@@ -57,6 +57,7 @@ CLINICAL = (
     "clinical:rules", "errors.significant",
 )  # fmt: skip
 LEXICAL = ("rougeL:google", "bleu4:coco", "cider:coco")
+MOST_UNUSABLE = 0.1  # share of studies without a usable image up to which retrieval is tested
 SHUFFLES = 5  # shuffles of the reports among patients; their counts are averaged
 # Baseline → name of its check, and what the reports are compared with.
 BASELINES = {
@@ -318,28 +319,39 @@ class _Examination:
         return check_training_overlap(self._sample, self.library)
 
     @cached_property
-    def _retrieved(self) -> list[str] | str:
-        """The report of the most similar training image for each study, or why there is none."""
+    def _retrieved(self) -> tuple[list[str], str]:
+        """The report of the most similar training image for each study, and a remark; none, and why, where untested.
+
+        A study whose image cannot be used keeps its own report, which counts as no gain.
+        """
         paths = [Path(one) for one in (self.training, self.references) if isinstance(one, (str, os.PathLike))]
         if self.training is None:
-            return "give the training corpus with --training."
+            return [], "give the training corpus with --training."
         if len(paths) < 2 or not all((path / STUDIES).is_file() for path in paths):
-            return "retrieval needs a corpus with images for both --training and --references."
+            return [], "retrieval needs a corpus with images for both --training and --references."
         train = {study.id for study in load_corpus(paths[0]).studies("train") if study.images}
         if not train:
-            return f"the train split of {paths[0]} has no images."
+            return [], f"the train split of {paths[0]} has no images."
         if paths[0].samefile(paths[1]) and any(
             {pair.id, pair.id.rpartition("#")[0]} & train for pair in self.inputs.pairs
         ):
-            return f"the studies are themselves in the train split of {paths[0]}."
+            return [], f"the studies are themselves in the train split of {paths[0]}."
         try:
             corpus = load_corpus(paths[1])
             model = open_model(f"retrieval:{paths[0]}", None, [corpus.egress_data])
             images = Images(corpus, by_image=_by_image(self.inputs, corpus))
-            keys = [pair.id for pair in self.inputs.pairs]
-            return [model.generate([images.image(key)])[0].text for key in track(keys, "retrieving training reports")]
-        except CxrlabError as error:  # an unreadable image, or a patient in both splits: the other checks still count
-            return str(error)
+        except CxrlabError as error:  # the other checks still count
+            return [], str(error)
+        texts, unusable = list[str](), list[str]()
+        for pair in track(self.inputs.pairs, "retrieving training reports"):
+            try:
+                texts.append(model.generate([images.image(pair.id)])[0].text)
+            except CxrlabError as error:  # no frontal image, an unreadable one, or a patient of both splits
+                texts.append(pair.candidate or "")
+                unusable.append(str(error))
+        if len(unusable) > MOST_UNUSABLE * len(texts):
+            return [], unusable[0]
+        return texts, f" Studies without a usable image, counted as equal: {len(unusable):,}." * bool(unusable)
 
     @cached_property
     def _tallies(self) -> dict[str, dict[str, Tally]]:
@@ -362,7 +374,7 @@ class _Examination:
                 name: replace(one, rows=np.mean([shuffle[name].rows for shuffle in counted], axis=0))
                 for name, one in counted[0].items()
             }
-        if isinstance(texts := self._retrieved, list):
+        if texts := self._retrieved[0]:
             found["retrieved"] = count(texts)
         return found
 
@@ -395,7 +407,7 @@ class _Examination:
         """The gain over one baseline by metric."""
         title, what = BASELINES[baseline]
         if baseline not in self._tallies:
-            why = self._retrieved if baseline == "retrieved" else "one patient has most of the studies."
+            why = self._retrieved[1] if baseline == "retrieved" else "one patient has most of the studies."
             return Check(title, "not tested", f"Not tested: {why}", {})
         gains = {name: self._gain(baseline, name) for name in (*CLINICAL, *LEXICAL)}
         numbers = {
@@ -416,6 +428,8 @@ class _Examination:
             sentence += f" Worse in {', '.join(worse)}."
         if deciding.low <= 0 and (lexical := [name for name in LEXICAL if gains[name].low > 0]):
             sentence += f" Better only in {', '.join(lexical)}, which compare words."
+        if baseline == "retrieved":
+            sentence += self._retrieved[1]
         shown = not deciding.low <= 0
         verdict: Verdict = (
             "pass" if shown and not worse else "fail" if baseline == "shuffled" and not shown else "warning"

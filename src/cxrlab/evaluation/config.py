@@ -162,8 +162,8 @@ class ScoreConfig(MatchSettings, ScoreSettings, MetricResources):
     """Predictions against references.
 
     Args:
-        references: Corpus folder, or a file: JSONL, JSON, CSV or TSV with id and report, or text with one report per
-            line.
+        references: Corpus folder, or a table (CSV, TSV, JSONL, JSON, Excel, Parquet) with id and report, or text with one
+            report per line.
         predictions: Run folder or file; left out when the references' file has a candidate beside each.
         metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
             (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.

@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cxrlab.core.egress import connection_operational_fields
-from cxrlab.core.errors import ConfigError, DataError, short_repr
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
@@ -450,7 +451,7 @@ def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
 
 def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
     """The reason for a study that the model refused, with the shortened answer."""
-    answer = short_repr(answers[0].text.strip()) if answers else "nothing"
+    answer = repr(shorten(answers[0].text, 80, placeholder=" …")) if answers else "nothing"
     return f"the model refused to generate a report for study '{key}': {answer}."
 
 

@@ -18,6 +18,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data import images
 from cxrlab.data.check import EXAMPLES_PER_KIND, LACKS, check_corpus
 from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus_writer import PARTIAL
 from cxrlab.training.config import ExtraCorpus
 from cxrlab.training.samples import read_source
 
@@ -169,6 +170,9 @@ def test_the_card_is_compared(tmp_path: Path) -> None:
     assert check_corpus(corpus.path, 1).counts == {"malformed card": 1}
     (corpus.path / "card.yaml").unlink()
     assert check_corpus(corpus.path, 1).counts == {"no card": 1}
+    (corpus.path / PARTIAL).touch()  # as a killed import leaves it
+    assert check_corpus(corpus.path, 1).counts == {"unfinished": 1}
+    (corpus.path / PARTIAL).unlink()
 
 
 def test_a_folder_that_is_no_corpus_is_an_error(tmp_path: Path) -> None:

@@ -65,9 +65,13 @@ def settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def configs_on_open_i() -> list[Path]:
-    found = [path for path in (ROOT / "configs").rglob("*.yaml") if re.search(r"openi|iu.xray", path.read_text(), re.I)]
+    found = [
+        path
+        for path in (ROOT / "configs").rglob("*.yaml")
+        if re.search(r"open.?i|\biu\b|iu.?x", path.read_text(), re.I)
+    ]
     return sorted(
-        path for path in found if re.search(r"openi|iu", str(list(settings(yaml.safe_load(path.read_text())))))
+        path for path in found if re.search(r"openi|\biu", str(list(settings(yaml.safe_load(path.read_text())))))
     )
 
 

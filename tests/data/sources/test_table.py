@@ -221,7 +221,7 @@ def test_views_come_from_the_table_else_the_header_else_on_request_the_pixels(tm
 @pytest.mark.parametrize(
     ("rows", "columns", "found"),
     [
-        ([row(0, image="no.png")], (), "missing image files: 1 ('no.png' at {t}:2)"),
+        ([row(0, image="no.png")], (), "missing or empty image files: 1 ('no.png' at {t}:2)"),
         ([row(0, study="s"), row(1, study="s", report="Edema.", patient="p0")], (), "studies with two different reports: 1"),
         ([row(0, date="last week")], ("auto", "date=date"), "unreadable dates: 1 ('last week' at {t}:2)"),
         ([row(0, date="05/03/2024")], (), "unreadable dates: 1 ('05/03/2024'"),
@@ -257,7 +257,7 @@ def test_problems_of_every_kind_are_counted_before_the_command_stops(tmp_path: P
     source = table(tmp_path, *(row(k, date="soon", split="odd") for k in range(9)), images=False)
     (tmp_path / "scans").mkdir()
     message = refused(source, "auto", "date=date")
-    for words in ("unreadable dates: 9", "splits of unknown names: 9", "missing image files: 9"):
+    for words in ("unreadable dates: 9", "splits of unknown names: 9", "missing or empty image files: 9"):
         assert words in message
 
 
@@ -467,9 +467,28 @@ def test_no_image_cell_is_an_accident(tmp_path: Path, written: Any) -> None:
     source.write_text("".join(json.dumps({"image": cell, "report": REPORT}) + "\n" for cell in ("0.png", written)))
     draw(tmp_path / "scans" / "0.png", 0)
     if isinstance(written, str) and written:
-        assert "missing image files: 1" in refused(source, "image=image", "report=report")
+        assert "missing or empty image files: 1" in refused(source, "image=image", "report=report")
     corpus = imported(source, tmp_path / "out", "image=image", "report=report", allow_missing_images=True)
     assert [len(study.images) for study in corpus] == [1, 0]
+
+
+def test_a_list_or_object_is_no_report(tmp_path: Path) -> None:
+    """Its JSON would be learnt as the text of a report; a list of one text is that text."""
+    source = tmp_path / "t.jsonl"
+    for cell in ({"findings": REPORT}, [REPORT, REPORT]):
+        source.write_text(json.dumps({"report": cell, "age": 61}) + "\n")
+        message = refused(source, "report=report")
+        assert f"cells that hold a list or object: 1 ('report' at {source}:1)" in message and "lungs" not in message
+    source.write_text(json.dumps({"report": [REPORT]}) + "\n")
+    assert [study.report for study in imported(source, tmp_path / "out", "report=report")] == [REPORT]
+
+
+def test_a_named_pipe_is_no_image(tmp_path: Path) -> None:
+    """Whoever reads one waits until somebody writes."""
+    (tmp_path / "scans").mkdir()
+    os.mkfifo(tmp_path / "scans" / "0.png")
+    source = table(tmp_path, row(0), images=False)
+    assert "missing or empty image files: 1 ('0.png'" in refused(source, "image=image", "report=report")
 
 
 def test_a_table_without_a_header_is_refused_without_its_text(tmp_path: Path) -> None:

@@ -195,6 +195,8 @@ def read_file(root: str, path: str) -> DicomFile:
     """The header of one file. Runs in a worker."""
     name = os.path.relpath(path, root)
     try:
+        if not os.path.isfile(path):  # reading a named pipe would wait forever
+            return DicomFile(path, NOT_DICOM)
         with open(path, "rb") as stream:
             data = stream.read(_HEADER_BYTES)
         if not is_dicom(data) or os.path.basename(path).upper() == "DICOMDIR":

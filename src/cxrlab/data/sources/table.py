@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_bytes, sha256_of
 from cxrlab.core.records import SECTIONS, ImageFile, Report, Study
 from cxrlab.core.table_rows import SPREADSHEET_ERRORS, Table, TableRow, cell_text
@@ -28,7 +28,7 @@ from cxrlab.data.importing import IMAGES, NOT_IN_FOLDER
 from cxrlab.data.sections import parse
 from cxrlab.data.source_tables import parse_age, parse_sex, read_dicom_header
 from cxrlab.data.sources.openi import FROM_PICTURE, SHOWS_NOTHING, UNDECODABLE
-from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows, quoted
+from cxrlab.data.study_rows import EMPTY_STUDY, MISSING, FileIndex, MergedStudy, Problems, RowImage, StudyRows
 from cxrlab.data.table_columns import (
     AUTO,
     IMAGE_ENDINGS,
@@ -64,6 +64,10 @@ _SHOWN = 10  # studies shown before the import
 SPREADSHEET_ERROR = ("cells with a spreadsheet's error", "Correct their formulas and save the table again.")
 BAD_DATE = ("unreadable dates", "Write yyyy-mm-dd, or state the order of day and month with --date-order dmy or mdy.")
 BAD_SPLIT = ("splits of unknown names", "Translate them, for example --split-names dev=val,holdout=test.")
+NOT_VALUE = (
+    "cells that hold a list or object",
+    "Write their values into columns of their own, or leave the column out of --columns.",
+)
 BAD_LABEL = ("unreadable labels", "A label is 1, 0, -1 or empty; or give --columns labels=none.")
 AMBIGUOUS = ("image names of several files", "Write their paths into the table.")
 NOT_IMAGE = ("files that are no PNG, JPEG or DICOM image", "Correct their names, or give --allow-missing-images.")
@@ -211,9 +215,9 @@ class RowReader:
         if column is None or not (text := self._text(row, column, problems)):
             return None
         if re.fullmatch(r"\d+(\.\d+)?[eE]\+\d+", text):
-            problems.add(DIGITS_LOST, f"{quoted(text)} at {row.place}")
+            problems.add(DIGITS_LOST, f"{short_repr(text)} at {row.place}")
         if not text.isprintable():
-            problems.add(UNPRINTABLE, f"{quoted(text)} at {row.place}")
+            problems.add(UNPRINTABLE, f"{short_repr(text)} at {row.place}")
         return re.sub(r"^(\d+)\.0+$", r"\1", text)
 
     def values(self, row: TableRow, problems: Problems) -> dict[str, Any]:
@@ -228,11 +232,11 @@ class RowReader:
             if role == "split":
                 found[role] = self.split_names.get(text.lower())
                 if found[role] is None:
-                    problems.add(BAD_SPLIT, f"{quoted(text)} at {row.place}")
+                    problems.add(BAD_SPLIT, f"{short_repr(text)} at {row.place}")
             elif role == "date":
                 found[role] = parse_moment(text, self.config.date_order)
                 if not found[role]:
-                    problems.add(BAD_DATE, f"{quoted(text)} at {row.place}")
+                    problems.add(BAD_DATE, f"{short_repr(text)} at {row.place}")
             elif role == "age":
                 found[role], remark = parse_age(text)
                 remarks += [remark] if remark else []
@@ -248,7 +252,7 @@ class RowReader:
             if text := self._text(row, column, problems):
                 labels[name] = _LABELS.get(text.lower().removesuffix(".0"), text)
                 if isinstance(labels[name], str):
-                    problems.add(BAD_LABEL, f"'{name}' is {quoted(text)} at {row.place}")
+                    problems.add(BAD_LABEL, f"'{name}' is {short_repr(text)} at {row.place}")
         kept = {role: value for role, value in found.items() if value not in (None, "")}
         return kept | ({"labels": labels} if labels else {}) | ({"remarks": remarks} if remarks else {})
 
@@ -274,12 +278,12 @@ class RowReader:
     def _file(self, written: str, view: str | None, place: str, problems: Problems) -> RowImage:
         paths = self.files.find(written)
         if len(paths) > 1:
-            problems.add(AMBIGUOUS, f"{quoted(written)} at {place}: {paths[0]}, {paths[1]}")
+            problems.add(AMBIGUOUS, f"{short_repr(written)} at {place}: {paths[0]}, {paths[1]}")
         start = _file_start(paths[0]) if len(paths) == 1 else b""
         if is_image(start):
             return RowImage(paths[0], view)
         if not self.config.allow_missing_images and len(paths) < 2:
-            problems.add(NOT_IMAGE if start else MISSING, f"{quoted(written)} at {place}")
+            problems.add(NOT_IMAGE if start else MISSING, f"{short_repr(written)} at {place}")
         path = written.replace("\\", "/").replace("\0", "")
         name = path.rpartition("/")[2]
         if path[:1] in ("", "/") or ":" in path or "/" not in path or ".." in path:  # its place is unknown
@@ -291,7 +295,14 @@ class RowReader:
         return parse_view(self._text(row, column, problems)) if column else None
 
     def _text(self, row: TableRow, column: str, problems: Problems) -> str:
-        text = cell_text(row.values.get(column))
+        value = row.values.get(column)
+        if isinstance(value, (list, tuple)) and len(value) == 1:  # some tools store several reports per study
+            value = value[0]
+        if isinstance(value, (list, tuple, dict)):
+            if value:
+                problems.add(NOT_VALUE, f"'{column}' at {row.place}")
+            return ""
+        text = cell_text(value)
         if text in SPREADSHEET_ERRORS:
             problems.add(SPREADSHEET_ERROR, f"{text} in '{column}' at {row.place}")
             return ""
