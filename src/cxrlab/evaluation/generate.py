@@ -13,14 +13,16 @@ A run that was stopped continues at the study where it stopped and ends with the
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -45,7 +47,8 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.report_files import split_image_id
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, SupportsConcurrentCalls, SupportsDecoding
+from cxrlab.models.http_client import run_concurrently
 from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.model_registry import parse_name
 
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 ANSWERS_KEY = "answers"  # key of a prediction that holds every answer where several were generated
 WINDOW = 8  # batches
+LOOK_AHEAD = 2  # studies begun and not yet written, as a multiple of the concurrency
 LIBRARY_KIND = "retrieval"  # models that return the report of the most similar image of a corpus
 THUMB_SIZE = 224
 GREY = 0.5  # value of a blank control image
@@ -329,6 +333,13 @@ class ReportGenerator:
         self.model = model
         self.decoding = decoding
 
+    def until(self, stop: threading.Event) -> Self:
+        """The same for a model that supports concurrent calls; it retries nothing once `stop` is set."""
+        assert isinstance(self.model, SupportsConcurrentCalls)
+        bound = copy.copy(self)
+        bound.model = self.model.until(stop)
+        return bound
+
     def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """Answers for each image, best first."""
         if not images:
@@ -366,7 +377,7 @@ def generate_predictions(
     predictions are appended when all of it is answered. Batches depend on the ids alone, never on what was done
     before, so that a stopped run ends with the same bytes. Where a batch does not fit in memory, the window is planned
     again with batches of half the size. A model whose answers may cost money never gets the same request twice: its
-    windows are single batches, of which only the missing studies are sent.
+    windows are single batches, of which only the missing studies are sent, or its studies are sent concurrently.
     """
     costly = writer.model.capabilities.black_box
     missing: dict[str, MissingReport] = {}
@@ -389,11 +400,61 @@ def generate_predictions(
                 if key in answered:
                     run.append(file, answered.pop(key))
 
-    if costly:
+    if isinstance(writer.model, SupportsConcurrentCalls):
+        done = run.done(file)
+        left = [key for key in ids if key not in done]
+        outcomes = generate_concurrently(writer, writer.model.concurrency, images, left)
+        for key, outcome in track(outcomes, label, total=len(left)):
+            if isinstance(outcome, Prediction):
+                run.append(file, outcome)
+            else:
+                missing[key] = outcome
+    elif costly:
         generate_rest(batch_size.current)  # a second try would send again what may have cost money
     else:
         batch_size.retry(generate_rest, len(ids))
     return tuple(missing[key] for key in ids if key in missing)
+
+
+def generate_concurrently(
+    writer: ReportGenerator, concurrency: int, images: Images, keys: Sequence[str]
+) -> Iterator[tuple[str, Prediction | MissingReport]]:
+    """The prediction of each study, or why it has none, in order; the next study is sent when any other is answered.
+
+    Few answers wait for that of an earlier study: a killed run repeats no more than these.
+    """
+    outcomes: dict[str, Prediction | MissingReport] = {}
+    ordered: deque[tuple[str, Prediction | MissingReport]] = deque()
+    waiting = iter(keys)
+    begun = settled = 0
+
+    def settle() -> None:
+        nonlocal settled
+        while settled < len(keys) and keys[settled] in outcomes:
+            ordered.append((keys[settled], outcomes.pop(keys[settled])))
+            settled += 1
+
+    def take() -> tuple[str, Image, str | StudyContext | None] | None:
+        nonlocal begun
+        while begun - settled < LOOK_AHEAD * concurrency and (key := next(waiting, None)) is not None:
+            begun += 1
+            try:
+                return key, *images.given(key)
+            except DataError as error:
+                outcomes[key] = MissingReport(key, str(error))
+                settle()
+        return None
+
+    def answer(item: tuple[str, Image, str | StudyContext | None], stop: threading.Event) -> Prediction | MissingReport:
+        key, image, context = item
+        return make_outcome(key, writer.until(stop).generate([image], [context])[0])
+
+    for (key, *_), outcome in run_concurrently(answer, take, concurrency):
+        outcomes[key] = outcome
+        settle()
+        while ordered:
+            yield ordered.popleft()
+    yield from ordered
 
 
 def plan_batches(
@@ -428,11 +489,15 @@ def generate_batch(
         contexts.append(context)
     answers = writer.generate(batch_images, contexts)
     for key, found in zip(readable, answers, strict=True):
-        reports = [answer for answer in found if not answer.refused]
-        if reports:
-            yield key, make_prediction(key, reports)
-        else:
-            yield key, MissingReport(key, describe_refusal(key, found), refused=True)
+        yield key, make_outcome(key, found)
+
+
+def make_outcome(key: str, answers: Sequence[Generated]) -> Prediction | MissingReport:
+    """The prediction of a study, unless the model only refused."""
+    reports = [answer for answer in answers if not answer.refused]
+    if reports:
+        return make_prediction(key, reports)
+    return MissingReport(key, describe_refusal(key, answers), refused=True)
 
 
 def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:

@@ -53,7 +53,7 @@ from cxrlab.extraction.records import AuditScope, Query
 from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, SurrogateTrainer, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, decodes_here
 from cxrlab.models.model_registry import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
@@ -89,7 +89,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
     learner = SurrogateTrainer(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    unused = preflight.unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
+    unused = preflight.unused_settings(config, chooses_words=decodes_here(victim), connected=connected)
     shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
     rate = learner.learning_rate  # raises where the surrogate does not exist
     learner.check()
@@ -172,7 +172,7 @@ def _query_victim(
             defended_victim(config, victim, ledger, out),
             ledger,
             out,
-            decoding=config.victim_decoding if isinstance(victim, SupportsDecoding) else None,
+            decoding=config.victim_decoding if decodes_here(victim) else None,
             batch_size=config.batch_size,
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
