@@ -64,6 +64,7 @@ _OF_COPY = ("n", "patients", "victim", "surrogate", "fidelity", "ratio", "differ
 OPERATIONAL = (
     "workers",
     "i_am_authorised",
+    "fitting.track",
     *llm_operational_fields("oracle_llm"),
     *connection_operational_fields("loading.connection"),
 )
@@ -75,9 +76,12 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     An interrupted audit is resumed in `out`; a finished one with the same settings is left as it is.
     """
     require("models")
+    from cxrlab.training.trackers import check_installed
+
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
     # Everything that can be refused is refused before the first query.
+    check_installed(config.fitting.track)
     authorised = preflight.recorded_authorisation(out, config.victim, config.i_am_authorised)
     preflight.check_address(config.victim, authorised)
     measured = preflight.check_measurable(config)
