@@ -115,31 +115,9 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         mean_words, cautions = summary.pop("mean_words", None), tuple(summary.pop(CAUTIONS, ()))
         mean_words = math.nan if mean_words is None else mean_words
         return Generation(**summary, mean_words=mean_words, missing=missing, cautions=cautions)
-    corpus = load_corpus(config.data)
-    by_image = config.unit == "image"
-    if by_image:
-        ids, without_frontal = select_images(corpus, config.split, config.n, config.seed)
-    else:
-        ids, without_frontal = select_studies(corpus, config.split, config.n, config.seed), 0
-    # Everything that can fail early fails before the folder is made.
-    name = parse_name(config.model)
-    if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
-        raise ConfigError(
-            f"'{config.model}' retrieves from the train split of {config.data} itself, where every image finds itself; "
-            "give --split val or test, or another corpus."
-        )
-    if config.external:
-        check_external_library(config.model, corpus)
-    model = open_model(config.model, config.loading, [corpus.egress_data])
-    writer = ReportGenerator(model, config.decoding)
-    if config.external:
-        check_external_model(model, corpus)
-    check_context(model, config.context)
-    images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
-    if domain := caution_domain(model, synthetic=corpus.card.synthetic):
-        NoticeStream(sys.stderr).write(f"caution: {domain}\n")
-    if other_context := caution_context(model, config.context):
-        NoticeStream(sys.stderr).write(f"caution: {other_context}\n")
+    ready = prepare(config)
+    corpus, ids, writer, images = ready.corpus, ready.ids, ready.generator, ready.images
+    model = writer.model
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
@@ -168,11 +146,11 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
             controls=controls,
             allow_missing=config.allow_missing,
             cautions=(
-                *(one for one in (domain, small, other_context, images.caution_incomplete(ids)) if one),
+                *(one for one in (*ready.cautions, small, images.caution_incomplete(ids)) if one),
                 *collect_server_cautions(record.get(CAUTIONS) for record in records),
             ),
             unit=config.unit,
-            without_frontal=without_frontal,
+            without_frontal=ready.without_frontal,
             parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
             cache=read_cache(model),
         )
@@ -180,6 +158,47 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY, config.unit, config.context)
     return generation
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """A run of `generate` before its folder is made."""
+
+    corpus: Corpus
+    ids: list[str]  # studies, or images by image
+    without_frontal: int
+    generator: ReportGenerator
+    images: Images
+    cautions: tuple[str, ...]
+
+
+def prepare(config: GenerateConfig) -> Preparation:
+    """Choose the studies and open the model; everything that can fail early fails here."""
+    corpus = load_corpus(config.data)
+    by_image = config.unit == "image"
+    if by_image:
+        ids, without_frontal = select_images(corpus, config.split, config.n, config.seed)
+    else:
+        ids, without_frontal = select_studies(corpus, config.split, config.n, config.seed), 0
+    name = parse_name(config.model)
+    if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
+        raise ConfigError(
+            f"'{config.model}' retrieves from the train split of {config.data} itself, where every image finds itself; "
+            "give --split val or test, or another corpus."
+        )
+    if config.external:
+        check_external_library(config.model, corpus)
+    model = open_model(config.model, config.loading, [corpus.egress_data])
+    generator = ReportGenerator(model, config.decoding)
+    if config.external:
+        check_external_model(model, corpus)
+    check_context(model, config.context)
+    images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
+    found = (caution_domain(model, synthetic=corpus.card.synthetic), caution_context(model, config.context))
+    cautions = tuple(filter(None, found))
+    for caution in cautions:
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
+    return Preparation(corpus, ids, without_frontal, generator, images, cautions)
 
 
 def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
