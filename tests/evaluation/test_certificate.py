@@ -24,6 +24,7 @@ NOTHING = around(0.0)
 GOOD = Facts(
     n=100, patients=100, predictions=100, references=100, extra=0, missing=0, distinct=90, repeated=around(0.05),
     repeated_gap=NOTHING, abnormal=50, abnormal_references=50, normal_gap=NOTHING, empty=NOTHING, empty_gap=NOTHING,
+    silent=NOTHING, silent_gap=NOTHING,
     same=around(0.5), same_gap=NOTHING,
     compared=50, own=NOTHING, own_gap=NOTHING, half=NOTHING, half_gap=NOTHING,
     detected=around(0.8), value=0.5, shuffled=0.1, gain=around(0.4), wording=(), errors_gap=NOTHING,

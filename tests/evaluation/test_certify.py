@@ -247,6 +247,18 @@ def test_cut_empty_and_masked_reports_are_counted(world: World) -> None:
     assert numbers["empty"]["references"].value == 0
 
 
+def test_reports_in_another_language_are_not_only_called_normal(world: World) -> None:
+    """The reader knows English alone; a file of normal reports in English denies findings by name."""
+    german = {key: f"Kleiner Pleuraerguss links, Fall {key}." for key in world.references}
+    found = certificate(world, german)
+    assert found.rule == "no findings" and found.headline.endswith(
+        "100% of them name no observation at all, not even to deny it: are they in English?"
+    )
+    assert found.check("content").numbers["silent"]["references"].value < 0.1
+    normal = certificate(world, {key: f"{REPORTS['normal']} Reading {key}." for key in world.references})
+    assert normal.rule == "no findings" and "English" not in normal.headline
+
+
 def test_few_patients_never_pass(world: World) -> None:
     """Twenty studies, or four hundred of twenty patients."""
     few = dict(list(world.references.items())[:20])

@@ -17,7 +17,8 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "caution", "severe")
 # Shares and differences from which a rule applies; docs/certify.md explains each.
 OWN_REFERENCE = 0.05  # by so much more often does a report equal its own reference than another patient's
 EMPTY = 0.1  # by so much more often is a report empty than a reference
-MOSTLY = 0.5  # by so much more often does the most frequent report occur than the most frequent reference
+# By so much more often does the most frequent report occur than the most frequent reference, or a report name nothing.
+MOSTLY = 0.5
 SAME_FINDINGS = 0.95  # share of reports that state the same findings
 COPIED = 0.5  # share of reports that are training reports word for word
 SEEN = 0.9  # share of references that are training reports; real reports repeat, but not that often
@@ -54,6 +55,8 @@ class Facts:
     normal_gap: Estimate  # share of normal reports minus share of normal references
     empty: Estimate  # share of reports without words
     empty_gap: Estimate  # this share minus the same of the references
+    silent: Estimate  # share of reports in which no observation is recognised, affirmed or denied
+    silent_gap: Estimate  # this share minus the same of the references
     same: Estimate  # share of the reports with the most frequent findings
     same_gap: Estimate  # this share minus the same of the references
     compared: int  # reports that were compared with their own reference
@@ -135,6 +138,8 @@ def _no_finding(f: Facts) -> str:
     found = f"These {f.n:,} reports are {texts} finding; {f.abnormal_references:,} references do."
     if f.wording:
         found += f" Their lead over one normal report for all ({', '.join(f.wording)}) is due to wording."
+    if f.silent_gap.low > MOSTLY:
+        found += f" {f.silent.value:.0%} of them name no observation at all, not even to deny it: are they in English?"
     return found
 
 

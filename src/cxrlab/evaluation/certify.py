@@ -269,6 +269,8 @@ class _Examination:
             normal_gap=content.numbers["normal"]["difference"],
             empty=content.numbers["empty"]["predictions"],
             empty_gap=content.numbers["empty"]["difference"],
+            silent=content.numbers["silent"]["predictions"],
+            silent_gap=content.numbers["silent"]["difference"],
             same=findings["predictions"],
             same_gap=findings["difference"],
             compared=copies.numbers["compared"],

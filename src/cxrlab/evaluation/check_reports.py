@@ -164,6 +164,7 @@ def check_content(sample: Sample) -> Check:
         "empty": sample.compare(wordless),
         "without_sentence_end": sample.compare(_is_cut, with_words=True),
         "masks": sample.compare(_is_masked),
+        "silent": sample.compare(lambda text: not sample.batch.read(text).findings, with_words=True),
         "detected": detected,
     }
     gap = normal["difference"]
@@ -175,7 +176,11 @@ def check_content(sample: Sample) -> Check:
         sentence += f" Of the studies whose reference states a finding, {detected.value:.1%} have a report with any."
     worse = [
         f"{numbers[key]['predictions'].value:.1%} {what}"
-        for key, what in (("empty", "without words"), ("without_sentence_end", "without the end of a sentence"))
+        for key, what in (
+            ("empty", "without words"),
+            ("without_sentence_end", "without the end of a sentence"),
+            ("silent", "without any observation that is recognised, affirmed or denied"),
+        )
         if numbers[key]["difference"].low > 0
     ]
     if numbers["masks"]["predictions"].value > 0:

@@ -15,7 +15,7 @@ SHORT = (
     "clinical:rules", "findings.f1.side", "errors.significant", "chexpert14.micro.f1:uncertain-positive",
     "rougeL:google", "bleu4:coco",
 )  # fmt: skip
-_STAR = "* a control that never sees an image scores at least as well: do not rely on this number alone"
+_STAR = "* a control that never sees an image reaches this: do not rely on it alone"
 
 
 def score_parts(
@@ -114,9 +114,9 @@ def short_form(scores: Mapping[str, Any], level: float) -> list[str | Table]:
     notes = [f"caution: {one}" for one in scores.get("cautions", ())]
     notes += [_STAR] if any(row[_BEST_FLOOR].endswith("*") for row in table.rows) else []
     dependence = (scores.get("controls") or {}).get("image_dependence")
-    notes.append(dependence["sentence"] if dependence else "Image dependence not tested.")
-    notes += [f"{len(names) - len(listed)} more metrics in to_frame()."] if len(listed) < len(names) else []
-    return [_counts(scores), table, *notes]
+    last = dependence["sentence"] if dependence else "Image dependence not tested."
+    last += f" {len(names) - len(listed)} more metrics in to_frame()." * (len(listed) < len(names))
+    return [_counts(scores), table, *notes, last]
 
 
 def _counts(scores: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ _SHARES = {
         "empty": "without words",
         "without_sentence_end": "without the end of a sentence",
         "masks": "with masks (XXXX, ___)",
+        "silent": "without any observation that is recognised",
     },
     "copied references": {"other_reference": "word for word the reference of another study"},
     "overlap with training reports": {
