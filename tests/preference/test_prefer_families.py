@@ -13,10 +13,15 @@ from preference_runs import history, pair_lines, single_thread, write_lines
 from tiny_families import FAMILIES, save_tiny
 from training_fixtures import phantoms
 
+from cxrlab.core.errors import ConfigError
+from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
+from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.hf.model import HfModel
-from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Validation
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, SampleConfig, Validation
 from cxrlab.preference.dataset import read_preferences
+from cxrlab.preference.sample_candidates import sample
 from cxrlab.preference.train import prefer
 from cxrlab.training.config import Optimisation
 from cxrlab.training.report_model import find_parts
@@ -130,3 +135,48 @@ def test_checkpoints_are_selected_and_measured_by_generated_reports(
     assert found["n"] == 3 and [line["step"] for line in found["watched"]] == [0, 2, 4]
     both = [[line["loss"] for line in history(tmp_path / name) if "loss" in line] for name in ("plain", "watched")]
     assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("family", ["llava", "idefics3"])
+def test_several_images_and_the_prior_are_sampled_from_and_aligned_with(family: str, tmp_path: Path) -> None:
+    """Candidates, reference, margin and evaluation all use the images and prior that the settings name."""
+    data = tmp_path / "corpus"
+    make_phantom(PhantomConfig(n=40, size=32, seed=3, workers=1, masks=False, lateral=True), data)
+    whole: dict[str, Any] = {"views": ("frontal", "lateral"), "prior": ("image",)}
+    config = config_of(family, data, tmp_path)
+    settings = replace(STEPS, max_length=512 if family == "llava" else 1500)
+    measured = {
+        "validation": Validation(n=2, every=4, max_new_tokens=4),
+        "measure": Measure(n=2, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",), questions=False),
+    }
+    config = replace(config, prompts="llava-rad/2", optimisation=settings, **whole)
+
+    loading = LoadSettings(prompts="llava-rad/2")
+    wanted = SampleConfig(config.start, data, n=4, answers=2, max_new_tokens=4, loading=loading, **whole)
+    assert sample(wanted, tmp_path / "candidates").candidates == 8
+
+    def score(folder: str) -> torch.Tensor:
+        samples = read_preferences(config.pairs, data, paired=True, context=config.context).source.samples
+        assert {len(one.images) for one in samples} == {2, 3}
+        shown = [[load_image(image.path) for image in one.images] for one in samples]
+        contexts = [
+            replace(one.context, further_images=tuple(images[1:]))  # type: ignore[type-var]
+            for one, images in zip(samples, shown, strict=True)
+        ]
+        model = HfModel.load(folder, loading=loading)
+        with torch.no_grad():
+            sums = model.log_probabilities([one[0] for one in shown], [one.report for one in samples], contexts).sums
+        return sums[::2] - sums[1::2]
+
+    prefer(config, tmp_path / "run")
+    lines = [line for line in history(tmp_path / "run") if "loss" in line]
+    assert lines[0]["loss"] == pytest.approx(0.6931, abs=2e-3) and lines[-1]["loss"] < 0.8 * lines[0]["loss"]
+    moved = score(str(tmp_path / "run" / "checkpoint")) - score(config.start.removeprefix("hf:"))
+    assert bool((moved > 0).all())
+    # Its card names the prompts, by which both models are measured.
+    short = replace(settings, steps=1)
+    again = replace(config, start=str(tmp_path / "run"), prompts=None, optimisation=short, **measured)  # type: ignore[arg-type]
+    _, found = prefer(again, tmp_path / "again")
+    assert found is not None and found["n"] == 2 and [line["step"] for line in found["watched"]] == [0, 1]
+    with pytest.raises(ConfigError, match="missing=drop"):
+        replace(config, missing="drop", **measured)  # type: ignore[arg-type]

@@ -56,6 +56,11 @@ class ContextConfig:
         return ContextConfig(views=self.views, prior=self.prior, missing=self.missing)
 
     @property
+    def recorded(self) -> dict[str, tuple[str, ...]]:
+        """Views and prior for the card of a model that is trained with them; empty for one image."""
+        return {} if self.is_single else {"views": self.views, "prior": self.prior}
+
+    @property
     def is_single(self) -> bool:
         """Whether a model receives one image of each study and nothing of its prior."""
         return len(self.views) <= 1 and not self.prior

@@ -56,7 +56,7 @@ class CheckpointSelector:
                 "with --validation.split, or --validation.n 0."
             )
         drawn = generator(config.optimisation.seed, "watch").permutation(len(ids))[: config.validation.n]
-        self._images = Images(corpus)
+        self._images = Images(corpus, context=config.context)
         self._studies = [ids[number] for number in sorted(drawn.tolist())]
         self._references = [references[key] for key in self._studies]
 
@@ -121,7 +121,7 @@ class CheckpointSelector:
         found: list[str] = []
         for first in range(0, len(self._studies), self._settings.batch_size):
             keys = self._studies[first : first + self._settings.batch_size]
-            indications = [self._images.indication(key) for key in keys]
-            answers = self._writer.answers([self._images.image(key) for key in keys], indications, decoding)
+            images, contexts = zip(*map(self._images.given, keys), strict=True)
+            answers = self._writer.answers(images, contexts, decoding)
             found += [answer[0].text for answer in answers]
         return found

@@ -11,6 +11,7 @@ from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.records import SPLITS
+from cxrlab.data.config import ContextConfig
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.models.decoding import Decoding
@@ -24,7 +25,7 @@ LEARNT_FROM = ("train", "val")
 
 
 @dataclass(frozen=True)
-class SampleConfig:
+class SampleConfig(ContextConfig):
     """Several reports from one model for every study of a split.
 
     Args:
@@ -59,6 +60,7 @@ class SampleConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.split not in SPLITS:
             raise ConfigError(
                 f"split={self.split!r} is unknown.{did_you_mean(self.split, LEARNT_FROM)} Use {' or '.join(LEARNT_FROM)}."
@@ -343,7 +345,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class PreferConfig(AdapterConfig):
+class PreferConfig(AdapterConfig, ContextConfig):
     """Preference training: align a report model with pairs of better and worse reports.
 
     Args:
@@ -374,6 +376,12 @@ class PreferConfig(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ContextConfig.__post_init__(self)
+        if self.missing == "drop" and not self.is_single and (self.measure.n or self.validation.n):
+            raise ConfigError(
+                "missing=drop leaves studies without a report, which cannot be measured; give measure.n=0 and "
+                "validation.n=0, or missing=placeholder."
+            )
         if not self.loss.kind.paired and self.optimisation.batch_size < 2:
             raise ConfigError(
                 f"optimisation.batch_size={self.optimisation.batch_size} is not usable; give at least 2 with "

@@ -9,6 +9,7 @@ A row that cannot be used is refused with its file and line.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import PreferencePair
 from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
+from cxrlab.data.config import ContextConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.preference.candidate_files import same_text
 from cxrlab.preference.config import LOSSES, PAIRS_FILE, UNPAIRED_FILE
@@ -35,7 +37,7 @@ from cxrlab.training.image_features import Features
 from cxrlab.training.image_text import ImageTextDataset
 from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.run_folder import weights_key
-from cxrlab.training.samples import UNREAD, Sample, Source, find_image_file
+from cxrlab.training.samples import UNREAD, Sample, Source, StudyInputs, Unused, find_inputs
 from cxrlab.training.trainer import ITEMS
 
 
@@ -66,7 +68,14 @@ class Judged:
 
 
 def read_preferences(
-    path: Path, data: Path, *, paired: bool, held_out: Sequence[str] = ("test",), n: int | None = None, seed: int = 0
+    path: Path,
+    data: Path,
+    *,
+    paired: bool,
+    held_out: Sequence[str] = ("test",),
+    n: int | None = None,
+    seed: int = 0,
+    context: ContextConfig | None = None,
 ) -> Judged:
     """The rows of a file with their images.
 
@@ -89,7 +98,9 @@ def read_preferences(
     corpus = load_corpus(data)
     wanted = {row.id for row in rows}
     studies = {study.id: study for study in corpus.studies(without=UNREAD) if study.id in wanted}
-    images = {}
+    inputs: dict[str, StudyInputs] = {}
+    context = context or ContextConfig()
+    dropped: dict[str, str] = {}
     for row in rows:
         study = studies.get(row.id)
         if study is None:
@@ -99,24 +110,38 @@ def read_preferences(
                 f"{row.place}: study '{row.id}' is of the {study.split} split, which is kept for measuring; take its "
                 "rows out."
             )
-        if row.id not in images:
-            image = find_image_file(corpus, study)
-            if isinstance(image, str):
-                raise DataError(f"{row.place}: study '{row.id}' has {image}; take its rows out.")
-            if not image.path.is_file():
-                raise DataError(f"{row.place}: the image of study '{row.id}' is missing ({image.path}); restore it.")
-            images[row.id] = image
+        if row.id not in inputs and row.id not in dropped:
+            found = find_inputs(corpus, study, context)
+            if isinstance(found, str):
+                if context.missing != "drop":
+                    raise DataError(f"{row.place}: study '{row.id}' has {found}; take its rows out.")
+                dropped[row.id] = found
+                continue
+            for image in found.images:
+                if not image.path.is_file():
+                    raise DataError(
+                        f"{row.place}: the image of study '{row.id}' is missing ({image.path}); restore it."
+                    )
+            inputs[row.id] = found
+    rows = [row for row in rows if row.id not in dropped]
+    if not rows:
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in Counter(dropped.values()).items())
+        raise DataError(f"missing=drop leaves none of the studies of {file} ({reasons}).")
     if n is not None and n < len(rows):  # only now: a draw must not hide a row that is wrong
         rows = [rows[number] for number in sorted(generator(seed, "pairs").permutation(len(rows))[:n].tolist())]
     seconds = [row.second for row in rows] if paired else _reports_of_other_studies(rows, seed)
     samples = []
     for row, second in zip(rows, seconds, strict=True):
-        sections = studies[row.id].sections
-        indication = sections.indication if sections else None
-        samples += [Sample(row.id, (images[row.id],), indication, str(text)) for text in (row.first, second)]
+        images, indication, stated = inputs[row.id]
+        samples += [Sample(row.id, images, indication, str(text), context=stated) for text in (row.first, second)]
     card = corpus.card
     source = Source(
-        card.name, corpus.path, tuple(samples), collections=known_collections(card), synthetic=card.synthetic
+        card.name,
+        corpus.path,
+        tuple(samples),
+        unused=tuple(Unused(card.name, *pair, 0) for pair in Counter(dropped.values()).items()),
+        collections=known_collections(card),
+        synthetic=card.synthetic,
     )
     return Judged(source, None if paired else np.array([bool(row.desirable) for row in rows]))
 

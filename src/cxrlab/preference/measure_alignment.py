@@ -26,6 +26,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.terminal import track
+from cxrlab.data.config import ContextConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
@@ -42,6 +43,7 @@ from cxrlab.models.model_registry import load_encoder
 from cxrlab.preference.config import Measure
 
 RESULT = "preference.json"
+SINGLE = ContextConfig()  # one image per study
 ERRORS = "errors"  # the group of metrics that counts them by kind
 
 
@@ -58,7 +60,14 @@ class MeasuredStudy:
 
 
 def measure_alignment(
-    before: str, after: str, data: Path, settings: Measure, out: Path, seed: int, before_in: Path | None = None
+    before: str,
+    after: str,
+    data: Path,
+    settings: Measure,
+    out: Path,
+    seed: int,
+    before_in: Path | None = None,
+    context: ContextConfig = SINGLE,
 ) -> dict[str, Any]:
     """Compare the model after alignment with the one before it; returns the content of preference.json.
 
@@ -70,16 +79,17 @@ def measure_alignment(
         seed: Decides the studies, the draws and the resamples.
         before_in: Folder for reports and scores of the model before, which models that were aligned from the same
             start may share; `out` when left out.
+        context: What both models receive of each study.
     """
-    inputs = {"before": before, "after": after, "data": str(data), "measure": settings}
+    inputs = {"before": before, "after": after, "data": str(data), "measure": settings, **context.recorded}
     if finished(out, inputs, seed=seed):
         found: dict[str, Any] = read_json(out / RESULT)
         return found
     with Run.open(out, inputs, seed=seed) as run:
-        measure_start(before, data, settings, before_in or out, seed)
+        measure_start(before, data, settings, before_in or out, seed, context)
         folders = {BEFORE: (before_in or out) / BEFORE, AFTER: out / AFTER}
         scored = [folder.with_name(f"{folder.name}_scored") for folder in folders.values()]
-        _generate_and_score(after, data, settings, folders[AFTER], scored[1], seed)
+        _generate_and_score(after, data, settings, folders[AFTER], scored[1], seed, context)
         compared = compare(scored, seed=seed, metrics=settings.metrics).to_json()
         # Apart: two dozen more tests would weaken the correction of the others.
         kinds = compare(scored, seed=seed, metrics=(ERRORS,)).to_json()
@@ -103,7 +113,7 @@ def measure_alignment(
             kept = ("difference", "low", "high", "p", "p_holm", "verdict", "by_study")
             result["difference"][name] = {"direction": one["direction"], **{key: gap[key] for key in kept}}
         result["length"] = compare_lengths(reports, studies, seed)
-        result |= _drift_and_questions(run, {BEFORE: before, AFTER: after}, corpus, studies, settings, seed)
+        result |= _drift_and_questions(run, {BEFORE: before, AFTER: after}, corpus, studies, settings, seed, context)
         if settings.encoder is not None:
             texts = {side: [str(reports[side][one.id]["report"]) for one in studies] for side in (BEFORE, AFTER)}
             result["retrieval"] = retrieve_images(Images(corpus), studies, texts, settings, seed)
@@ -111,12 +121,16 @@ def measure_alignment(
     return result
 
 
-def measure_start(model: str, data: Path, settings: Measure, out: Path, seed: int) -> None:
+def measure_start(
+    model: str, data: Path, settings: Measure, out: Path, seed: int, context: ContextConfig = SINGLE
+) -> None:
     """Generate and score the reports of the model before alignment; see `measure_alignment`."""
-    _generate_and_score(model, data, settings, out / BEFORE, out / f"{BEFORE}_scored", seed)
+    _generate_and_score(model, data, settings, out / BEFORE, out / f"{BEFORE}_scored", seed, context)
 
 
-def _generate_and_score(model: str, data: Path, settings: Measure, reports: Path, scored: Path, seed: int) -> None:
+def _generate_and_score(
+    model: str, data: Path, settings: Measure, reports: Path, scored: Path, seed: int, context: ContextConfig
+) -> None:
     config = GenerateConfig(
         model,
         data,
@@ -126,6 +140,9 @@ def _generate_and_score(model: str, data: Path, settings: Measure, reports: Path
         batch_size=settings.batch_size,
         control_studies=settings.control_studies,
         decoding=Decoding(max_new_tokens=settings.max_new_tokens),
+        views=context.views,
+        prior=context.prior,
+        missing=context.missing,
     )
     generate(config, reports)
     metrics = (*settings.metrics, ERRORS)
@@ -150,10 +167,16 @@ def compare_lengths(
 
 
 def _drift_and_questions(
-    run: Run, models: Mapping[str, str], corpus: Corpus, studies: Sequence[MeasuredStudy], settings: Measure, seed: int
+    run: Run,
+    models: Mapping[str, str],
+    corpus: Corpus,
+    studies: Sequence[MeasuredStudy],
+    settings: Measure,
+    seed: int,
+    context: ContextConfig,
 ) -> dict[str, Any]:
     """Drift and closed questions; one model in memory at a time."""
-    images = Images(corpus)
+    images = Images(corpus, context=context)
     questions = questions_about(corpus, studies, seed) if settings.questions else []
     sampled: dict[str, str] | None = None
     with_report: list[MeasuredStudy] = []
@@ -285,8 +308,8 @@ def sample_reports(
     decoding = Decoding("sample", max_new_tokens=settings.max_new_tokens, seed=seed)
     found: dict[str, str] = {}
     for batch in batches(studies, settings.batch_size, "sampling reports"):
-        shown = [images.image(study.id) for study in batch], [images.indication(study.id) for study in batch]
-        for study, (answer, *_) in zip(batch, model.answers(*shown, decoding), strict=True):
+        shown, contexts = zip(*(images.given(study.id) for study in batch), strict=True)
+        for study, (answer, *_) in zip(batch, model.answers(shown, contexts, decoding), strict=True):
             if not answer.extra.get(TRUNCATED):
                 found[study.id] = answer.text
     return found
@@ -301,9 +324,9 @@ def report_log_probabilities(
     sums: list[float] = []
     tokens: list[int] = []
     for batch in batches(studies, settings.batch_size, "computing log-probabilities"):
-        shown, texts = [images.image(study.id) for study in batch], [reports[study.id] for study in batch]
+        shown, contexts = zip(*(images.given(study.id) for study in batch), strict=True)
         with torch.no_grad():
-            found = model.log_probabilities(shown, texts, [images.indication(study.id) for study in batch])
+            found = model.log_probabilities(shown, [reports[study.id] for study in batch], contexts)
         sums += found.sums.tolist()
         tokens += found.mask.sum(dim=1).tolist()
     return sums, tokens

@@ -30,6 +30,7 @@ from cxrlab.evaluation.generate import (
     Images,
     MissingReport,
     ReportGenerator,
+    check_context,
     generate_predictions,
     missing_reports_error,
     read_cache,
@@ -112,7 +113,8 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     ids = select_studies(corpus, config.split, config.n, config.seed)
     model = open_model(config.model, config.loading, [corpus.egress_data])  # before the run folder is made
     writer = Sampler(model, config.decoding, greedy=config.greedy)
-    images = Images(corpus)
+    check_context(model, config.context)
+    images = Images(corpus, context=config.context)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
@@ -121,7 +123,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         summary = replace(_summarise(run.path(CANDIDATES), config, len(ids), missing), cache=read_cache(model))
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise missing_reports_error(missing, len(ids), out / SUMMARY)
+            raise missing_reports_error(missing, len(ids), out / SUMMARY, context=config.context)
     return summary
 
 

@@ -62,7 +62,7 @@ def prefer(
         if not (out / PREFERENCE).is_file():
             before, after = start_model_name(config.start), f"hf:{out / done.checkpoint}"
             seed = config.optimisation.seed
-            result = measure_alignment(before, after, data, measure, out / MEASURED, seed, before_in)
+            result = measure_alignment(before, after, data, measure, out / MEASURED, seed, before_in, config.context)
             selection = read_json(out / SELECTION)
             write_json(out / PREFERENCE, {**result, "selection": selection, "watched": evaluations(out)})
     found: dict[str, Any] = read_json(out / PREFERENCE)
@@ -107,11 +107,9 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         load_start,
     )
     from cxrlab.training.run_folder import weights_key
-    from cxrlab.training.trackers import check_installed
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
-    check_installed(config.track)
     validation = (config.validation.split,) if config.validation.n else ()
     own_corpus = config.measure.data is None or config.measure.data.resolve() == config.data.resolve()
     measured = (config.measure.split,) if config.measure.n and own_corpus else ()
@@ -122,6 +120,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         held_out=tuple(dict.fromkeys(("test", *validation, *measured))),
         n=config.n,
         seed=seed,
+        context=config.context,
     )
     start = load_start(config.start, None, None, seed, settings.precision, any_family=True)
     prompts, device = config.prompts or start.prompts, training_device()
@@ -164,12 +163,13 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         if settings.compiled:
             compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
-        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run, config.track)
+        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run)
         if run.writes:
             run.write(SELECTION, selector.choose(aligned, run, fitted, evaluations(out)))
         summary = summarise(STAGE, fitted, reports, aligned)
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
-        card = describe(STAGE, prompts, start, reports, seed=seed, steps=fitted.steps, loss=config.loss.name)
+        facts = {"seed": seed, "steps": fitted.steps, "loss": config.loss.name, **config.context.recorded}
+        card = describe(STAGE, prompts, start, reports, **facts)
         run.write_folder(RESULT, lambda folder: save_trained(folder, peft, start, card, config, run.result))
         run.write(SUMMARY, summary)
         run.remove_steps()

@@ -407,6 +407,26 @@ def context_files(corpus: Corpus, selected: SelectedContext) -> tuple[ImageFile,
     return tuple(ImageFile(inside(corpus.path, one.study.images[one.number].path)) for one in selected.images)
 
 
+class StudyInputs(NamedTuple):
+    """What a sample holds of a study beside its report."""
+
+    images: tuple[ImageFile, ...]
+    indication: str | None
+    context: StudyContext | None
+
+
+def find_inputs(corpus: Corpus, study: Study, context: ContextConfig) -> StudyInputs | str:
+    """The inputs of a study, or why it is left out."""
+    indication = study.sections.indication if study.sections else None
+    if context.is_single or study.caption is not None:
+        image = find_image_file(corpus, study)
+        return image if isinstance(image, str) else StudyInputs((image,), indication, None)
+    selected = select_context(corpus, study, context)
+    if isinstance(selected, str):
+        return selected
+    return StudyInputs(context_files(corpus, selected), indication, selected.described(indication))
+
+
 def find_image_file(corpus: Corpus, study: Study) -> ImageFile | str:
     """The image of a study that is used by default, or why there is none."""
     selected = _selected(study)

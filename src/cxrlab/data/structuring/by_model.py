@@ -18,7 +18,6 @@ from cxrlab.core.llm_requests import count_tokens
 from cxrlab.core.model_interfaces import Generated, TextRequest
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.core.terminal import NoticeStream
-from cxrlab.data.official_sections import official_report
 from cxrlab.data.structuring.checks import (
     FLAGGED,
     faults,
@@ -65,21 +64,17 @@ class Source:
 
 
 def structuring_source(study: Study) -> Source | None:
-    """The text of a study, None when it has none: its sections, else its report, cut by our rules.
-
-    Sections by MIMIC-CXR's official rules lack what stands under other headers: there the report is cut anew.
-    """
+    """The text of a study, None when it has none: its sections, else its parsed report."""
     language = str(study.extra.get("language") or ENGLISH).lower().partition("-")[0]
     whole = (study.report or "").strip()
     if language != ENGLISH:
         return Source(language, Report(), whole) if whole else None
     report = study.sections or Report()
-    if whole and (not _holds(report) or report == official_report(study.report or "", study.id)):
+    if not _holds(report) and whole:
         from cxrlab.data.sections import parse
 
-        ours = parse(whole).report
-        # A text without sections is all findings.
-        report = ours if _holds(ours) else report if _holds(report) else Report(findings=whole)
+        report = parse(whole).report
+        report = report if _holds(report) else Report(findings=whole)  # a text without sections is all findings
     if not _holds(report):
         return None
     stated = without_instructions(report)

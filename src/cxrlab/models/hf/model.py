@@ -301,8 +301,7 @@ class HfModel:
         import torch
 
         if self._static and torch.is_grad_enabled():
-            with self._static.lock:
-                self._static.release()
+            self._static.release()
 
     def _studies(self, images: Any, indications: Contexts | None) -> tuple[list[list[Tensor]], list[str]]:
         """The images of each study, and its prompt for a report."""
