@@ -44,7 +44,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
     [
         ({"method": "knockof"}, "Did you mean 'knockoff'"),
         ({"oracle": "rulez"}, "Did you mean 'rules'"),
-        ({"split": "testing"}, "There are: train, val, test"),
+        ({"split": "testing"}, "Choose one of train, val, test"),
         ({"defence": "gat"}, "Did you mean 'gate'"),
         ({"budget": 0}, "budget=0"),
         ({"budget": 10_000_001}, "budget=10000001 .* 10,000,000"),

@@ -199,7 +199,7 @@ def test_names_of_text_models_are_oracles(name: str) -> None:
 def test_what_cannot_be_an_oracle_is_reported() -> None:
     for name, message in (
         ("http://127.0.0.1:9/v1", "names no model"),
-        ("builtin:reporter", "oracle=builtin:reporter is unknown.*text models by name"),
+        ("builtin:reporter", "oracle='builtin:reporter' is unknown.*text model by name"),
         ("hf", "is unknown"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -21,7 +21,7 @@ from cxrlab.evaluation.config import (
 )
 
 
-def generate(config: GenerateConfig, out: Path) -> Result:
+def generate(config: GenerateConfig, out: Path | None = None, plan: bool = False) -> Result:
     """Generate a report for every study of a split; see RUN/predictions.jsonl.
 
     --unit image generates one for every PA, AP and frontal image, as LLaVA-Rad is evaluated (2,461 pairs of MIMIC-CXR):
@@ -32,7 +32,15 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     command fails with their number unless --allow-missing is given. Up to --control-studies studies are also given to
     the model with control images (noise, blank, swapped), which measures image dependence; a guarded server takes these
     for an attack, so give it --control-studies 0.
+
+    Args:
+        out: Run folder.
+        plan: Generate two batches, print how long the whole run will take and in how much memory, and write nothing.
     """
+    if plan:
+        return _planned(config)
+    if out is None:
+        raise ConfigError("--out is missing; name the run folder, or give --plan to write nothing.")
     from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
     from cxrlab.evaluation.generate import generate as run
 
@@ -43,6 +51,36 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     left_out = f"; studies without a frontal image: {done.without_frontal:,}" if done.without_frontal else ""
     cautions = "".join(f"\ncaution: {one}" for one in done.cautions)
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{left_out}{missing}{controls}{cautions}", done)
+
+
+def _planned(config: GenerateConfig) -> Result:
+    """The measured plan of a run as a table."""
+    from cxrlab.evaluation.generation_plan import plan_generation
+
+    found = plan_generation(config)
+    rows: list[tuple[str, str | float | None]] = [
+        ("reports", f"{found.studies:,}, and up to {found.control_reports:,} of control images"),
+        ("time", f"{_duration(found.seconds)}, at {found.studies_per_second:.2f} reports per second"),
+        ("batch", f"{found.batch_size}; the first takes {found.first_batch_s:.1f} s"),
+        ("memory of this process (GB)", found.memory_gb),
+    ]
+    if found.gpu:
+        rows.append((f"memory on {found.gpu} (GB)", f"{found.gpu_memory_gb:.1f} of {found.gpu_gb:.1f}"))
+    if found.mean_tokens is not None:
+        rows.append(("tokens per report", found.mean_tokens))
+    if found.cache:
+        rows.append(("key-value cache", found.cache))
+    table = Table((Column("a run of generate"), Column("measured on this machine", digits=1)), tuple(rows))
+    note = f"Measured on {found.measured:,} studies; longer reports elsewhere in the split take longer."
+    return Result([table, note], found)
+
+
+def _duration(seconds: float) -> str:
+    """A duration in the largest unit of which there are two."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def score(config: ScoreConfig, out: Path | None = None, write_rexrank: Path | None = None) -> Result:

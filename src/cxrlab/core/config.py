@@ -208,19 +208,21 @@ def settings(target: Callable[..., Any], prefix: str = "", example: Any = None) 
     """
     from docstring_parser import DocstringStyle, parse
 
-    hints, described = parameter_hints(target), {}
+    hints, values = parameter_hints(target), defaults(target)
+    described: dict[str, str] = {}
+    level: dict[str, int] = {}  # of the class that a field is from, 0 for the class itself
+    classes: list[Any] = [base for base in getattr(target, "__mro__", ()) if is_config(base)]
     # The docstring of a derived dataclass describes only its own fields.
-    bases: tuple[Any, ...] = target.__mro__ if isinstance(target, type) else ()
-    for documented in [base for base in reversed(bases) if is_config(base)] or [target]:
+    for number, documented in reversed(list(enumerate(classes or [target]))):
+        level |= dict.fromkeys(vars(documented).get("__annotations__", ()), number)
         for param in parse(inspect.getdoc(documented) or "", style=DocstringStyle.GOOGLE).params:
             described[param.arg_name] = " ".join((param.description or "").split())
+    names = list(values)
+    if classes:
+        names.sort(key=lambda name: (values[name] is not REQUIRED, is_config(hints.get(name)), level.get(name, 0)))
     found: list[Setting] = []
-    depth = {
-        name: i for i, base in reversed(list(enumerate(bases))) for name in base.__dict__.get("__annotations__", ())
-    }
-    place = {name: (value is not REQUIRED, is_config(hints.get(name)), depth.get(name, 0)) for name, value in
-             (defaults(target) if bases else {}).items()}  # fmt: skip
-    for name, default in sorted(defaults(target).items(), key=lambda item: place.get(item[0], ())):
+    for name in names:
+        default = values[name]
         value = default if example is None else getattr(example, name)
         if is_config(hints.get(name)):
             found += settings(hints[name], f"{prefix}{name}.", None if value is REQUIRED else value)

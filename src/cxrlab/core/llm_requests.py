@@ -27,14 +27,15 @@ class LLMLoadSettings:
 
     Args:
         device: cpu, cuda, cuda:1 …; auto is the first GPU, else the CPU.
-        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU, float32 on a CPU.
+        dtype: float32, bfloat16 or float16 (for GPUs without bfloat16) for the weights; auto keeps the checkpoint's own
+            on a GPU, float32 on a CPU.
         trust_remote_code: Run Python files that come with the checkpoint; read them first.
         download: Download a checkpoint that is not on this machine; otherwise nothing is ever downloaded.
         base: Base model of an adapter, when it is not where the adapter's config says.
     """
 
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     trust_remote_code: bool = False
     download: bool = False
     base: str | None = None

@@ -13,14 +13,16 @@ A run that was stopped continues at the study where it stopped and ends with the
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -45,7 +47,8 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.report_files import split_image_id
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, SupportsConcurrentCalls, SupportsDecoding
+from cxrlab.models.http_client import run_concurrently
 from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.model_registry import parse_name
 
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 ANSWERS_KEY = "answers"  # key of a prediction that holds every answer where several were generated
 WINDOW = 8  # batches
+LOOK_AHEAD = 2  # studies begun and not yet written, as a multiple of the concurrency
 LIBRARY_KIND = "retrieval"  # models that return the report of the most similar image of a corpus
 THUMB_SIZE = 224
 GREY = 0.5  # value of a blank control image
@@ -111,31 +115,9 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         mean_words, cautions = summary.pop("mean_words", None), tuple(summary.pop(CAUTIONS, ()))
         mean_words = math.nan if mean_words is None else mean_words
         return Generation(**summary, mean_words=mean_words, missing=missing, cautions=cautions)
-    corpus = load_corpus(config.data)
-    by_image = config.unit == "image"
-    if by_image:
-        ids, without_frontal = select_images(corpus, config.split, config.n, config.seed)
-    else:
-        ids, without_frontal = select_studies(corpus, config.split, config.n, config.seed), 0
-    # Everything that can fail early fails before the folder is made.
-    name = parse_name(config.model)
-    if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
-        raise ConfigError(
-            f"'{config.model}' retrieves from the train split of {config.data} itself, where every image finds itself; "
-            "give --split val or test, or another corpus."
-        )
-    if config.external:
-        check_external_library(config.model, corpus)
-    model = open_model(config.model, config.loading, [corpus.egress_data])
-    writer = ReportGenerator(model, config.decoding)
-    if config.external:
-        check_external_model(model, corpus)
-    check_context(model, config.context)
-    images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
-    if domain := caution_domain(model, synthetic=corpus.card.synthetic):
-        NoticeStream(sys.stderr).write(f"caution: {domain}\n")
-    if other_context := caution_context(model, config.context):
-        NoticeStream(sys.stderr).write(f"caution: {other_context}\n")
+    ready = prepare(config)
+    corpus, ids, writer, images = ready.corpus, ready.ids, ready.generator, ready.images
+    model = writer.model
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
@@ -164,11 +146,11 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
             controls=controls,
             allow_missing=config.allow_missing,
             cautions=(
-                *(one for one in (domain, small, other_context, images.caution_incomplete(ids)) if one),
+                *(one for one in (*ready.cautions, small, images.caution_incomplete(ids)) if one),
                 *collect_server_cautions(record.get(CAUTIONS) for record in records),
             ),
             unit=config.unit,
-            without_frontal=without_frontal,
+            without_frontal=ready.without_frontal,
             parameters=model.parameter_count if isinstance(model, HasParameterCount) else None,
             cache=read_cache(model),
         )
@@ -176,6 +158,47 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         if missing and not config.allow_missing:
             raise missing_reports_error(missing, len(ids), out / SUMMARY, config.unit, config.context)
     return generation
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """A run of `generate` before its folder is made."""
+
+    corpus: Corpus
+    ids: list[str]  # studies, or images by image
+    without_frontal: int
+    generator: ReportGenerator
+    images: Images
+    cautions: tuple[str, ...]
+
+
+def prepare(config: GenerateConfig) -> Preparation:
+    """Choose the studies and open the model; everything that can fail early fails here."""
+    corpus = load_corpus(config.data)
+    by_image = config.unit == "image"
+    if by_image:
+        ids, without_frontal = select_images(corpus, config.split, config.n, config.seed)
+    else:
+        ids, without_frontal = select_studies(corpus, config.split, config.n, config.seed), 0
+    name = parse_name(config.model)
+    if name.kind == LIBRARY_KIND and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
+        raise ConfigError(
+            f"'{config.model}' retrieves from the train split of {config.data} itself, where every image finds itself; "
+            "give --split val or test, or another corpus."
+        )
+    if config.external:
+        check_external_library(config.model, corpus)
+    model = open_model(config.model, config.loading, [corpus.egress_data])
+    generator = ReportGenerator(model, config.decoding)
+    if config.external:
+        check_external_model(model, corpus)
+    check_context(model, config.context)
+    images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
+    found = (caution_domain(model, synthetic=corpus.card.synthetic), caution_context(model, config.context))
+    cautions = tuple(filter(None, found))
+    for caution in cautions:
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
+    return Preparation(corpus, ids, without_frontal, generator, images, cautions)
 
 
 def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
@@ -329,6 +352,13 @@ class ReportGenerator:
         self.model = model
         self.decoding = decoding
 
+    def until(self, stop: threading.Event) -> Self:
+        """The same for a model that supports concurrent calls; it retries nothing once `stop` is set."""
+        assert isinstance(self.model, SupportsConcurrentCalls)
+        bound = copy.copy(self)
+        bound.model = self.model.until(stop)
+        return bound
+
     def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """Answers for each image, best first."""
         if not images:
@@ -366,7 +396,7 @@ def generate_predictions(
     predictions are appended when all of it is answered. Batches depend on the ids alone, never on what was done
     before, so that a stopped run ends with the same bytes. Where a batch does not fit in memory, the window is planned
     again with batches of half the size. A model whose answers may cost money never gets the same request twice: its
-    windows are single batches, of which only the missing studies are sent.
+    windows are single batches, of which only the missing studies are sent, or its studies are sent concurrently.
     """
     costly = writer.model.capabilities.black_box
     missing: dict[str, MissingReport] = {}
@@ -389,11 +419,61 @@ def generate_predictions(
                 if key in answered:
                     run.append(file, answered.pop(key))
 
-    if costly:
+    if isinstance(writer.model, SupportsConcurrentCalls):
+        done = run.done(file)
+        left = [key for key in ids if key not in done]
+        outcomes = generate_concurrently(writer, writer.model.concurrency, images, left)
+        for key, outcome in track(outcomes, label, total=len(left)):
+            if isinstance(outcome, Prediction):
+                run.append(file, outcome)
+            else:
+                missing[key] = outcome
+    elif costly:
         generate_rest(batch_size.current)  # a second try would send again what may have cost money
     else:
         batch_size.retry(generate_rest, len(ids))
     return tuple(missing[key] for key in ids if key in missing)
+
+
+def generate_concurrently(
+    writer: ReportGenerator, concurrency: int, images: Images, keys: Sequence[str]
+) -> Iterator[tuple[str, Prediction | MissingReport]]:
+    """The prediction of each study, or why it has none, in order; the next study is sent when any other is answered.
+
+    Few answers wait for that of an earlier study: a killed run repeats no more than these.
+    """
+    outcomes: dict[str, Prediction | MissingReport] = {}
+    ordered: deque[tuple[str, Prediction | MissingReport]] = deque()
+    waiting = iter(keys)
+    begun = settled = 0
+
+    def settle() -> None:
+        nonlocal settled
+        while settled < len(keys) and keys[settled] in outcomes:
+            ordered.append((keys[settled], outcomes.pop(keys[settled])))
+            settled += 1
+
+    def take() -> tuple[str, Image, str | StudyContext | None] | None:
+        nonlocal begun
+        while begun - settled < LOOK_AHEAD * concurrency and (key := next(waiting, None)) is not None:
+            begun += 1
+            try:
+                return key, *images.given(key)
+            except DataError as error:
+                outcomes[key] = MissingReport(key, str(error))
+                settle()
+        return None
+
+    def answer(item: tuple[str, Image, str | StudyContext | None], stop: threading.Event) -> Prediction | MissingReport:
+        key, image, context = item
+        return make_outcome(key, writer.until(stop).generate([image], [context])[0])
+
+    for (key, *_), outcome in run_concurrently(answer, take, concurrency):
+        outcomes[key] = outcome
+        settle()
+        while ordered:
+            yield ordered.popleft()
+    yield from ordered
 
 
 def plan_batches(
@@ -428,11 +508,15 @@ def generate_batch(
         contexts.append(context)
     answers = writer.generate(batch_images, contexts)
     for key, found in zip(readable, answers, strict=True):
-        reports = [answer for answer in found if not answer.refused]
-        if reports:
-            yield key, make_prediction(key, reports)
-        else:
-            yield key, MissingReport(key, describe_refusal(key, found), refused=True)
+        yield key, make_outcome(key, found)
+
+
+def make_outcome(key: str, answers: Sequence[Generated]) -> Prediction | MissingReport:
+    """The prediction of a study, unless the model only refused."""
+    reports = [answer for answer in answers if not answer.refused]
+    if reports:
+        return make_prediction(key, reports)
+    return MissingReport(key, describe_refusal(key, answers), refused=True)
 
 
 def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:

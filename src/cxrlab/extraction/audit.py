@@ -53,7 +53,7 @@ from cxrlab.extraction.records import AuditScope, Query
 from cxrlab.extraction.surrogate import CHECKPOINT, EmptyTranscript, SurrogateTrainer, write_transcript
 from cxrlab.extraction.transcript_analysis import MappedReport, diversity_by_round, examples, report_map
 from cxrlab.extraction.victim_client import AccountsBlocked, VictimClient
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, decodes_here
 from cxrlab.models.model_registry import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
@@ -64,6 +64,7 @@ _OF_COPY = ("n", "patients", "victim", "surrogate", "fidelity", "ratio", "differ
 OPERATIONAL = (
     "workers",
     "i_am_authorised",
+    "fitting.track",
     *llm_operational_fields("oracle_llm"),
     *connection_operational_fields("loading.connection"),
 )
@@ -75,9 +76,12 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     An interrupted audit is resumed in `out`; a finished one with the same settings is left as it is.
     """
     require("models")
+    from cxrlab.training.trackers import check_installed
+
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
     # Everything that can be refused is refused before the first query.
+    check_installed(config.fitting.track)
     authorised = preflight.recorded_authorisation(out, config.victim, config.i_am_authorised)
     preflight.check_address(config.victim, authorised)
     measured = preflight.check_measurable(config)
@@ -89,7 +93,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     guide = EncoderGuide(load_encoder(guide_name, config.loading)) if guide_name else None
     learner = SurrogateTrainer(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    unused = preflight.unused_settings(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
+    unused = preflight.unused_settings(config, chooses_words=decodes_here(victim), connected=connected)
     shared = preflight.shared_weights(config.victim, config.surrogate, guide_name)
     rate = learner.learning_rate  # raises where the surrogate does not exist
     learner.check()
@@ -172,7 +176,7 @@ def _query_victim(
             defended_victim(config, victim, ledger, out),
             ledger,
             out,
-            decoding=config.victim_decoding if isinstance(victim, SupportsDecoding) else None,
+            decoding=config.victim_decoding if decodes_here(victim) else None,
             batch_size=config.batch_size,
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],

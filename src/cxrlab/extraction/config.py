@@ -23,7 +23,7 @@ from cxrlab.extraction.rule_oracles import ORACLES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import TEXT_KINDS
-from cxrlab.training.config import check_quantise
+from cxrlab.training.config import Tracker, check_quantise
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,8 @@ class Fitting:
         repeats: Most queries with the same answer that are learnt from, the first of them; all by default. A victim
             gives many images without a chest the same answer.
         prompts: Row of the prompt table for the surrogate; without an indication, always the same.
+        track: Experiment trackers that get the history of every fit: tensorboard, wandb, mlflow, trackio. It stays on
+            this machine.
     """
 
     learning_rate: float | None = None
@@ -215,6 +217,7 @@ class Fitting:
     wordings: int = 1
     repeats: int | None = None
     prompts: str = "llava-rad/1"
+    track: tuple[Tracker, ...] = ()
 
     def __post_init__(self) -> None:
         check_at_least(self, batch_size=1, accumulate=1, max_length=1, wordings=1, repeats=1, steps=1, round_steps=1)

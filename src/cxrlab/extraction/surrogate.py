@@ -208,6 +208,7 @@ class SurrogateTrainer:
             lora_dropout=0.0,
             quantise=fitting.quantise,
             prompts=fitting.prompts,
+            track=fitting.track,
             optimisation=Optimisation(
                 learning_rate=self.learning_rate,
                 schedule=fitting.schedule,

@@ -1,11 +1,4 @@
-"""The disease model of drawn patients: clinical contexts, and how findings look, change and exclude each other.
-
-A row of `CONTEXTS` is one reason for a radiograph. `weight` is its share among abnormal studies and `normal` among
-normal ones (both are scaled to sum to 1), `ap` the share of portable AP radiographs, `ages` the range in years at a
-first visit (later ones may be `LATER` years older), `days` the range of the interval to the next radiograph, and
-`chances` the probability that an observation is there at a first abnormal visit. `acute` marks contexts a patient can
-recover from entirely, so that a normal radiograph may follow.
-"""
+"""The disease model of drawn patients: clinical contexts, and how findings look, change and exclude each other."""
 
 from __future__ import annotations
 
@@ -20,15 +13,15 @@ LATER = 3
 
 @dataclass(frozen=True)
 class Context:
-    """One clinical context; the module docstring describes the fields."""
+    """One reason for a radiograph."""
 
-    weight: float
-    normal: float
-    ap: float
-    ages: tuple[int, int]
-    days: tuple[int, int]
-    acute: bool
-    chances: Mapping[str, float]
+    weight: float  # share among abnormal studies; scaled, like the next, to sum to 1
+    normal: float  # share among normal studies
+    ap: float  # share of portable AP radiographs
+    ages: tuple[int, int]  # range in years at a first visit; later ones may be `LATER` years older
+    days: tuple[int, int]  # range of the interval to the next radiograph
+    acute: bool  # whether a patient can recover from it entirely, so that a normal radiograph may follow
+    chances: Mapping[str, float]  # observation → probability that it is there at a first abnormal visit
 
     def suits(self, age: float) -> bool:
         """Whether a patient of this age may come into the context on a later visit."""

@@ -1,8 +1,8 @@
 """Writes a report from the findings of a visit, in words that vary with the name of the study.
 
-Everything present is stated once in the findings section with side, degree, place, size, tip and
-change; what is possible is hedged, what has resolved is reported as resolved, and a varied choice of true
-negatives stands beside it. The same visit under another name has other words and the same findings.
+Everything present is stated once in the findings section, with side, degree, place, size, tip and change. What is
+possible is hedged; what has resolved is reported as resolved. A varied choice of true negatives is added. The same
+visit under another name has other words and the same findings.
 """
 
 from __future__ import annotations

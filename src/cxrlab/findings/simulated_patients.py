@@ -1,9 +1,10 @@
 """Draws plausible cases from a seed: patients, their visits, and what is on each radiograph.
 
-A patient's visits are drawn in order. Whether a radiograph is normal comes first, so that the share of
-normal studies is what the settings ask for; then the clinical context and the days since the radiograph
-before, so that what was there has had the time to go; then each finding of the previous radiograph
-changes by its course and new ones join it by the chances of the context.
+A patient's visits are drawn in order, and each visit in three steps:
+
+1. whether the radiograph is normal, so that the share of normal studies is that of the settings;
+2. the clinical context and the days since the previous radiograph, in which findings can clear;
+3. the findings: those of the previous radiograph change by their course, new ones join by the chances of the context.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """BERTScore: each token of a report matched to the most similar token of the other, by cosine.
 
 The arithmetic is that of the `bert-score` package: special tokens can be matched and have no weight themselves. Two
-things differ: weights by document frequency come from a fixed corpus and not from the scored references, so that a
-score never depends on the other pairs; and a text whose every token has weight 0 counts its tokens equally, where the
-package divides 0 by 0 and reports an F of 0.
+things differ. Weights by document frequency come from a fixed corpus, not from the scored references, so that a score
+never depends on the other pairs. A text whose every token has weight 0 counts its tokens equally, where the package
+divides 0 by 0 and reports an F of 0.
 """
 
 from __future__ import annotations

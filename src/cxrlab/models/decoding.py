@@ -10,7 +10,9 @@ from cxrlab.core.config import check_at_least, check_choice
 from cxrlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cxrlab.core.model_interfaces import Contexts, Generated, Image
+    import threading
+
+    from cxrlab.core.model_interfaces import Contexts, Generated, Image, ImageToText
 
 TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
@@ -105,4 +107,23 @@ class SupportsSplitSampling(SupportsDecoding, Protocol):
         self, images: Sequence[Image], indications: Contexts | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
         """`decoding.answers` sampled answers for each image, from index `first` on."""
+        ...
+
+
+def decodes_here(model: ImageToText) -> bool:
+    """Whether an audit may choose how a victim decodes; a model behind an address is left to its server."""
+    return isinstance(model, SupportsDecoding) and not model.capabilities.black_box
+
+
+@runtime_checkable
+class SupportsConcurrentCalls(Protocol):
+    """A model behind an address that several threads may call, one image each."""
+
+    @property
+    def concurrency(self) -> int:
+        """Most calls at a time."""
+        ...
+
+    def until(self, stop: threading.Event) -> ImageToText:
+        """The same model, which retries nothing once `stop` is set."""
         ...

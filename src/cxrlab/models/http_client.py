@@ -36,6 +36,8 @@ UNUSED_SETTINGS = "unused_settings"  # settings that the server does not know, s
 FILTERED = "content_filter"  # error code and finish reason of a provider's content filter
 OBJECTIONS = (FILTERED, "invalid_prompt")  # error codes of a prompt refused for its content; the second is OpenAI's
 _MOST_TOKENS = 10**9  # larger token counts of a server are ignored
+_CHANGE_WORDS = ("temperature", "top_p", "seed")  # settings without which answers are others
+_LEAST_LOG = -9999.0  # vLLM's number for a token without probability
 _LONGER_NAME = {"max_tokens": "max_completion_tokens"}
 _UNSUPPORTED = re.compile(r"unsupported|not support|not permitted|unrecogni[sz]ed|unknown|extra_forbidden", re.I)
 
@@ -46,7 +48,7 @@ class Chat:
     def __init__(self, client: ChatClient) -> None:
         self.client = client
         # Setting → its name at this server; None where it has none. Threads may all find out the same at once.
-        self._known: dict[str, str | None] = {name: name for name in ("temperature", "seed", "max_tokens")}
+        self._known: dict[str, str | None] = {name: name for name in (*_CHANGE_WORDS, "max_tokens", "n", "logprobs")}
 
     def ask(
         self,
@@ -57,26 +59,38 @@ class Chat:
         key: int = 0,
         stop: threading.Event | None = None,
     ) -> Generated:
-        """The answer to one user message.
+        """The greedy answer to one user message; see `answers`."""
+        return self.answers(content, _greedy(max_tokens, seed), key=key, stop=stop)[0]
+
+    def answers(
+        self,
+        content: str | Sequence[Mapping[str, Any]],
+        settings: Mapping[str, Any],
+        *,
+        key: int = 0,
+        stop: threading.Event | None = None,
+    ) -> list[Generated]:
+        """The answers to one request, at least one; fewer than `n` from a server that does not know it.
 
         Args:
-            content: A text, or text and image parts.
+            content: One user message: a text, or text and image parts.
+            settings: Of decoding, as the protocol names them.
             key: Index of the API key to use.
             stop: Once set, nothing is retried.
         """
         while True:
-            known = dict(self._known)
+            known = {name: self._known[name] for name in settings}
             try:
-                completion = self.client.ask(_body(content, max_tokens, seed, known), key=key, stop=stop)
+                completion = self.client.ask(_body(content, settings, known), key=key, stop=stop)
             except EndpointError as error:
                 if not self._adapt(error, known):
                     raise
                 continue
-            return answer_of(completion, [name for name in ("temperature", "seed") if known[name] is None])
+            return answers_of(completion, _unused(known))
 
     def request(self, text: str, *, max_tokens: int, seed: int) -> dict[str, Any]:
         """The body of the request that `ask` sends for a text."""
-        return {"model": self.client.address.model, **_body(text, max_tokens, seed, self._known)}
+        return {"model": self.client.address.model, **_body(text, _greedy(max_tokens, seed), self._known)}
 
     def answer_in(self, data: bytes, status: int, text: str) -> Generated:
         """The answer to a text in the body of a response, as `ask` returns it.
@@ -84,13 +98,13 @@ class Chat:
         Raises:
             EndpointError: If it holds none; settings to which the server objects are renamed or dropped from then on.
         """
-        known = dict(self._known)
-        found = self.client.completion_in(data, status, _body(text, 0, 0, {})["messages"])
+        known = {name: self._known[name] for name in _greedy(0, 0)}
+        found = self.client.completion_in(data, status, _body(text, {}, {})["messages"])
         if isinstance(found, Failure):
             error = error_of(self.client.name, [found], self.client.connection.key_variable, with_key=True)
             self._adapt(error, known)
             raise error
-        return answer_of(found, [name for name in ("temperature", "seed") if known[name] is None])
+        return answers_of(found, _unused(known))[0]
 
     def _adapt(self, error: EndpointError, known: Mapping[str, str | None]) -> bool:
         """Rename or drop the setting to which the server objected; False if there is none. Each is tried once."""
@@ -110,39 +124,66 @@ class Chat:
         return False
 
 
+def _greedy(max_tokens: int, seed: int) -> dict[str, Any]:
+    return {"temperature": 0, "seed": seed, "max_tokens": max_tokens}
+
+
 def _body(
-    content: str | Sequence[Mapping[str, Any]], max_tokens: int, seed: int, known: Mapping[str, str | None]
+    content: str | Sequence[Mapping[str, Any]], settings: Mapping[str, Any], known: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    values = {"temperature": 0, "seed": seed, "max_tokens": max_tokens}
-    settings = {name: values[own] for own, name in known.items() if name is not None}
-    return {"messages": [{"role": "user", "content": content}], **settings}
+    named = {name: value for own, value in settings.items() if (name := known[own]) is not None}
+    return {"messages": [{"role": "user", "content": content}], **named}
 
 
-def answer_of(completion: Mapping[str, Any], unused_settings: Sequence[str] = ()) -> Generated:
-    """The answer in a completion that has at least one choice; an empty answer comes with its finish reason."""
-    choice = completion["choices"][0]
-    message, reason, content = choice["message"], choice.get("finish_reason"), choice["message"].get("content")
-    if isinstance(content, list):  # some servers send the answer in parts
-        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-        content = "".join(part for part in parts if isinstance(part, str))
-    text = content.strip() if isinstance(content, str) else ""
+def _unused(known: Mapping[str, str | None]) -> list[str]:
+    return [name for name in _CHANGE_WORDS if name in known and known[name] is None]
+
+
+def answers_of(completion: Mapping[str, Any], unused_settings: Sequence[str] = ()) -> list[Generated]:
+    """The answers in a completion, one per choice; an empty answer comes with its finish reason."""
     usage = completion.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     extra: dict[str, Any] = {}
     if (prompt_tokens := _count(usage.get("prompt_tokens"))) is not None:
         extra[PROMPT_TOKENS] = prompt_tokens
+    cautions = completion.get(CAUTIONS)
+    if isinstance(cautions, list) and (texts := [caution for caution in cautions if isinstance(caution, str)]):
+        extra[CAUTIONS] = texts
+    if unused_settings:
+        extra[UNUSED_SETTINGS] = list(unused_settings)
+    choices = completion["choices"]
+    tokens = _count(usage.get("completion_tokens")) if len(choices) == 1 else None  # of all choices together
+    return [_answer_of(choice, tokens, extra) for choice in choices]
+
+
+def _answer_of(choice: Mapping[str, Any], tokens: int | None, common: Mapping[str, Any]) -> Generated:
+    message, reason, content = choice["message"], choice.get("finish_reason"), choice["message"].get("content")
+    if isinstance(content, list):  # some servers send the answer in parts
+        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
+    text = content.strip() if isinstance(content, str) else ""
+    extra = {name: value for name, value in common.items() if name == PROMPT_TOKENS}
     if reason == "length" or (reason == FILTERED and text):  # a filter may cut an answer in the middle
         extra[TRUNCATED] = True
     if not text:
         extra[FINISH_REASON] = reason if isinstance(reason, str) else None
     if isinstance(message.get("refusal"), str) and message["refusal"].strip():
         extra[REFUSAL] = message["refusal"].strip()
-    cautions = completion.get(CAUTIONS)
-    if isinstance(cautions, list) and (texts := [caution for caution in cautions if isinstance(caution, str)]):
-        extra[CAUTIONS] = texts
-    if unused_settings:
-        extra[UNUSED_SETTINGS] = list(unused_settings)
-    return Generated(text, tokens=_count(usage.get("completion_tokens")), extra=extra)
+    logs = _token_log_probabilities(choice.get("logprobs"))
+    mean = sum(logs) / len(logs) if logs else None
+    return Generated(text, mean, tokens if tokens is not None or not logs else len(logs), {**extra, **common})
+
+
+def _token_log_probabilities(logprobs: Any) -> list[float]:
+    """Natural logs, one per generated token; empty if the server gives none, or one that is none."""
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    found: list[float] = []
+    for token in content if isinstance(content, list) else ():
+        value = token.get("logprob") if isinstance(token, dict) else None
+        if not isinstance(value, int | float) or not _LEAST_LOG < value <= 0.0:
+            return []
+        found.append(float(value))
+    return found
 
 
 def _count(value: Any) -> int | None:
@@ -273,14 +314,15 @@ class ChatClient:
             completion: dict[str, Any] = _masked(
                 json.loads(whole(data)), [key for key in self._keys if len(key) >= _LONG_KEY]
             )
-            choice = completion["choices"][0]
-            if not isinstance(choice["message"], dict):
+            choices = completion["choices"]
+            if not choices or not all(isinstance(choice["message"], dict) for choice in choices):
                 raise TypeError
         except (ValueError, TypeError, LookupError, RecursionError):
             return Failure("its answer is not a completion", status=status)
-        for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
-            if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
-                holder[name] = cleaned(holder[name], self._keys, asked)
+        for choice in choices:
+            for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # not part of the answer
+                if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
+                    holder[name] = cleaned(holder[name], self._keys, asked)
         return completion
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import copy
+import hashlib
 import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from cxrlab.core.egress import Connection
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.llm_requests import replace_lone_surrogates
 from cxrlab.core.model_interfaces import REFUSED, Capabilities, Generated, TextRequest
 from cxrlab.models.decoding import Decoding
@@ -44,13 +48,15 @@ REFUSALS = (
 )
 _SLACK = 1e-4  # a resampled or perturbed image may leave [0, 1] by rounding
 _DEFAULT = Decoding()
+Answered = TypeVar("Answered")  # to one image: an answer, or several
 
 
 class HttpReportModel:
     """A report model at an endpoint.
 
-    An image is sent as an 8-bit PNG at its own size, with the prompt. Requests ask for temperature 0, a seed and at
-    most 256 tokens; no other decoding is supported. A refusal of the server is an answer with `refused: True`.
+    An image is sent as an 8-bit PNG at its own size, with the prompt. `generate` requests temperature 0, a seed and at
+    most 256 tokens. `answers` takes greedy decoding and sampling, several answers in one request where the server allows
+    it, and requests log-probabilities. A refusal of the server is an answer with `refused: True`.
     """
 
     USAGES = MappingProxyType(
@@ -62,6 +68,7 @@ class HttpReportModel:
         self._prompts = prompts or load_prompts()
         self._lock = threading.Lock()
         self._accounts: dict[str, int] = {}
+        self._stop: threading.Event | None = None
 
     @classmethod
     def load(
@@ -95,6 +102,36 @@ class HttpReportModel:
         """
         return self.generate_with_keys(images, indications, [0] * len(images))
 
+    @property
+    def concurrency(self) -> int:
+        """Most simultaneous requests."""
+        return self._chat.client.connection.concurrency
+
+    def until(self, stop: threading.Event) -> HttpReportModel:
+        """The same model, which retries nothing once `stop` is set."""
+        bound = copy.copy(self)
+        bound._stop = stop
+        return bound
+
+    def answers(
+        self,
+        images: Sequence[Image],
+        indications: Sequence[str | None] | None = None,
+        decoding: Decoding | None = None,
+    ) -> list[list[Generated]]:
+        """`decoding.answers` answers for each image; a refusal is the only answer to its image.
+
+        Samples of an image are drawn by the server from a seed that depends on the image, its prompt and
+        `decoding.seed`. Their log-probabilities are those that the server gives.
+        """
+        chosen = decoding or _DEFAULT
+        if chosen.strategy not in ("greedy", "sample"):
+            raise ConfigError(
+                f"strategy={chosen.strategy} is not part of the protocol of '{self.name}'; give "
+                "--decoding.strategy greedy or sample."
+            )
+        return self._of_each(images, indications, [0] * len(images), partial(self._several, chosen))
+
     def for_accounts(self, accounts: Sequence[str]) -> ReportModelForAccounts:
         """The model for one batch of images, each sent by the account at the same position.
 
@@ -108,15 +145,25 @@ class HttpReportModel:
         self, images: Sequence[Image], indications: Sequence[str | None] | None, keys: Sequence[int]
     ) -> list[Generated]:
         """`generate`, with the index of the API key that sends each image."""
+        return self._of_each(images, indications, keys, self._one)
+
+    def _of_each(
+        self,
+        images: Sequence[Image],
+        indications: Sequence[str | None] | None,
+        keys: Sequence[int],
+        ask: Callable[[list[dict[str, Any]], int, threading.Event], Answered],
+    ) -> list[Answered]:
+        """What `ask` returns for the parts of each image's message, in order; it also gets the key and `stop`."""
         reasons = list(indications) if indications is not None else [None] * len(images)
         if not len(images) == len(reasons) == len(keys):
             raise DataError(f"{len(images)} images, {len(reasons)} indications and {len(keys)} accounts do not match.")
         pictures = [_checked(image, number) for number, image in enumerate(images)]
         reached = threading.Event()
 
-        def one(place: int, stop: threading.Event) -> Generated:
+        def one(place: int, stop: threading.Event) -> Answered:
             try:
-                answer = self._ask(pictures[place], reasons[place], keys[place], stop)
+                answer = ask(self._parts(pictures[place], reasons[place]), keys[place], self._stop or stop)
             except EndpointUnreachable:
                 raise
             except EndpointError:
@@ -127,7 +174,7 @@ class HttpReportModel:
 
         try:
             places = iter(range(len(pictures)))
-            found = dict(run_concurrently(one, lambda: next(places, None), self._chat.client.connection.concurrency))
+            found = dict(run_concurrently(one, lambda: next(places, None), self.concurrency))
         except EndpointUnreachable as error:
             if not reached.is_set():
                 raise
@@ -136,22 +183,57 @@ class HttpReportModel:
             return [found[place] for place in range(len(pictures))]
         raise EndpointError(message)  # some images were sent, so the server was not unreachable
 
-    def _ask(self, picture: Any, reason: str | None, key: int, stop: threading.Event) -> Generated:
+    def _parts(self, picture: Any, reason: str | None) -> list[dict[str, Any]]:
         prompt = replace_lone_surrogates(self._prompts.ask(reason))
         parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": data_url(picture)}}]
         if prompt:  # some servers refuse an empty text part
             parts.insert(0, {"type": "text", "text": prompt})
+        return parts
+
+    def _one(self, parts: list[dict[str, Any]], key: int, stop: threading.Event) -> Generated:
+        settings = {"temperature": 0, "seed": _DEFAULT.seed, "max_tokens": _DEFAULT.max_new_tokens}
+        return self._request(parts, settings, key, stop)[0]
+
+    def _several(
+        self, decoding: Decoding, parts: list[dict[str, Any]], key: int, stop: threading.Event
+    ) -> list[Generated]:
+        """All answers of one image: in one request, or in several from a server that gives fewer at a time."""
+        settings: dict[str, Any] = {"temperature": 0, "seed": decoding.seed, "max_tokens": decoding.max_new_tokens}
+        if decoding.strategy == "sample":
+            text = json.dumps([decoding.seed, parts]).encode()
+            seed = int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1  # servers take 31 bits
+            settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p, "seed": seed}
+        found: list[Generated] = []
+        while len(found) < decoding.answers:
+            left = decoding.answers - len(found)
+            more: dict[str, Any] = {"logprobs": True, **({"n": left} if left > 1 else {})}
+            now = {**settings, **more, "seed": (settings["seed"] + len(found)) % (1 << 31)}
+            answers = self._request(parts, now, key, stop)[:left]
+            found += [answer for answer in answers if not answer.refused]
+            if any(answer.refused for answer in answers):  # it would refuse this image again
+                return found or answers[:1]
+        return found
+
+    def _request(
+        self, parts: list[dict[str, Any]], settings: Mapping[str, Any], key: int, stop: threading.Event
+    ) -> list[Generated]:
+        """The answers to one request; refusals are marked."""
         try:
-            answer = self._chat.ask(parts, max_tokens=_DEFAULT.max_new_tokens, seed=_DEFAULT.seed, key=key, stop=stop)
+            answers = self._chat.answers(parts, settings, key=key, stop=stop)
         except EndpointError as error:
             if (error.status, error.code) not in REFUSALS:
                 raise
-            return Generated(error.server_message, extra={REFUSED: True})
-        if REFUSAL in answer.extra and not answer.text:
-            return Generated(answer.extra[REFUSAL], tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
-        if answer.extra.get(FINISH_REASON) == FILTERED:
-            return Generated("", tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
-        return answer
+            return [Generated(error.server_message, extra={REFUSED: True})]
+        return [_marked(answer) for answer in answers]
+
+
+def _marked(answer: Generated) -> Generated:
+    """The answer, marked if it is a refusal."""
+    if REFUSAL in answer.extra and not answer.text:
+        return replace(answer, text=answer.extra[REFUSAL], extra={**answer.extra, REFUSED: True})
+    if answer.extra.get(FINISH_REASON) == FILTERED:
+        return Generated("", tokens=answer.tokens, extra={**answer.extra, REFUSED: True})
+    return answer
 
 
 class ReportModelForAccounts:

@@ -107,9 +107,11 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         load_start,
     )
     from cxrlab.training.run_folder import weights_key
+    from cxrlab.training.trackers import check_installed
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
 
     # Whatever does not fit is refused before the run folder is made.
+    check_installed(config.track)
     validation = (config.validation.split,) if config.validation.n else ()
     own_corpus = config.measure.data is None or config.measure.data.resolve() == config.data.resolve()
     measured = (config.measure.split,) if config.measure.n and own_corpus else ()
@@ -163,7 +165,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         if settings.compiled:
             compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
-        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run)
+        fitted = fit(Job(aligned, rows, order, STAGE, evaluation=selector.evaluation), settings, run, config.track)
         if run.writes:
             run.write(SELECTION, selector.choose(aligned, run, fitted, evaluations(out)))
         summary = summarise(STAGE, fitted, reports, aligned)

@@ -88,10 +88,12 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
         load_start,
     )
     from cxrlab.training.samples import context_of, read_sources
+    from cxrlab.training.trackers import check_installed
     from cxrlab.training.trainer import Job, Part, fit, plan_steps
     from cxrlab.training.validation import report_validation, summarise_validation, validation_source
 
     # Whatever does not fit is refused before the run folder is made.
+    check_installed(config.track)
     check_conversation(config.conversation)
     sources = read_sources(config)
     any_family = isinstance(config, FinetuneConfig)
@@ -135,7 +137,7 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
             enable_gradient_checkpointing(start.model, vision_encoder_frozen=not config.train_vision_encoder)
         if settings.compiled:
             compile_layers(start.model)
-        fitted = fit(Job(module, dataset, order, stage, evaluation=evaluation), settings, run)
+        fitted = fit(Job(module, dataset, order, stage, evaluation=evaluation), settings, run, config.track)
         summary = summarise(stage, fitted, dataset, module)
         summary = replace(summary, extra={**summary.extra, **summarise_validation(held_out, fitted)})
         facts = {"conversation": config.conversation, "seed": settings.seed, "steps": fitted.steps}

@@ -52,8 +52,10 @@ class Augmentation:
 NONE = Augmentation(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
+Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
+
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-OPERATIONAL = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb")
+OPERATIONAL = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb", "track")
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,8 @@ class TrainingConfig:
         cache: Folder for decoded images and whatever else is computed once; runs may share it. RUN/cache when left out.
         cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
         cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
+        track: Experiment trackers that get the history too: tensorboard, wandb, mlflow, trackio. It stays on this
+            machine.
     """
 
     data: Path
@@ -228,6 +232,7 @@ class TrainingConfig:
     cache: Path | None = None
     cache_images: Literal["auto", "on", "off"] = "auto"
     cache_gb: float = 40.0
+    track: tuple[Tracker, ...] = ()
 
     def __post_init__(self) -> None:
         if self.n is not None and self.n < 1:

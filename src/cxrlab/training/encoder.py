@@ -63,10 +63,12 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
     from cxrlab.training.distributed import main_process_first, process_count, shares_weights, training_device
     from cxrlab.training.image_cache import distinct, open_images
     from cxrlab.training.memory_estimate import check_memory
+    from cxrlab.training.trackers import check_installed
     from cxrlab.training.trainer import Job, Part, fit, length_multiple, plan_steps
     from cxrlab.training.validation import contrastive_validation, summarise_validation, validation_source
 
     # Whatever does not fit is refused before the run folder is made.
+    check_installed(config.track)
     if shares_weights(settings):
         raise ConfigError("Stage 1 does not share its weights; give --optimisation.sharding none, or launch with "
                           "configs/distributed/ddp.yaml.")  # fmt: skip
@@ -112,7 +114,8 @@ def train_encoder(config: EncoderConfig, out: Path) -> TrainingResult:
             )
         job = Job(module, rows, order, "contrastive training", ContrastiveTrainer, evaluation)
         # The trainer sees all pairs of a step as one batch; `ContrastiveTrainer` splits it into forward passes.
-        fitted = fit(job, replace(settings, batch_size=settings.batch_size * settings.accumulate, accumulate=1), run)
+        whole = replace(settings, batch_size=settings.batch_size * settings.accumulate, accumulate=1)
+        fitted = fit(job, whole, run, config.track)
         module.limit_scale()
         left_out: Counter[str] = sum((Counter(source.left_out) for source in sources), Counter())
         result = TrainingResult(

@@ -52,6 +52,7 @@ from cxrlab.training.run_folder import (
     step_of,
     weights_key,
 )
+from cxrlab.training.trackers import Log, tracked
 
 WEIGHTS, METER = "trained.safetensors", "meter.json"
 ITEMS, ROWS = "items", "rows"
@@ -137,8 +138,14 @@ class Fitted:
     best: BestStep | None = None
 
 
-def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
+def fit(job: Job, settings: Optimisation, run: RunFolder, track: Sequence[str] = ()) -> Fitted:
     """Train the job's module, or resume from the last checkpoint in the run folder.
+
+    Args:
+        job: What is trained.
+        settings: Of the optimisation.
+        run: The run folder.
+        track: Experiment trackers that get the history too.
 
     Raises:
         RunError: When the loss or a weight is NaN or infinite; when the run was begun with other data, from other
@@ -172,7 +179,9 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
         trainer.load_trained_weights(start)
         trainer.state.global_step = step_of(start)
     else:
-        with journal.interruptible(), fast_kernels(settings):
+        done = step_of(start) if start else 0
+        trackers = tracked(track if run.writes else (), run.folder, settings, done)
+        with journal.interruptible(), fast_kernels(settings), trackers as journal.track:
             with pickled_code_refused(start) if start else contextlib.nullcontext():
                 trainer.train(resume_from_checkpoint=str(start) if start else None)
     if journal.interrupted:
@@ -345,6 +354,7 @@ class Journal(TrainerCallback):
     def __init__(self, trainer: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
         self.trainer, self.job, self.settings, self.run = trainer, job, settings, run
         self.interrupted = False
+        self.track: Log = lambda step, numbers: None
         self.last_loss = math.nan
         self.best: BestStep | None = None
         self._without_gain = 0  # evaluations in a row without a better score
@@ -451,15 +461,14 @@ class Journal(TrainerCallback):
         self.last_loss = float(mean) / (step - self._since)
         self._sum, self._since = None, step
         more: Callable[[], dict[str, float]] | None = getattr(self.job.module, "figures", None)
-        self.run.record(
-            {
-                "step": step,
-                "loss": self.last_loss,
-                "learning_rate": self._rate,
-                "samples": step * self.job.order.step,
-                **(more() if more is not None else {}),
-            }
-        )
+        numbers = {
+            "loss": self.last_loss,
+            "learning_rate": self._rate,
+            "samples": step * self.job.order.step,
+            **(more() if more is not None else {}),
+        }
+        self.run.record({"step": step, **numbers})
+        self.track(step, numbers)
 
     def _evaluate(self, evaluation: Evaluation, step: int) -> None:
         module = self.job.module
@@ -479,6 +488,7 @@ class Journal(TrainerCallback):
             else:
                 self._without_gain += 1
         self.run.record({"step": step, "evaluation": numbers})
+        self.track(step, {f"eval_{name}": value for name, value in numbers.items()})
         self.trainer.accelerator.wait_for_everyone()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cxrlab.core.records import Report, Study
+from cxrlab.data.official_sections import official_report
 from cxrlab.data.structuring.by_model import structuring_source
 
 
@@ -15,6 +18,23 @@ def test_a_whole_report_is_parsed_where_sections_say_nothing() -> None:
     whole = "INDICATION: Cough.\n\nFINDINGS: Left effusion.\n\nIMPRESSION: Effusion.\n"
     source = structuring_source(Study("s", "p", sections=Report(indication="Cough."), report=whole))
     assert source is not None and (source.report.findings, source.report.impression) == ("Left effusion.", "Effusion.")
+
+
+@pytest.mark.parametrize(
+    ("whole", "lost"),
+    [
+        ("\nFINDINGS: Left effusion.\n IMPRESSION: Normal heart.", "Left effusion."),
+        ("\n FINDINGS: AP view.\n LUNGS: Right nodule.\n IMPRESSION: Normal heart.", "Right nodule."),
+        ("\n INDICATION:\n FINDINGS: Clear lungs.\n IMPRESSION: Normal heart.", "Clear lungs."),
+    ],
+)
+def test_what_the_official_rules_lose_is_there(whole: str, lost: str) -> None:
+    """LLaVA-Rad structures whole reports, because these rules miss findings; its pairs by rules keep their text."""
+    official = official_report(whole)
+    assert official.impression == "Normal heart." and lost not in (official.findings or "")
+    source = structuring_source(Study("s", "p", sections=official, report=whole))
+    assert source is not None and lost in source.text and lost in (source.report.findings or "")
+    assert "Normal heart." in source.text
 
 
 def test_a_text_without_any_heading_is_all_there_is() -> None:

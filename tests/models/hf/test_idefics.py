@@ -15,6 +15,7 @@ from cxrlab.models.hf.conversations import set_family_conversation
 from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.inputs import make_encoder
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.training.report_model import find_parts, language_linears
 
 SPEECH = (
     "{% for m in messages %}{{ m.role | capitalize }}:{% for c in m.content %}{% if c.type == 'image' %}"
@@ -86,3 +87,14 @@ def test_a_conversation_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
     set_family_conversation(processor, str(tmp_path / "speech.jinja"))
     processor.save_pretrained(tmp_path / "saved")
     assert open_processor(tmp_path / "saved", LoadSettings()).chat_template == SPEECH
+
+
+def test_adapters_are_on_language_and_cross_attention_alone() -> None:
+    model, _ = tiny("idefics")
+    linears = language_linears(model)
+    assert {name.split(".")[1] for name in linears} == {"layers", "gated_cross_attn_layers"}
+    parts = find_parts(model)
+    ids = [{id(value) for value in some} for some in (parts.language_parameters(), parts.vision_parameters())]
+    assert not ids[0] & ids[1] and ids[0].isdisjoint(id(value) for value in parts.projector.parameters())
+    gates = [id(value) for name, value in model.named_parameters() if "alpha_" in name]
+    assert gates and ids[0].issuperset(gates)

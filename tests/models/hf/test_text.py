@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import pytest
 from tiny_models import TEXTS, save_causal, save_tiny_llava
 from tiny_text_models import bert_folder
 
+from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.llm_requests import LLMConfig
 from cxrlab.core.model_interfaces import TextModel
 from cxrlab.models.hf.text_model import HfTextModel
 from cxrlab.models.llm_cache import CachedTextModel, HasFingerprint, StreamsCompletions
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_registry import load_text_model
 
 CHAT = "{% for turn in messages %}<s>{{ turn['role'] }}: {{ turn['content'] }}</s>{% endfor %}"
@@ -44,6 +48,15 @@ def test_a_batch_of_all_lengths_gives_what_each_prompt_gives_alone(model: HfText
     sure = [one.mean_logprob for one in alone]
     assert [one.mean_logprob for one in together] == pytest.approx(sure, abs=1e-6)
     assert len({one.text for one in together}) > 3  # answers differ, so that the comparison says something
+
+
+def test_float16_is_a_flag_and_gives_finite_log_probabilities(model: HfTextModel, folder: Path) -> None:
+    """For a GPU without bfloat16, such as a V100: the precision that the refusal for lack of memory names there."""
+    config = config_from(LLMConfig, None, ["loading.dtype=float16"])
+    half = HfTextModel.load(str(folder), loading=LoadSettings(dtype=config.loading.dtype))
+    found, exact = (one.complete(PROMPTS[:3], max_tokens=6) for one in (half, model))
+    assert all(one.mean_logprob is not None and math.isfinite(one.mean_logprob) for one in found)
+    assert found[0].mean_logprob != exact[0].mean_logprob == pytest.approx(found[0].mean_logprob, abs=0.05)
 
 
 def test_it_writes_what_transformers_writes(model: HfTextModel, folder: Path) -> None:

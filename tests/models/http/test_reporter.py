@@ -20,7 +20,7 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.load_model import load_model
 from cxrlab.extraction.victim_client import SupportsAccounts, query_function
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding, decodes_here
 from cxrlab.models.http_client import ChatClient, EndpointError
 from cxrlab.models.http_models import HttpReportModel
 from cxrlab.models.load_settings import LoadSettings
@@ -52,11 +52,8 @@ def image_of(body: dict[str, Any]) -> Any:
 def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
     loading = LoadSettings(prompts="plain/1", connection=Connection(tries=1))
     model = load_model(server.address("chest"), loading)
-    assert (
-        isinstance(model, ImageToText)
-        and isinstance(model, SupportsAccounts)
-        and not isinstance(model, SupportsDecoding)
-    )
+    assert isinstance(model, ImageToText) and isinstance(model, SupportsAccounts)
+    assert isinstance(model, SupportsDecoding) and not decodes_here(model), "an audit leaves decoding to the server"
     assert model.name == server.address("chest")
     assert model.capabilities.black_box and model.capabilities.batch and not model.capabilities.gradients
     assert model.generate([image(7)], ["cough"])[0].text == "Report 7."
@@ -207,8 +204,9 @@ def test_generate_writes_the_predictions_of_a_model_behind_an_address(
     assert {line["report"] for line in lines} == {f"Report {value}." for value in by_image}
     assert lines[0]["confidence"] == {"tokens": 3} and lines[0]["prompt_tokens"] == 5
     assert main(words) == 0 and len(server.requests) == 5
-    assert main([*words[:-1], str(tmp_path / "b"), "--decoding.max-new-tokens", "7"]) == 1  # its words are its own
-    assert "omit the --decoding flags" in capsys.readouterr().err and len(server.requests) == 5
+    beams = ["--decoding.strategy", "beam"]
+    assert main([*words[:-1], str(tmp_path / "b"), *beams]) == 1  # not part of the protocol
+    assert "--decoding.strategy greedy or sample" in capsys.readouterr().err and len(server.requests) == 5
 
 
 def test_general_models_are_asked_for_the_findings_alone(server: ChatServer) -> None:

@@ -18,6 +18,7 @@ from cxrlab.core.llm_requests import count_tokens
 from cxrlab.core.model_interfaces import Generated, TextRequest
 from cxrlab.core.records import SECTIONS, Report, Study
 from cxrlab.core.terminal import NoticeStream
+from cxrlab.data.official_sections import official_report
 from cxrlab.data.structuring.checks import (
     FLAGGED,
     faults,
@@ -64,17 +65,21 @@ class Source:
 
 
 def structuring_source(study: Study) -> Source | None:
-    """The text of a study, None when it has none: its sections, else its parsed report."""
+    """The text of a study, None when it has none: its sections, else its report, cut by our rules.
+
+    Sections by MIMIC-CXR's official rules lack what stands under other headers: there the report is cut anew.
+    """
     language = str(study.extra.get("language") or ENGLISH).lower().partition("-")[0]
     whole = (study.report or "").strip()
     if language != ENGLISH:
         return Source(language, Report(), whole) if whole else None
     report = study.sections or Report()
-    if not _holds(report) and whole:
+    if whole and (not _holds(report) or report == official_report(study.report or "", study.id)):
         from cxrlab.data.sections import parse
 
-        report = parse(whole).report
-        report = report if _holds(report) else Report(findings=whole)  # a text without sections is all findings
+        ours = parse(whole).report
+        # A text without sections is all findings.
+        report = ours if _holds(ours) else report if _holds(report) else Report(findings=whole)
     if not _holds(report):
         return None
     stated = without_instructions(report)

@@ -37,7 +37,7 @@ from cxrlab.data.structuring.rules import RULES, structure
 
 OUTCOMES, PERMISSIONS = "structuring.jsonl", "egress_permissions.jsonl"
 # Increase it when the rules yield different text than before, so that an older corpus is not continued.
-STRUCTURE_VERSION = 2
+STRUCTURE_VERSION = 3
 _OWN = frozenset(
     {STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, PERMISSIONS, ANSWERS, f"{ANSWERS}-journal", REQUESTS, "statistics.json"}
 )

@@ -23,7 +23,7 @@ from cxrlab.data.images import grey_image
 from cxrlab.extraction.defence.finding_preservation import DROPPABLE, difference
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.intervals import clopper_pearson
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding, decodes_here
 
 if TYPE_CHECKING:
     from cxrlab.core.model_interfaces import Image, ImageToText
@@ -302,5 +302,5 @@ def defended(
     model: ImageToText, defence: Defence, *, earlier: Sequence[str] = (), batch_size: BatchSize | None = None
 ) -> Defended:
     """A model behind a defence that keeps what the model can do; see `Defended`."""
-    kind = DefendedWriter if isinstance(model, SupportsDecoding) else Defended
+    kind = DefendedWriter if decodes_here(model) else Defended
     return kind(model, defence, earlier=earlier, batch_size=batch_size)

@@ -43,7 +43,7 @@ from cxrlab.metrics.base import families
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import Estimate, unpaired_difference
 from cxrlab.metrics.statistics.paired_tests import paired_differences
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, decodes_here
 from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         attack_config(config, Plan(name, settings, adapted))  # raises for settings that the audit would refuse
     # Benign clients get the same decoding as the attacker.
     decoding = attack_config(config, Plan(None, settings)).victim_decoding
-    reporter = ReportGenerator(model, decoding if isinstance(model, SupportsDecoding) else Decoding())
+    reporter = ReportGenerator(model, decoding if decodes_here(model) else Decoding())
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         threat = preflight.threat_model(config.victim, config.budget, config.price, permission)
         run.write(preflight.THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})

@@ -301,7 +301,8 @@ class HfModel:
         import torch
 
         if self._static and torch.is_grad_enabled():
-            self._static.release()
+            with self._static.lock:
+                self._static.release()
 
     def _studies(self, images: Any, indications: Contexts | None) -> tuple[list[list[Tensor]], list[str]]:
         """The images of each study, and its prompt for a report."""

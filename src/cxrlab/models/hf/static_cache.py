@@ -184,11 +184,14 @@ class DecodingStep:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits [R, V] after tokens [R]; overwritten by the next call."""
         self._given["input_ids"].copy_(tokens[:, None])
-        if self._graph is None and tokens.is_cuda and self._decoder.problem is None:
-            self._capture()
-        if self._graph is None:
+        if not tokens.is_cuda:
             return self._run()
-        self._graph.replay()
+        with torch.cuda.device(tokens.device):  # streams and pools are those of the current device
+            if self._graph is None and self._decoder.problem is None:
+                self._capture()
+            if self._graph is None:
+                return self._run()
+            self._graph.replay()
         assert self._logits is not None
         return self._logits
 
@@ -206,7 +209,8 @@ class DecodingStep:
         current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._decoder.pool):
+            # Other threads may use the GPU meanwhile, as a server's do.
+            with torch.cuda.graph(graph, pool=self._decoder.pool, capture_error_mode="thread_local"):
                 self._logits = self._run()
         except RuntimeError as error:  # an operation that needs the CPU in between
             if exhausted_memory(error):

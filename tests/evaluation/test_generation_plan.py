@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.cli.main import main
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.model_interfaces import Capabilities, Generated
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.evaluation import generate, generation_plan
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generation_plan import plan_generation
+
+
+class Slow:
+    """A model with a clock: 2 s per image, 5 s once, and memory for three images at most."""
+
+    name, capabilities = "test:slow", Capabilities(batch=True)
+    now, calls = 0.0, 0
+
+    def generate(self, images: Sequence[Any], indications: Any = None) -> list[Generated]:
+        if len(images) > 3:
+            raise MemoryError
+        self.now += 2.0 * len(images) + (5.0 if not self.calls else 0.0)
+        self.calls += 1
+        return [Generated("Clear.", tokens=7)] * len(images)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_phantom(PhantomConfig(n=30, size=32, masks=False, workers=1), tmp_path_factory.mktemp("c") / "c").path
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    model = Slow()
+    monkeypatch.setattr(generate, "open_model", lambda *_: model)
+    monkeypatch.setattr(generation_plan.time, "perf_counter", lambda: model.now)
+    return model
+
+
+def test_the_plan_is_measured_on_two_batches(slow: Slow, corpus: Path, tmp_path: Path) -> None:
+    config = GenerateConfig("stub:normal", corpus, split="train", n=20, batch_size=12, control_studies=4)
+    found = plan_generation(config)
+    assert (found.studies, found.control_reports, found.measured) == (20, 12, 6) and slow.calls == 2
+    assert found.batch_size == 3, "12 and 6 images do not fit in memory"
+    assert (found.first_batch_s, found.studies_per_second, found.mean_tokens) == (11.0, 0.5, 7.0)
+    assert found.seconds == 11.0 + 2.0 * (20 + 12 - 3)
+    assert found.memory_gb is None or found.memory_gb > 0.01
+
+
+def test_the_command_prints_the_plan_and_writes_nothing(
+    slow: Slow, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["generate", "--model", "stub:normal", "--data", str(corpus), "--split", "train", "--batch-size", "2"]
+    assert main([*words, "--plan", "--quiet"]) == 0
+    assert "at 0.50 reports per second" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    assert main(words) == 1
+    assert "--out is missing" in capsys.readouterr().err
+
+
+def test_requests_that_may_cost_money_are_not_sent_for_a_plan(slow: Slow, corpus: Path) -> None:
+    slow.capabilities = Capabilities(black_box=True)  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="20 requests are sent for the studies and up to 60 for control images"):
+        plan_generation(GenerateConfig("stub:normal", corpus, split="train", n=20))
+    assert not slow.calls
