@@ -110,6 +110,17 @@ class SupportsSplitSampling(SupportsDecoding, Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsSamplesAndGreedy(Protocol):
+    """A model that reads a prompt once for its samples and its greedy report."""
+
+    def samples_and_greedy(
+        self, images: Sequence[Image], indications: Contexts | None, decoding: Decoding
+    ) -> list[list[Generated]]:
+        """`decoding.answers` samples for each image, then its greedy report."""
+        ...
+
+
 def decodes_here(model: ImageToText) -> bool:
     """Whether an audit may choose how a victim decodes; a model behind an address is left to its server."""
     return isinstance(model, SupportsDecoding) and not model.capabilities.black_box

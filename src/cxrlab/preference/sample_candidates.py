@@ -38,7 +38,7 @@ from cxrlab.evaluation.generate import (
     try_longest_indication,
 )
 from cxrlab.evaluation.load_model import open_model
-from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSamplesAndGreedy
 from cxrlab.preference.candidate_files import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
 
@@ -85,15 +85,15 @@ class Sampler(ReportGenerator):
 
     def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """The samples for each image, in the order of the draws, then the greedy report."""
-        drawn = super().generate(images, indications)
         if self._likeliest is None or not images:
-            return drawn
-        assert isinstance(self.model, SupportsDecoding)
-        likeliest = self.model.answers(images, indications, self._likeliest)
-        return [
-            [*several, replace(one, extra={**one.extra, GREEDY: True})]
-            for several, (one,) in zip(drawn, likeliest, strict=True)
-        ]
+            return super().generate(images, indications)
+        if isinstance(self.model, SupportsSamplesAndGreedy):
+            found = self.model.samples_and_greedy(images, indications, self.decoding)
+        else:
+            assert isinstance(self.model, SupportsDecoding)
+            likeliest = self.model.answers(images, indications, self._likeliest)
+            found = [drawn + one for drawn, one in zip(super().generate(images, indications), likeliest, strict=True)]
+        return [[*drawn, replace(one, extra={**one.extra, GREEDY: True})] for *drawn, one in found]
 
 
 def sample(config: SampleConfig, out: Path) -> Sampling:

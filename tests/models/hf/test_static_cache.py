@@ -63,6 +63,9 @@ def test_words_are_those_of_the_growing_cache(folder: Path, monkeypatch: pytest.
         assert words(static, decoding) == expected[decoding.strategy]
     prompts = [count for count in read if count > 3 * SAMPLED.answers]
     assert prompts == [prompts[0]] * 2, "every prompt is read once, however many answers it gets"
+    both = static.samples_and_greedy(images(), REASONS, SAMPLED)
+    pairs = zip(expected["sample"], expected["greedy"], strict=True)
+    assert [[one.text for one in row] for row in both] == [[text for text, _ in (*a, *b)] for a, b in pairs]
     assert words(static, GREEDY, slice(1, 2)) == expected["greedy"][1:2]
     monkeypatch.setattr(hf_model, "_PROMPT_TOKENS", 1)
     for model in (static, growing):

@@ -26,7 +26,7 @@ class DiverseBeamSearch:
     """
 
     def __init__(self, decoding: Decoding) -> None:
-        self.decoding = decoding
+        self.decoding, self.rows = decoding, decoding.beams
         diverse = decoding.strategy == "diverse"
         self.groups = decoding.groups if diverse else 1
         self.penalty = decoding.diversity_penalty if diverse else 0.0

@@ -21,6 +21,7 @@ from cxrlab.models.hf.beam_search import DiverseBeamSearch
 from cxrlab.models.hf.decoding_steps import Answer, GrowingSteps, Limits, Prompts, Steps
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from cxrlab.models.decoding import Decoding
@@ -38,6 +39,7 @@ def generate(
     first: int = 0,
     image_token: int | None = None,
     static: StaticDecoder | None = None,
+    greedy: bool = False,
 ) -> list[list[Generated]]:
     """`decoding.answers` answers for each image, best first.
 
@@ -52,6 +54,7 @@ def generate(
         first: Index of the first sampled answer.
         image_token: Id of the image placeholder, for a model whose config does not have it.
         static: Cache of fixed size for greedy decoding and sampling; beams use a growing one.
+        greedy: Add the greedy answer to each image after its samples.
     """
     prompt, longest = max(part["input_ids"].shape[1] for part in batch), decoding.max_new_tokens
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
@@ -62,11 +65,12 @@ def generate(
             "prompt."
         )
     beams = decoding.strategy in ("beam", "diverse")
+    strategy = DiverseBeamSearch(decoding) if beams else TokenByToken(decoding, keys, first, greedy=greedy)
     found = decode(
         model,
         batch,
-        DiverseBeamSearch(decoding) if beams else TokenByToken(decoding, keys, first),
-        rows=decoding.beams if beams else decoding.answers,
+        strategy,
+        rows=strategy.rows,
         limits=Limits(ends, image_tokens(model, image_token), longest),
         static=None if beams else static,
     )
@@ -171,16 +175,18 @@ class TokenByToken:
 
     Args:
         decoding: Strategy greedy or sample.
-        keys: One per image; row `answers × image + answer` draws from the stream of that image and answer.
+        keys: One per image; the rows of an image are adjacent, and each draws from the stream of its image and answer.
         first: Index of the first answer.
+        greedy: Whether the last answer to each image is the greedy one, beside those that are sampled.
     """
 
-    def __init__(self, decoding: Decoding, keys: Sequence[str], first: int = 0) -> None:
-        self.decoding, self.keys, self.first = decoding, keys, first
+    def __init__(self, decoding: Decoding, keys: Sequence[str], first: int = 0, *, greedy: bool = False) -> None:
+        self.decoding, self.keys, self.first, self.greedy = decoding, keys, first, greedy
+        self.rows = decoding.answers + greedy  # per image
 
     def __call__(self, steps: Steps) -> list[list[Answer]]:
         """Answers in the order in which they are drawn."""
-        count, longest, device, each = steps.rows, steps.longest, steps.device, self.decoding.answers
+        count, longest, device, each = steps.rows, steps.longest, steps.device, self.rows
         chance = self._random_numbers(steps) if self.decoding.strategy == "sample" else None
         tokens = torch.zeros((count, longest), dtype=torch.long, device=device)
         log_probs = torch.zeros((count, longest), device=device)
@@ -217,14 +223,13 @@ class TokenByToken:
 
     def _random_numbers(self, steps: Steps) -> Tensor:
         """Uniform numbers in [0, 1) for every row and step, [R, T] float64."""
-        each = self.decoding.answers
-        drawn = [
-            generator(self.decoding.seed, "sample", key, answer).random(steps.longest)
-            for key in self.keys
-            for answer in range(self.first, self.first + each)
-        ]
+        numbers = range(self.first, self.first + self.decoding.answers)
+        drawn: list[NDArray[np.float64]] = []
+        for key in self.keys:
+            drawn += [generator(self.decoding.seed, "sample", key, number).random(steps.longest) for number in numbers]
+            drawn += [np.zeros(steps.longest)] * self.greedy  # at 0 the likeliest token is drawn
         if len(drawn) != steps.rows:
-            raise ValueError(f"{len(self.keys)} keys do not fit {steps.rows // each} images")
+            raise ValueError(f"{len(self.keys)} keys do not fit {steps.rows // self.rows} images")
         return torch.from_numpy(np.stack(drawn))
 
 
@@ -239,8 +244,10 @@ def draw(log_probabilities: Tensor, chance: Tensor, temperature: float, top_p: f
     """
     # In float64, as sums over a large vocabulary need; MPS has no such floats.
     place = torch.device("cpu") if log_probabilities.device.type == "mps" else log_probabilities.device
-    shares = torch.softmax(log_probabilities.to(place).double() / temperature, dim=-1)
-    shares, tokens = torch.sort(shares, dim=-1, descending=True, stable=True)
+    logs = log_probabilities.to(place)
+    shares = torch.softmax(logs.double() / temperature, dim=-1)
+    tokens = torch.argsort(logs, dim=-1, descending=True, stable=True)  # shorter numbers, in the same order
+    shares = shares.gather(1, tokens)
     below = shares.cumsum(dim=-1) - shares
     shares = shares.masked_fill(below >= top_p, 0.0)
     reached = shares.cumsum(dim=-1)

@@ -171,6 +171,17 @@ class HfModel:
         self, images: Any, indications: Contexts | None, decoding: Decoding, first: int
     ) -> list[list[Generated]]:
         """As `answers`; sampled ones from index `first` on, the same as in one call for all of them."""
+        return self._answers(images, indications, decoding, first)
+
+    def samples_and_greedy(
+        self, images: Any, indications: Contexts | None, decoding: Decoding
+    ) -> list[list[Generated]]:
+        """`decoding.answers` samples for each image, then its greedy report."""
+        return self._answers(images, indications, decoding, 0, greedy=True)
+
+    def _answers(
+        self, images: Any, indications: Contexts | None, decoding: Decoding, first: int, *, greedy: bool = False
+    ) -> list[list[Generated]]:
         import torch
 
         from cxrlab.models.hf.generation import study_key
@@ -186,10 +197,10 @@ class HfModel:
                 for part in self._parts(studies, prompts)
             ]
             keys = [study_key(study, prompt) for study, prompt in zip(studies, prompts, strict=True)]
-            return self._generate(batch, decoding, keys, first)
+            return self._generate(batch, decoding, keys, first, greedy)
 
     def _generate(
-        self, batch: list[dict[str, Tensor]], decoding: Decoding, keys: list[str], first: int
+        self, batch: list[dict[str, Tensor]], decoding: Decoding, keys: list[str], first: int, greedy: bool
     ) -> list[list[Generated]]:
         from cxrlab.models.hf.generation import generate
 
@@ -206,6 +217,7 @@ class HfModel:
                     first=first,
                     image_token=self._encoder.image_token,
                     static=static,
+                    greedy=greedy,
                 )
             except BaseException:
                 if static:
