@@ -31,6 +31,7 @@ TINY = {
     "control_studies": 0,
     "max_new_tokens": 4,
     "trials": 10,
+    "variants": {"no-stage-1": {"align": {"image_size": 32}}},
 }
 
 
@@ -68,6 +69,7 @@ def save_stand_ins(home: Path) -> None:
         name: (build_vision_encoder(TINY, seed), build_image_processor(TINY.image))
         for seed, name in enumerate(("dinov2-base", "clip-vit-large-patch14-336", "biomedclip"))
     }
+    parts["dinov2-base"] = (parts["dinov2-base"][0], build_image_processor(48))  # as published: not the encoder's size
     parts["pubmedbert"] = (build_text_encoder(tokenizer, TINY, 3), tokenizer)
     parts["vicuna-7b-v1.5"] = (build_language_model(tokenizer, TINY, 4), tokenizer)
     for name, both in parts.items():

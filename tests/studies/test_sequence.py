@@ -279,7 +279,7 @@ def save_stand_ins(home: Path) -> None:
                 vocabulary=512, context=2048)  # fmt: skip
     tokenizer, models = tiny_tokenizer(), home / "models"
     for name, parts in {
-        "dinov2-base": (build_vision_encoder(size, 0), build_image_processor(518)),
+        "dinov2-base": (build_vision_encoder(size, 0), build_image_processor(224)),
         "pubmedbert": (build_text_encoder(tokenizer, size, 1), tokenizer),
         "vicuna-7b-v1.5": (build_language_model(tokenizer, size, 2), tokenizer),
     }.items():

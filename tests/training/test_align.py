@@ -17,6 +17,7 @@ from cxrlab.core.runs import state
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.model_parts import load_language_model, load_vision_encoder
+from cxrlab.models.random_init import TINY, build_image_processor, build_vision_encoder
 from cxrlab.training.align_finetune import align
 from cxrlab.training.config import AlignConfig
 
@@ -59,6 +60,20 @@ def test_only_the_projector_moves(config: AlignConfig, aligned: Path) -> None:
     done = align(config, aligned)
     assert done.steps == 6 and done.trained_parameters == 2 * (32 * 32 + 32)
     assert state(aligned) == "finished" and not (aligned / "steps").exists()
+
+
+def test_an_encoder_whose_processor_gives_another_size_needs_image_size(config: AlignConfig, tmp_path: Path) -> None:
+    """DINOv2 is published for 518 px with a processor that crops to 224."""
+    for part in (build_vision_encoder(TINY, 0), build_image_processor(48)):
+        part.save_pretrained(tmp_path / "dinov2")
+    published = dataclasses.replace(config, encoder=f"hf:{tmp_path / 'dinov2'}")
+    with pytest.raises(ConfigError, match="48 x 48 .*32 x 32; set image_size=32"):
+        align(published, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    align(dataclasses.replace(published, image_size=32), tmp_path / "run")
+    assert HfModel.load(str(tmp_path / "run" / "checkpoint")).input_side == 32
+    with pytest.raises(ConfigError, match="image_size=32 needs encoder"):
+        AlignConfig(config.data, start="hf:x", image_size=32)
 
 
 def test_only_the_owner_may_read_the_result(aligned: Path) -> None:

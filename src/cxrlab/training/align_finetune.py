@@ -98,7 +98,13 @@ def _train(stage: str, config: AlignConfig | FinetuneConfig, out: Path, ask: Ask
     sources = read_sources(config)
     any_family = isinstance(config, FinetuneConfig)
     start = load_start(
-        config.start, config.encoder, config.language_model, settings.seed, settings.precision, any_family=any_family
+        config.start,
+        config.encoder,
+        config.language_model,
+        settings.seed,
+        settings.precision,
+        any_family=any_family,
+        image_size=config.image_size if isinstance(config, AlignConfig) else None,
     )
     llava = is_llava(start.model)
     (set_conversation if llava else set_family_conversation)(start.processor, config.conversation)

@@ -332,6 +332,7 @@ class AlignConfig(ReportConfig, PairSelection):
         encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained further: hf:FOLDER or builtin:NAME.
+        image_size: As in `train encoder`, for an encoder that stage 1 has not trained.
         extra_corpora: Further corpora, name → {data, weight, text, views, members, questions, prompts}.
         prompts: Row of the prompts table, or a YAML file of that form.
         conversation: Text around image and prompt: plain, as in LLaVA; others as in `train finetune`.
@@ -342,6 +343,7 @@ class AlignConfig(ReportConfig, PairSelection):
     encoder: str | None = None
     language_model: str | None = None
     start: str | None = None
+    image_size: int | None = None
     extra_corpora: Mapping[str, Any] = field(default_factory=dict)
     prompts: str = "llava-rad/1"
     conversation: str = "plain"
@@ -351,6 +353,8 @@ class AlignConfig(ReportConfig, PairSelection):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_start(self.start, encoder=self.encoder, language_model=self.language_model)
+        if self.image_size is not None and (self.start is not None or self.image_size < 1):
+            raise ConfigError(f"image_size={self.image_size} needs encoder and language_model, and a number from 1.")
         _check_images(self.extra_corpora, "a projector alone")
 
 

@@ -20,7 +20,7 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.models.model_parts import folder_of, load_text_encoder, load_vision_encoder
-from cxrlab.models.random_init import build_dual_encoder, build_image_processor
+from cxrlab.models.random_init import build_dual_encoder
 from cxrlab.training.config import OPERATIONAL, EncoderConfig, Optimisation
 from cxrlab.training.memory_estimate import Memory
 from cxrlab.training.run_folder import (
@@ -235,7 +235,7 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
     import torch
 
     from cxrlab.models.biomedclip import ProjectedDualEncoder, ProjectedDualEncoderConfig
-    from cxrlab.training.image_cache import output_side
+    from cxrlab.training.image_cache import sized_processor
 
     seed, width = config.optimisation.seed, config.projection_dim
     if config.start is not None:
@@ -263,14 +263,7 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
             model = ProjectedDualEncoder(config=shape, vision_model=vision.model, text_model=text.model)
         tokenizer, image_processor = text.tokenizer, vision.image_processor
         collections, learnt = vision.collections, vision.trained_on
-    if config.image_size is not None:
-        image_processor = build_image_processor(config.image_size)
-    wanted, given = int(model.config.vision_config.image_size), output_side(image_processor)
-    if given != (wanted, wanted):  # the encoder would resample them silently
-        raise ConfigError(
-            f"the image processor gives images of {given[0]} x {given[1]} pixels and the encoder was made for {wanted} x "
-            f"{wanted}; set image_size={wanted}."
-        )
+    image_processor = sized_processor(image_processor, int(model.config.vision_config.image_size), config.image_size)
     if tokenizer.pad_token_id is None:
         raise ConfigError("the tokenizer of the text encoder has no padding token, so reports make no batch.")
     longest = min(config.optimisation.max_length, longest_text(model, tokenizer))

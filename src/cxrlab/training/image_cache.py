@@ -170,6 +170,21 @@ def shape(image: Pixels, processor: Any) -> Pixels:
     return whole if whole.dtype == np.uint8 else np.asarray(np.clip(np.rint(whole), 0, 255), np.uint8)
 
 
+def sized_processor(processor: Any, wanted: int, image_size: int | None) -> Any:
+    """The processor, or a new one for `image_size`; it must give the size that the vision encoder was made for."""
+    from cxrlab.models.random_init import build_image_processor
+
+    if image_size is not None:
+        processor = build_image_processor(image_size)
+    given = output_side(processor)
+    if given != (wanted, wanted):  # some encoders would resample them silently, others fail on the first batch
+        raise ConfigError(
+            f"the image processor gives images of {given[0]} x {given[1]} pixels and the encoder was made for {wanted} x "
+            f"{wanted}; set image_size={wanted} in `cxrlab train encoder` or `cxrlab train align`."
+        )
+    return processor
+
+
 def output_side(processor: Any) -> tuple[int, int]:
     """Height and width after the processor, which must be the same for images of any size."""
     sides = {shape(np.zeros(one, np.uint8), processor).shape[:2] for one in ((64, 64), (64, 96), (96, 64))}

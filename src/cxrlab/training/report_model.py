@@ -24,6 +24,7 @@ from cxrlab.models.model_parts import STORED, folder_of, load_language_model, lo
 from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.augment import varied
 from cxrlab.training.config import NONE, Augmentation
+from cxrlab.training.image_cache import sized_processor
 from cxrlab.training.image_features import to_pixels, vision_encoder_features
 from cxrlab.training.run_folder import RESULT
 
@@ -69,6 +70,7 @@ def load_start(
     precision: str = "float32",
     *,
     any_family: bool = False,
+    image_size: int | None = None,
 ) -> StartModel:
     """The model that a config starts from; an adapter is merged into its base.
 
@@ -80,6 +82,7 @@ def load_start(
         precision: Of the training. With bfloat16 weights keep the precision of their files, so that there is no copy in
             float32; new ones are float32.
         any_family: Accept every family that has the parts of `ModelParts`, instead of a LLaVA alone.
+        image_size: Of parts whose image processor gives another size than the vision encoder's.
     """
     dtype: Any = "float32" if precision == "float32" else STORED
     if start is None:
@@ -87,9 +90,8 @@ def load_start(
             raise ConfigError("there is no start; give start, or both encoder and language_model.")
         vision = load_vision_encoder(encoder, seed=seed, dtype=dtype)
         language = load_language_model(language_model, seed=seed + 1, dtype=dtype)
-        model, processor = assemble_llava(
-            vision.model, language.model, language.tokenizer, vision.image_processor, seed + 2
-        )
+        image_processor = sized_processor(vision.image_processor, int(vision.model.config.image_size), image_size)
+        model, processor = assemble_llava(vision.model, language.model, language.tokenizer, image_processor, seed + 2)
         names = {"encoder": encoder, "language_model": language_model}
         seen = tuple(dict.fromkeys((*vision.collections, *language.collections)))
         data = trained_on((vision.trained_on, language.trained_on))
