@@ -127,8 +127,11 @@ def test_whole_models_and_trained_vision_encoders(config: FinetuneConfig, tmp_pa
         assert any(id(old[name]) in vision for name in moved) == vision_moves
 
 
-def test_bfloat16_follows_float32(config: FinetuneConfig, tmp_path: Path) -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("train_projector", [True, False])
+def test_bfloat16_follows_float32(config: FinetuneConfig, train_projector: bool, tmp_path: Path) -> None:
     """Frozen weights in bfloat16, trained ones in float32, the vision encoder among them."""
+    config = dataclasses.replace(config, train_projector=train_projector)
     found = []
     for precision in ("float32", "bfloat16"):
         settings = dataclasses.replace(STEPS, steps=3, precision=precision)  # type: ignore[arg-type]
