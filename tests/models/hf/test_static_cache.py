@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ from cxrlab.models.hf import model as hf_model
 from cxrlab.models.hf import static_cache
 from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.model import HfModel
-from cxrlab.models.hf.static_cache import DecodingStep
+from cxrlab.models.hf.static_cache import DecodingStep, StaticDecoder
 from cxrlab.models.load_settings import LoadSettings
 
 REASONS = [None, "fall from a ladder two days ago", "cough"]
@@ -102,6 +105,92 @@ def test_a_step_can_be_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "aten.index_copy_.default" in operations.names
     assert not [name for name in operations.names if any(one in name for one in waits)]
     assert addresses == [addresses[0]] * 6
+
+
+class StandInGraph:
+    """Stands in for a CUDA graph on a CPU: a replay runs the captured step again, into the same output."""
+
+    made: ClassVar[list[StandInGraph]] = []
+    running: ClassVar[DecodingStep | None] = None
+
+    def __init__(self) -> None:
+        self.step: DecodingStep | None = None
+        self.replays = 0
+        self.made.append(self)
+
+    @contextmanager
+    def capture(self, **_: Any) -> Iterator[None]:
+        yield
+        self.step = StandInGraph.running
+
+    def replay(self) -> None:
+        assert self.step is not None and self.step._logits is not None
+        self.step._logits.copy_(self.step._run())
+        self.replays += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StandInGraph]]:
+    """What a GPU offers to `DecodingStep`, on a CPU; nothing is measured by it but the order of the calls."""
+    run = DecodingStep._run
+
+    def recorded(step: DecodingStep) -> torch.Tensor:
+        StandInGraph.running = step
+        return run(step)
+
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(DecodingStep, "_run", recorded)
+    monkeypatch.setattr(StaticDecoder, "on_gpu", True)
+    for name, value in {
+        "device": lambda _: nullcontext(),
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": lambda _: nullcontext(),
+        "graph_pool_handle": lambda: (0, 1),
+        "CUDAGraph": StandInGraph,
+        "graph": lambda graph, **settings: graph.capture(**settings),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    StandInGraph.made.clear()
+    yield StandInGraph.made
+
+
+def test_each_size_of_a_batch_is_captured_once(gpu: list[StandInGraph], tmp_path: Path) -> None:
+    """And replayed for every later token and batch, with the words of the growing cache."""
+    folder = str(save_tiny("llava", tmp_path))
+    growing, static = (HfModel.load(folder, loading=LoadSettings(cache=kind)) for kind in ("growing", "static"))
+    growing.ends = static.ends = [*growing.ends, *range(0, growing.tokenizer.vocab_size, 6)]
+    for _ in range(3):
+        assert words(static, SAMPLED) == words(growing, SAMPLED)
+    assert static._static is not None and len(gpu) == len(static._static._steps) == 3  # rows: 6, 4, 2
+    replays = sum(graph.replays for graph in gpu)
+    assert words(static, SAMPLED) == words(growing, SAMPLED)
+    assert len(gpu) == 3 and sum(graph.replays for graph in gpu) == replays * 4 // 3
+
+
+def test_a_step_that_cannot_be_captured_runs_without_a_graph(
+    gpu: list[StandInGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(graph: Any, **_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refused)
+    folder = str(save_tiny("llava", tmp_path))
+    growing, static = (HfModel.load(folder, loading=LoadSettings(cache=kind)) for kind in ("growing", "static"))
+    assert words(static, GREEDY) == words(growing, GREEDY)
+    assert static._static is not None and "cannot be captured" in str(static._static.problem)
+    assert len(gpu) == 1 and "not permitted" in capsys.readouterr().err
+
+
+def test_bfloat16_differs_by_rounding_alone(tmp_path: Path) -> None:
+    """Where the words are equal, mean log-probabilities are within 0.02 of each other."""
+    folder = str(save_tiny("llava", tmp_path))
+    found = [
+        HfModel.load(folder, loading=LoadSettings(cache=kind, dtype="bfloat16")).answers(images(), REASONS, GREEDY)
+        for kind in ("growing", "static")
+    ]
+    pairs = [(a, b) for (a,), (b,) in zip(*found, strict=True) if a.text == b.text]
+    assert pairs and all(b.mean_logprob == pytest.approx(a.mean_logprob, abs=0.02) for a, b in pairs)
 
 
 def test_a_family_that_does_not_declare_it(tmp_path: Path) -> None:

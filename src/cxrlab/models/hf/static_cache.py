@@ -63,6 +63,11 @@ class StaticDecoder:
         self.problem: str | None = None
         self.release()
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether steps can be captured."""
+        return self.column.is_cuda
+
     def release(self) -> None:
         """Free the memory."""
         self.rows = self.length = 0
@@ -184,7 +189,7 @@ class DecodingStep:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits [R, V] after tokens [R]; overwritten by the next call."""
         self._given["input_ids"].copy_(tokens[:, None])
-        if not tokens.is_cuda:
+        if not self._decoder.on_gpu:
             return self._run()
         with torch.cuda.device(tokens.device):  # streams and pools are those of the current device
             if self._graph is None and self._decoder.problem is None:
