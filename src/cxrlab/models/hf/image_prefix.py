@@ -136,10 +136,10 @@ def image_features(model: Any, text: Encoded) -> Any:
         return None
     compute = getattr(module, method)
 
-    def leave(*args: Any, **kwargs: Any) -> None:
+    def stop_with_features(*args: Any, **kwargs: Any) -> None:
         raise _Features(compute(*args, **kwargs))
 
-    with _replaced(module, method, leave):
+    with _replaced(module, method, stop_with_features):
         try:
             forward(model, **without_mask(model, text.inputs), use_cache=False)
         except _Features as found:
