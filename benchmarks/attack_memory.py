@@ -184,13 +184,15 @@ def question_ways(model: HfModel, size: tuple[int, int], plan: Plan) -> list[Way
         return model.yes_margins_of_each(images, QUESTIONS)
 
     shared = WrongAnswers(margins, truths, [0] * plan.images)
-    texts = [model.prompt_length(question, size, question=True) for question in QUESTIONS]
-    chosen = plan_gradients(estimate_gradient(model, size, texts, 2), plan.images, free_memory(model.device))
+    texts = model.question_lengths(QUESTIONS, size)
+    chosen = plan_gradients(
+        estimate_gradient(model, size, texts, 2 * len(texts)), plan.images, free_memory(model.device)
+    )
     return [
         Way("plain", plan.images, OneGraph(model, truths)),
         Way("plain", 1, OneGraph(model, truths)),
         Way("cxrlab", chosen.images, shared, chosen.checkpointing),
-        Way("cxrlab, prefix read for each question", chosen.images, shared, chosen.checkpointing, prefix=False),
+        Way("cxrlab, image read for each question", chosen.images, shared, chosen.checkpointing, prefix=False),
         Way("cxrlab, gradient checkpointing", plan.images, shared, checkpointing=True),
     ]
 
@@ -200,7 +202,7 @@ def measured(way: Way, model: HfModel, images: Tensor, plan: Plan) -> tuple[floa
     shared_length = image_prefix.shared_length
     checkpoint_layers(model.model, way.checkpointing)
     if not way.prefix:
-        image_prefix.shared_length = lambda model, texts: 0
+        image_prefix.shared_length = lambda *_: 0
     try:
         attacked(way, images[: way.images], 1)
         memory = peak_memory(lambda: attacked(way, images[: way.images], 1)) if model.device.type == "cpu" else 0.0

@@ -371,17 +371,18 @@ class AuditedReportModel(AuditedTextModel):
         if not isinstance(self.model, HfModel):
             return None
         self.model.free_generation_cache()  # the memory that is free is measured next
-        length, report = self.model.prompt_length, self.model.report_length
+        report = self.model.report_length
         if aim == ANSWERS:
             questions = [question for label in self.labels for question in label.questions]
-            return estimate_gradient(self.model, size, [length(one, size, question=True) for one in questions], 2)
-        prompt = max(length(case.indication, size) for case in cases)
+            lengths = self.model.question_lengths(questions, size)
+            return estimate_gradient(self.model, size, lengths, 2 * len(lengths))
+        prompt = max(self.model.prompt_length(case.indication, size) for case in cases)
         if aim == REPORT and self.against == "reference":
             answer = max(report(case.reference or "") for case in cases)
         else:
             answer = max(report(self.goals.report), self._generator.decoding.max_new_tokens)
         texts = 1 if aim in (REPORT, TARGET) else 2
-        return estimate_gradient(self.model, size, [prompt + answer] * texts, answer)
+        return estimate_gradient(self.model, size, [prompt + answer] * texts, answer * texts)
 
     def checkpoint_layers(self, on: bool) -> None:
         """Those of the vision encoder and of the language model."""

@@ -52,10 +52,13 @@ def image() -> torch.Tensor:
 def test_the_estimate_holds_what_autograd_keeps(deep: HfModel) -> None:
     """For one report and for several questions; at most 2.5 times as much, which covers families that keep more."""
     length, answer = deep.prompt_length(None, (SIDE, SIDE)) + deep.report_length(REPORT), deep.report_length(REPORT)
-    asked = [deep.prompt_length(question, (SIDE, SIDE), question=True) for question in QUESTIONS]
+    asked = deep.question_lengths(QUESTIONS, (SIDE, SIDE))
     for estimate, compute in (
         (estimate_gradient(deep, (SIDE, SIDE), [length], answer), lambda: deep.losses(image(), [REPORT])),
-        (estimate_gradient(deep, (SIDE, SIDE), asked, 2), lambda: deep.yes_margins_of_each(image(), QUESTIONS)),
+        (
+            estimate_gradient(deep, (SIDE, SIDE), asked, 2 * len(asked)),
+            lambda: deep.yes_margins_of_each(image(), QUESTIONS),
+        ),
     ):
         _, plain = saved_bytes(deep.model, compute)
         checkpoint_layers(deep.model)

@@ -14,8 +14,9 @@ from cxrlab.attacks.attack import Attack, AttackResult
 from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget
 from cxrlab.attacks.objectives import WrongAnswers
 from cxrlab.core.out_of_memory import BatchSize
+from cxrlab.models.hf import image_prefix
 from cxrlab.models.hf.gradient_memory import checkpoint_layers
-from cxrlab.models.hf.image_prefix import image_encoder, shared_length
+from cxrlab.models.hf.image_prefix import image_encoder, pack, shared_length
 from cxrlab.models.hf.model import HfModel
 
 QUESTIONS = ["Is there a pleural effusion?", "Edema?", "Is the heart enlarged?", "Is there a lung nodule?"]
@@ -98,7 +99,7 @@ def test_attacks_end_where_they_end_without_sharing_and_in_one_batch(model: HfMo
     assert float(((shared.images - plain.images).abs() > 1e-6).float().mean()) < 0.01
 
 
-def test_the_vision_encoder_runs_once_and_one_question_at_a_time_is_in_memory(model: HfModel) -> None:
+def test_the_vision_encoder_runs_once_and_memory_does_not_grow_by_the_image_with_every_question(model: HfModel) -> None:
     images, runs = radiographs(), 0
     module, method = image_encoder(model.model)
     compute = getattr(type(module), method)
@@ -115,13 +116,36 @@ def test_the_vision_encoder_runs_once_and_one_question_at_a_time_is_in_memory(mo
     assert runs == 1
     _, plain = saved_bytes(model.model, lambda: questions_one_by_one(model, images))
     _, single = saved_bytes(model.model, lambda: model.yes_margins(images, QUESTIONS[0]))
-    assert kept < 1.2 * single < 0.35 * plain
+    if model.model.config.model_type not in PREFIXED:  # one question at a time
+        assert kept < 1.2 * single < 0.35 * plain
+        return
+    prompts = [model.prompts.question(question) for question in QUESTIONS]
+    texts = model._encoder.encode_each(list(images), [([prompt] * 2, None) for prompt in prompts])
+    tokens, prefix = [text.ids.shape[1] for text in texts], shared_length(model.model, texts, [1] * len(texts))
+    assert kept < 1.1 * plain * (prefix + sum(length - prefix for length in tokens)) / sum(tokens)
+
+
+def test_texts_are_packed_up_to_twice_the_prefix() -> None:
+    assert pack([400, 500, 600, 100], 100) == [[0, 1], [2, 3]]  # at most 1,024 after a short prefix
+    assert pack([400, 500, 600, 100], 2000) == [[0, 1, 2, 3]]
+    assert pack([5, 5], 0) == [[0], [1]] and pack([9], 4) == [[0]]
+
+
+def test_several_packed_sequences_give_the_values_of_one(model: HfModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = radiographs()
+    expected = questions_together(model, images)
+    (gradient,) = torch.autograd.grad(expected.sum(), images)
+    monkeypatch.setattr(image_prefix, "pack", lambda own, prefix: [[0, 1], [2], [3]] if prefix else pack(own, prefix))
+    found = questions_together(model, images)
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), images)[0], gradient, atol=1e-5, rtol=1e-3)
 
 
 def test_causal_families_read_the_image_once(model: HfModel) -> None:
     images, prompts = list(radiographs()), [model.prompts.question(question) for question in QUESTIONS]
     texts = model._encoder.encode_each(images, [([prompt] * 2, None) for prompt in prompts])
-    length = shared_length(model.model, texts)
+    counts = [1] * len(texts)
+    length = shared_length(model.model, texts, counts)
     first, *others = (text.ids[0].tolist() for text in texts)
     if model.model.config.model_type in PREFIXED:
         common = next(place for place, token in enumerate(first) if any(one[place] != token for one in others))
@@ -131,4 +155,4 @@ def test_causal_families_read_the_image_once(model: HfModel) -> None:
     # Images of two sizes may have different numbers of tokens; then nothing before a question is common to both.
     wide = [images[0], torch.rand(1, 30, 90)]
     mixed = model._encoder.encode_each(wide, [([prompt] * 2, None) for prompt in prompts])
-    assert shared_length(model.model, mixed) in (0, length)
+    assert shared_length(model.model, mixed, counts) in (0, length)

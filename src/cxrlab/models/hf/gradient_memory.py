@@ -100,21 +100,19 @@ def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int
     Args:
         size: Height and width of the image.
         texts: Number of tokens of each text, image included.
-        answer: Tokens of each text whose logits are computed.
+        answer: Tokens of all texts whose logits are computed.
     """
+    from cxrlab.models.hf.image_prefix import pack
+
     config, item = model.model.config, model.model.dtype.itemsize
     language = config.get_text_config()
     eager = getattr(config, "_attn_implementation", None) == "eager"
-    longest = max(texts)
-    width, layers, block = block_numbers(language, longest if eager else 0)
+    prefix = model.image_length(size) if reads_left_to_right(model.model) else 0
+    own = [length - prefix for length in texts]
+    tokens = max(prefix + sum(own[place] for place in group) for group in pack(own, prefix))
+    width, layers, block = block_numbers(language, tokens if eager else 0)
     # With checkpointing one block is there in full, and the gradients of what it keeps.
-    kept, kept_inputs = longest * layers * block, longest * (layers * width + 2 * block)
-    if len(texts) > 1 and reads_left_to_right(model.model):
-        # Keys and values of a shared prefix, their gradient, and the copy that a text continues.
-        heads = getattr(language, "num_key_value_heads", None) or language.num_attention_heads
-        head = getattr(language, "head_dim", None) or width // language.num_attention_heads
-        shared = 3 * 2 * longest * layers * heads * head
-        kept, kept_inputs = kept + shared, kept_inputs + shared
+    kept, kept_inputs = tokens * layers * block, tokens * (layers * width + 2 * block)
     patches = _patches(model, size)
     vision = getattr(config, "vision_config", None)
     if vision is not None and patches:
@@ -125,7 +123,7 @@ def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int
     return GradientMemory(
         int(_RESERVE * (kept * item + logits)),
         int(_RESERVE * (kept_inputs * item + logits)),
-        2.0 * weights * longest,
+        2.0 * weights * tokens,
     )
 
 

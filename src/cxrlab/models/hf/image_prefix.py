@@ -1,128 +1,122 @@
 """Score several texts about the same images: what depends on the images alone is computed once.
 
-The vision encoder runs once for all texts. If the family is causal and all texts begin with the same tokens, the image's
-among them, the language model reads these once too, and every text continues from their keys and values (prefix
-caching). Gradients flow through both. The activations of one text at a time are kept: a text is computed again when its
-gradient is (gradient checkpointing), and autograd adds the gradients up where the texts meet, at the prefix.
+A causal family reads texts that begin with the same tokens, the image's among them, as one sequence: the common prefix, then
+what each text has of its own. A mask lets each text see the prefix and itself alone (a tree of two levels), and its
+positions continue those of the prefix. For other families the vision encoder runs once for all texts, the language model
+for each; where gradients are wanted, the activations of one text at a time are kept, and computed again for its gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers.cache_utils import Cache, DynamicLayer
 
 from cxrlab.models.hf.families import find_family
 from cxrlab.models.hf.inputs import Encoded
-from cxrlab.models.hf.scoring import forward, last_logits, reads_left_to_right, without_mask
+from cxrlab.models.hf.scoring import forward, last_logits, logits_at, reads_left_to_right, without_mask
 
-Score = Callable[[Any, Encoded], Tensor]
+Result = TypeVar("Result")
+
+_PACKED = 1024  # tokens after a short prefix
 
 
-def score_each(model: Any, texts: Sequence[Encoded], score: Score) -> list[Tensor]:
-    """`score(model, text)` of each batch of texts, all about the same images with the same pixel inputs."""
-    if len(texts) == 1:
-        return [score(model, texts[0])]
-    by_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in texts[0].inputs.values())
-    again: Any = partial(checkpoint, use_reentrant=False, preserve_rng_state=False) if by_gradient else _call
-    if length := shared_length(model, texts):
-        prefix = read_prefix(model, texts[0], length)
-        return [again(score, model, _after(text, length, prefix)) for text in texts]
+def score_each(
+    model: Any, texts: Sequence[Encoded], counts: Sequence[int], read: Callable[[Encoded, Tensor], Result]
+) -> list[Result]:
+    """`read(text, logits)` of each batch of texts, all about the same images with the same pixel inputs.
+
+    Args:
+        counts: For each text the number of its last positions whose logits [B, count, V] are read.
+    """
+    length = shared_length(model, texts, counts) if len(texts) > 1 else 0
+    groups = pack([text.ids.shape[1] - length for text in texts], length)
+
+    def score(group: list[int]) -> list[Result]:
+        some, kept = [texts[place] for place in group], [counts[place] for place in group]
+        if len(group) == 1:
+            logits = [last_logits(model, without_mask(model, some[0].inputs), kept[0])]
+        else:
+            logits = packed_logits(model, some, kept, length)
+        return [read(text, part) for text, part in zip(some, logits, strict=True)]
+
+    if len(groups) == 1:
+        return score(groups[0])
     features = image_features(model, texts[0])
 
-    def with_features(text: Encoded) -> Tensor:
+    def score_with_features(group: list[int]) -> list[Result]:
         with _given_features(model, features):
-            return score(model, text)
+            return score(group)
 
-    return [again(with_features, text) for text in texts]
-
-
-def _call(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    return function(*arguments)
+    by_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in texts[0].inputs.values())
+    again = partial(checkpoint, score_with_features, use_reentrant=False, preserve_rng_state=False)
+    return [result for group in groups for result in (again if by_gradient else score_with_features)(group)]
 
 
-def shared_length(model: Any, texts: Sequence[Encoded]) -> int:
+def pack(own: Sequence[int], prefix: int) -> list[list[int]]:
+    """Positions of texts that are read in one sequence after their prefix; each alone where the prefix has no tokens.
+
+    A sequence is at most twice as long as the prefix, or the prefix and 1,024 tokens: attention grows with the square.
+
+    Args:
+        own: Tokens of each text after the prefix.
+    """
+    groups: list[list[int]] = []
+    size = 0
+    for place, tokens in enumerate(own):
+        if not groups or not prefix or size + tokens > max(prefix, _PACKED):
+            groups.append([])
+            size = 0
+        groups[-1].append(place)
+        size += tokens
+    return groups
+
+
+def shared_length(model: Any, texts: Sequence[Encoded], counts: Sequence[int]) -> int:
     """Number of tokens that every row of every text begins with; 0 where they cannot be read once for all.
 
-    They must hold the whole image, and leave to each text the tokens whose logits score it. A family that reads images by
-    cross-attention needs them at every token.
+    They must hold the whole image, and leave to each text the positions that are read. A family with cross-attention
+    needs its images at every token, and a sliding window must be wider than any text.
     """
     if not reads_left_to_right(model) or "image_attention_mask" in texts[0].inputs:
         return 0
-    own = [text.places.count if text.places else _answer_length(text) for text in texts]
-    least = min(text.ids.shape[1] - count for text, count in zip(texts, own, strict=True))
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if window is not None and window < max(text.ids.shape[1] for text in texts):
+        return 0
+    least = min(text.ids.shape[1] - count for text, count in zip(texts, counts, strict=True))
     rows = torch.cat([text.ids[:, :least] for text in texts])
     length = int((rows == rows[0]).all(dim=0).int().cumprod(dim=0).sum())
-    images = [text.image_mask.sum(dim=1) for text in texts]
     in_prefix = texts[0].image_mask[0, :length].sum()
-    return length if in_prefix > 0 and all(bool((count == in_prefix).all()) for count in images) else 0
+    images = torch.cat([text.image_mask.sum(dim=1) for text in texts])
+    return length if bool((in_prefix > 0) & (images == in_prefix).all()) else 0
 
 
-def _answer_length(text: Encoded) -> int:
-    """Last positions that hold the last token of every row."""
-    lengths = text.inputs["attention_mask"].sum(dim=1)
-    return text.ids.shape[1] - int(lengths.min()) + 1
-
-
-class _Recording(DynamicLayer):
-    """A cache layer that keeps the keys and values of the one pass that is made with it.
-
-    It may be called again when the layer is recomputed: then it changes nothing.
-    """
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.keys, self.values, self.is_initialized = key_states, value_states, True
-        return key_states, value_states
-
-    def get_seq_length(self) -> int:
-        return 0
-
-
-class _Prefixed(DynamicLayer):
-    """A cache layer with the keys and values of a prefix, which several texts continue; it keeps none of theirs."""
-
-    keys: Tensor
-    values: Tensor
-
-    def __init__(self, recorded: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keys, self.values, self.is_initialized = recorded.keys, recorded.values, True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return torch.cat([self.keys, key_states], dim=-2), torch.cat([self.values, value_states], dim=-2)
-
-
-def read_prefix(model: Any, text: Encoded, length: int) -> Cache:
-    """Keys and values of the first tokens, image included, for texts that continue them; differentiable."""
-    cache = Cache(layer_class_to_replicate=_Recording)
-    inputs = {
-        name: tensor[:, :length] if tensor.shape == text.ids.shape else tensor for name, tensor in text.inputs.items()
+def packed_logits(model: Any, texts: Sequence[Encoded], counts: Sequence[int], length: int) -> list[Tensor]:
+    """Logits [B, count, V] of the last positions of each text, from one pass over their common prefix and their rest."""
+    first, device = texts[0], texts[0].ids.device
+    own = [text.ids.shape[1] - length for text in texts]
+    packed = {
+        name: torch.cat([tensor[:, :length], *(text.inputs[name][:, length:] for text in texts)], dim=1)
+        if tensor.shape == first.ids.shape
+        else tensor
+        for name, tensor in first.inputs.items()
     }
-    last_logits(model, {**without_mask(model, inputs), **_cached(cache)}, 1)
-    return Cache(layers=[_Prefixed(layer) for layer in cache.layers])
-
-
-def _after(text: Encoded, length: int, prefix: Cache) -> Encoded:
-    """A text without its first tokens and its pixels, which the prefix holds."""
-    left = {name: tensor[:, length:] for name, tensor in text.inputs.items() if tensor.shape == text.ids.shape}
-    return replace(
-        text,
-        inputs={**left, **_cached(prefix)},
-        report_mask=text.report_mask[:, length:],
-        image_mask=text.image_mask[:, length:],
-    )
-
-
-def _cached(cache: Cache) -> dict[str, Any]:
-    return {"past_key_values": cache}
+    # 0 in the prefix, the number of the text after it.
+    text_of = torch.repeat_interleave(torch.arange(len(texts) + 1), torch.tensor([length, *own])).to(device)
+    places = torch.arange(len(text_of), device=device)
+    seen = (places <= places[:, None]) & ((text_of == 0) | (text_of == text_of[:, None]))
+    mask = torch.zeros(seen.shape, dtype=model.dtype, device=device).masked_fill(~seen, torch.finfo(model.dtype).min)
+    positions = torch.cat([torch.arange(length), *(torch.arange(length, length + size) for size in own)]).to(device)
+    packed["attention_mask"] = mask.expand(len(first.ids), 1, -1, -1)
+    packed["position_ids"] = positions.expand(len(first.ids), -1)
+    ends = torch.tensor(own).cumsum(dim=0) + length
+    columns = torch.cat([torch.arange(end - count, end) for end, count in zip(ends.tolist(), counts, strict=True)])
+    return list(torch.split(logits_at(model, packed, columns.to(device)), list(counts), dim=1))
 
 
 class _Features(Exception):

@@ -26,6 +26,7 @@ from cxrlab.models.hf.scoring import (
     ReportLogProbs,
     YesNoTokens,
     report_log_probs,
+    score_reports,
     yes_margins,
     yes_no_log_probs,
     yes_no_tokens,
@@ -85,7 +86,6 @@ class HfModel:
             batch=True,
             several_images=find_family(config.model_type).several_images,
         )
-        self._verdicts: YesNoTokens | None = None
         self._static, self._growing_because = _static_decoder(self.model, cache)
 
     @classmethod
@@ -138,6 +138,11 @@ class HfModel:
         if self.device.type != "cuda":
             return "static, without graphs on this device"
         return f"static, without graphs: {self._static.problem}" if self._static.problem else "static, with CUDA graphs"
+
+    @cached_property
+    def verdicts(self) -> YesNoTokens:
+        """Tokens of yes and no; a `ConfigError` where they are the same."""
+        return yes_no_tokens(self.processor)
 
     @cached_property
     def input_side(self) -> int | None:
@@ -252,13 +257,11 @@ class HfModel:
         self, images: Any, reports: Sequence[Sequence[str]], indications: Contexts | None = None
     ) -> list[Tensor]:
         """As `losses` for several lists of reports about the same images, which are read once."""
-        from cxrlab.models.hf.image_prefix import score_each
-
         self.free_generation_cache()
         studies, prompts = self._studies(images, indications)
         answers = [[self._encoder.report(text) for text in _texts(one, "report")] for one in reports]
         texts = self._encoder.encode_each(studies, [(prompts, tokens) for tokens in answers])
-        return score_each(self.model, texts, lambda model, text: -report_log_probs(model, text).means)
+        return [-found.means for found in score_reports(self.model, texts)]
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         """[B], p(yes) / (p(yes) + p(no)) for a closed question per image, or one for all; differentiable."""
@@ -278,15 +281,23 @@ class HfModel:
         for question in questions:
             texts = [question] * len(radiographs) if isinstance(question, str) else _texts(question, "question")
             prompts.append([self.prompts.question(text) for text in texts])
-        if self._verdicts is None:
-            self._verdicts = yes_no_tokens(self.processor)
-        scores = yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self._verdicts)
-        return yes_margins(scores, self._verdicts)
+        scores = yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self.verdicts)
+        return yes_margins(scores, self.verdicts)
 
-    def prompt_length(self, text: str | None, size: tuple[int, int], *, question: bool = False) -> int:
-        """Tokens of the prompt with this indication, or of a question, after an image of this height and width."""
-        prompt = self.prompts.question(text or "") if question else self.prompts.ask(text)
-        return self._encoder.expander.length(prompt, (size,))
+    def prompt_length(self, indication: str | None, size: tuple[int, int]) -> int:
+        """Tokens of the prompt after an image of this height and width."""
+        return self._encoder.expander.length(self.prompts.ask(indication), (size,))
+
+    def question_lengths(self, questions: Sequence[str], size: tuple[int, int]) -> list[int]:
+        """Tokens of every text that `yes_margins_of_each` scores, image included: one or several per question."""
+        prompts = [self._encoder.expander.length(self.prompts.question(one), (size,)) for one in questions]
+        answers = [0] if self.verdicts.whole else [len(tokens) for tokens in self.verdicts.spellings]
+        return [prompt + answer for prompt in prompts for answer in answers]
+
+    def image_length(self, size: tuple[int, int]) -> int:
+        """Tokens of an image of this height and width."""
+        count: int = self._encoder.expander.image_tokens((size,))
+        return count
 
     def report_length(self, report: str) -> int:
         """Tokens of a report, end token included."""

@@ -41,11 +41,21 @@ def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
 
     Only the logits at report tokens are computed; prompt and image are most of the sequence.
     """
+    places = report_places(encoded)
+    return read_report(places, encoded.ids, last_logits(model, without_mask(model, encoded.inputs), places.count))
+
+
+def report_places(encoded: Encoded) -> ReportPositions:
+    """Where the reports of a batch are; a `DataError` if a row has none."""
+    return encoded.places or ReportPositions.of(encoded.ids, encoded.report_mask)
+
+
+def read_report(places: ReportPositions, ids: Tensor, logits: Tensor) -> ReportLogProbs:
+    """Log-probabilities of reports from the logits of the last `places.count` positions."""
     import torch
 
-    places = encoded.places or ReportPositions.of(encoded.ids, encoded.report_mask)
-    logits = last_logits(model, without_mask(model, encoded.inputs), places.count)[:, :-1].float()
-    following = logits.gather(2, encoded.ids[:, 1 - places.count :, None])[..., 0] - torch.logsumexp(logits, dim=2)
+    logits = logits[:, :-1].float()
+    following = logits.gather(2, ids[:, 1 - places.count :, None])[..., 0] - torch.logsumexp(logits, dim=2)
     chosen = following.gather(1, places.order)
     values = torch.where(places.mask, chosen, torch.zeros((), device=chosen.device))
     if not bool(values.detach().isfinite().all()):
@@ -110,13 +120,21 @@ def forward(model: Any, **given: Any) -> Any:
 
 def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     """Logits [B, V] of the token that follows each row of a right-padded batch."""
+    mask = inputs["attention_mask"]
+    return read_next(mask, last_logits(model, without_mask(model, inputs), count_next(mask)))
+
+
+def count_next(mask: Tensor) -> int:
+    """Number of last positions that hold the last token of every row; mask [B, L]."""
+    return int(mask.shape[1] - mask.sum(dim=1).min()) + 1
+
+
+def read_next(mask: Tensor, logits: Tensor) -> Tensor:
+    """Logits [B, V] of the token that follows each row, from those of the last `count_next` positions."""
     import torch
 
-    lengths = inputs["attention_mask"].sum(dim=1)
-    longest = inputs["attention_mask"].shape[1]
-    count = longest - int(lengths.min()) + 1
-    logits = last_logits(model, without_mask(model, inputs), count)
-    return logits[torch.arange(len(lengths), device=logits.device), lengths - 1 - (longest - count)]
+    before = mask.shape[1] - logits.shape[1]
+    return logits[torch.arange(len(mask), device=logits.device), mask.sum(dim=1) - 1 - before]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,14 +233,28 @@ def yes_no_log_probs(
 
     if verdicts.whole:
         texts = encoder.encode_each(images, [(prompts, None) for prompts in questions])
+        counts = [count_next(text.inputs["attention_mask"]) for text in texts]
         chosen = [tokens[0] for tokens in verdicts.spellings]
-        scores = score_each(model, texts, lambda model, text: next_logits(model, text.inputs)[:, chosen].float())
-        return torch.stack(scores, dim=1)
+        found = score_each(
+            model,
+            texts,
+            counts,
+            lambda text, logits: read_next(text.inputs["attention_mask"], logits)[:, chosen].float(),
+        )
+        return torch.stack(found, dim=1)
     texts = encoder.encode_each(
         images, [(prompts, [tokens] * len(images)) for prompts in questions for tokens in verdicts.spellings]
     )
-    sums = score_each(model, texts, lambda model, text: report_log_probs(model, text).sums)
+    sums = [one.sums for one in score_reports(model, texts)]
     return torch.stack(sums, dim=1).reshape(len(images), len(questions), -1)
+
+
+def score_reports(model: Any, texts: Sequence[Encoded]) -> list[ReportLogProbs]:
+    """As `report_log_probs` for several batches of reports about the same images, which are read once."""
+    from cxrlab.models.hf.image_prefix import score_each
+
+    counts = [report_places(text).count for text in texts]
+    return score_each(model, texts, counts, lambda text, logits: read_report(report_places(text), text.ids, logits))
 
 
 def yes_margins(scores: Tensor, verdicts: YesNoTokens) -> Tensor:
