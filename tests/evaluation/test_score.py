@@ -85,6 +85,27 @@ def test_order_and_batch_change_no_value() -> None:
             assert name == "cider:coco" or value == pytest.approx(before.values[name], nan_ok=True), name
 
 
+def test_counting_in_parts_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven pairs at a time: rarity is still weighed by all references, floors and slices are those of the whole."""
+    pairs = [(one, other) for one in [*ODD[:8], *REFERENCES.values()] for other in [*ODD[8:12], *PREDICTIONS.values()]]
+    sides = [one for one, _ in pairs], [other for _, other in pairs]
+    whole = score(*sides, metrics=["all"], trials=20)
+    monkeypatch.setattr("cxrlab.evaluation.score.PART", 7)
+    parts = score(*sides, metrics=["all"], trials=20)
+    assert [study.errors for study in parts.studies] == [study.errors for study in whole.studies]
+    for name, found in whole.items():
+        other = parts[name]
+        got = (other.value, other.low, other.high, other.n, other.undefined)
+        assert got == pytest.approx((found.value, found.low, found.high, found.n, found.undefined), nan_ok=True), name
+        assert [floor[name] for floor in parts.floors.values()] == pytest.approx(
+            [floor[name] for floor in whole.floors.values()], nan_ok=True
+        )
+        assert [study.values[name] for study in parts.studies] == pytest.approx(
+            [study.values[name] for study in whole.studies], nan_ok=True
+        )
+    assert parts.slices.keys() == whole.slices.keys()
+
+
 def test_odd_texts_are_scored_with_a_status_and_never_dropped() -> None:
     """Every odd text against every other: nothing raises, nothing is lost, and every pair says what became of it."""
     pairs = [(one, other) for one in ODD for other in ODD]

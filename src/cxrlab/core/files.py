@@ -14,6 +14,7 @@ import os
 import secrets
 import stat
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,12 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
-    """Write the whole file or keep what was there; missing folders are made.
+    """Write the whole file or keep what was there; see `write_pieces`."""
+    return write_pieces(path, [data], durable=durable)
+
+
+def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes], *, durable: bool = True) -> Path:
+    """Write the whole file, piece after piece, or keep what was there; missing folders are made.
 
     A new file is private to its owner; a replaced file passes on its permissions.
 
@@ -74,7 +80,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = Tr
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         try:
             _take_permissions(handle, target)
-            write_all(handle, data)
+            for piece in pieces:
+                write_all(handle, piece)
             if durable:
                 os.fsync(handle)
         finally:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +25,7 @@ from cxrlab.core.atomic_folders import LOCK, Lock, lock_folder
 from cxrlab.core.config import flatten, read_yaml, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
+from cxrlab.core.files import make_folder, read_json, utf8, write_bytes, write_json, write_pieces, write_text
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
@@ -79,8 +79,10 @@ class Run:
         self._appender(name).append(record)
 
     def write(self, name: str, value: Any) -> Path:
-        """Write a whole file atomically: bytes and text as they are, anything else as JSON."""
+        """Write a whole file atomically: bytes and text as they are, an iterator of texts one by one, else as JSON."""
         target = self.path(name)
+        if isinstance(value, Iterator):
+            return write_pieces(target, (utf8(text, target) for text in value))
         if isinstance(value, bytes):
             return write_bytes(target, value)
         if isinstance(value, str) and target.suffix != ".json":

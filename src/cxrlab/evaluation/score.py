@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from cxrlab.evaluation.score_inputs import Attributes, Inputs, Texts, Unit, load
 from cxrlab.evaluation.score_tables import score_table, short_form
 from cxrlab.evaluation.scored_runs import write_tallies
 from cxrlab.evaluation.select_metrics import (
+    Evidence,
     MetricSelection,
     OpenJudge,
     build_extra_families,
@@ -51,12 +52,12 @@ from cxrlab.evaluation.select_metrics import (
     select_metrics,
     separate_judges,
 )
-from cxrlab.metrics.base import Family, Matrix, Metric, Tally, families
+from cxrlab.metrics.base import Family, Matrix, Memory, Metric, Tally, families, join_tallies, memory_key
 from cxrlab.metrics.chexpert_labels import Support, observation_support
 from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.metrics.radgraph import by_package
 from cxrlab.metrics.report_pairs import Batch, Pair
-from cxrlab.metrics.statistics.intervals import METHOD, Place, Resamples, memory_key
+from cxrlab.metrics.statistics.intervals import METHOD, Resamples
 from cxrlab.models.baselines import REPORTS
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
@@ -129,22 +130,17 @@ def score_inputs(
 ) -> ScoreSheet:
     """Score matched pairs by the chosen metrics, those of `extra` families included, and by open judges."""
     seed, trials, level = settings.seed, settings.trials, settings.level
-    batch = Batch(inputs.pairs)
-    batches, notes = {"": batch}, []
+    batch, notes = Batch(inputs.pairs), []
+    floors = {}
     for name, control in FLOORS.items() if settings.floors else ():
         if (candidates := control(batch, generator(seed, "control", name))) is None:
             notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
         else:
-            batches[name] = batch.with_candidates(candidates)
-    # Family by family, so that what a family computes of the references is used again for the controls.
-    counted: dict[str, list[Tally]] = {key: [] for key in batches}
-    for family, key in track([(f, key) for f in families(chosen.ready) for key in batches], "scoring"):
-        counted[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in chosen.ready]
-    tallies = counted.pop("")
+            floors[name] = candidates
+    counts = count_in_parts(batch, floors, chosen, extra, devices=settings.slices)
+    tallies = counts.tallies
     if all(pair.reference is None for pair in batch.pairs):
         notes.append("no reference has a text, so nothing has a value; is --section the right one?")
-    for family in track(extra, "scoring with what you gave"):
-        tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen.extra]
     for judge in track(judges, "asking judges"):
         tallies += judge.tallies(batch)
     evidence = collect_evidence(judges, batch)
@@ -156,25 +152,16 @@ def score_inputs(
         )
         for tally, ends in zip(tallies, resamples.estimates(tallies, level), strict=True)
     }
-    columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
-    studies = []
-    for index, (pair, comparison) in enumerate(zip(batch.pairs, batch.comparisons, strict=True)):
-        values = {name: column[index] for name, column in columns.items()}
-        errors = () if comparison is None else tuple(comparison.errors)
-        studies.append(StudyScore(pair, values, errors, evidence_for_pair(evidence, index)))
     by_slice: Mapping[str, Mapping[str, SliceScore]] = {}
     if settings.slices:
-        known = [
-            replace(item, device=None if pair.reference is None else mentions_device(findings))
-            for item, pair, findings in zip(inputs.attributes, batch.pairs, batch.reference_findings, strict=True)
-        ]
+        known = [replace(one, device=device) for one, device in zip(inputs.attributes, counts.devices, strict=True)]
         rng = generator(seed, "score", "slices")
         by_slice = score_slices(tallies, patients, known, trials=trials, level=level, rng=rng)
     return ScoreSheet(
         metrics=scores,
-        floors={name: {tally.metric.name: tally.value for tally in found} for name, found in counted.items()},
+        floors=counts.floors,
         statuses=Counter(status.value for status in batch.statuses),
-        studies=tuple(studies),
+        studies=StudyScores(batch.pairs, tallies, counts.errors, evidence),
         slices=by_slice,
         tallies=tuple(tallies),
         batch=batch,
@@ -193,6 +180,56 @@ def score_inputs(
         cautions=inputs.cautions,
         level=level,
     )
+
+
+PART = 4096  # pairs whose readings and comparisons are in memory at a time
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is kept of a batch when its texts have been read: counts, errors, and what slices need."""
+
+    tallies: list[Tally]
+    floors: Mapping[str, Mapping[str, float]]  # control → metric → value
+    errors: Sequence[tuple[ReportError, ...]]  # of each pair
+    devices: Sequence[bool | None]  # whether each reference mentions a device; None without a reference
+
+
+def count_in_parts(
+    batch: Batch,
+    floors: Mapping[str, Sequence[str]],
+    chosen: MetricSelection,
+    extra: Sequence[Family],
+    *,
+    devices: bool,
+) -> Counts:
+    """Count every metric and floor, a few thousand pairs at a time, so that memory holds the readings of these alone."""
+    keys = ["", *floors]
+    counted: dict[str, list[list[Tally]]] = {key: [] for key in keys}
+    errors: list[tuple[ReportError, ...]] = []
+    with_device: list[bool | None] = []
+    several = len(batch) > PART
+    for part in track(batch.parts(PART), "scoring", total=len(batch), size=len, quiet=None if several else True):
+        here = slice(len(errors), len(errors) + len(part))
+        batches = {"": part} | {name: part.with_candidates(texts[here]) for name, texts in floors.items()}
+        found: dict[str, list[Tally]] = {key: [] for key in keys}
+        # Family by family, so that what a family computes of the references is used again for the controls.
+        work = [(family, key) for family in families(chosen.ready) for key in keys]
+        for family, key in track(work, "scoring", quiet=True if several else None):
+            found[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in chosen.ready]
+        for family in track(extra, "scoring with what you gave", quiet=True if several else None):
+            found[""] += [tally for tally in family.tallies(part) if tally.metric.name in chosen.extra]
+        for key, tallies in found.items():
+            counted[key].append([tally.condensed for tally in tallies] if key else tallies)
+        errors += [() if one is None else tuple(one.errors) for one in part.comparisons]
+        if devices:
+            with_device += [
+                None if pair.reference is None else mentions_device(findings)
+                for pair, findings in zip(part.pairs, part.reference_findings, strict=True)
+            ]
+    tallies = join_tallies(counted.pop(""))
+    values = {key: {tally.metric.name: tally.value for tally in join_tallies(found)} for key, found in counted.items()}
+    return Counts(tallies, values, errors, with_device)
 
 
 def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
@@ -237,7 +274,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
 
 def write_sheet(run: Run, sheet: ScoreSheet) -> None:
     """Write evidence first, conclusions last."""
-    run.write(PER_STUDY, "".join(dumps(study) + "\n" for study in sheet.studies))
+    run.write(PER_STUDY, (dumps(study) + "\n" for study in sheet.studies))
     write_tallies(run, sheet.batch, sheet.tallies)
     run.write(SCORES, sheet.to_json())
 
@@ -289,6 +326,35 @@ class StudyScore:
         }  # fmt: skip
 
 
+class StudyScores(Sequence[StudyScore]):
+    """The score of each pair, made when it is asked for."""
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        tallies: Sequence[Tally],
+        errors: Sequence[tuple[ReportError, ...]],
+        evidence: Mapping[str, Sequence[Evidence]],
+    ) -> None:
+        self._pairs, self._errors, self._evidence = pairs, errors, evidence
+        self._columns = {tally.metric.name: tally.by_pair for tally in tallies}
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> StudyScore: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StudyScore, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> StudyScore | tuple[StudyScore, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        values = {name: float(column[index]) for name, column in self._columns.items()}
+        return StudyScore(self._pairs[index], values, self._errors[index], evidence_for_pair(self._evidence, index))
+
+
 @dataclass(frozen=True, repr=False)
 class ScoreSheet(Mapping[str, MetricScore]):
     """The result of scoring; as a mapping it gives each metric's score by name, and `print` shows a short table."""
@@ -296,7 +362,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
     metrics: Mapping[str, MetricScore]
     floors: Mapping[str, Mapping[str, float]]  # control → metric → value of that control against the same references
     statuses: Mapping[str, int]  # status → number of pairs
-    studies: tuple[StudyScore, ...]
+    studies: Sequence[StudyScore]
     slices: Mapping[str, Mapping[str, SliceScore]]  # `view=AP` → metric → score of those pairs
     tallies: tuple[Tally, ...]
     batch: Batch
@@ -419,7 +485,7 @@ def score_slices(
         raise ValueError(f"{len(attributes)} attributes do not fit {len(patients)} patients")
     scores: dict[str, dict[str, SliceScore]] = {}
     for name, mask in select_slices(attributes).items():
-        cut: dict[Place, Matrix] = {}  # tallies that share their rows still share them in the slice
+        cut: dict[Memory, Matrix] = {}  # tallies that share their rows still share them in the slice
         parts = []
         for tally in tallies:
             memory = memory_key(tally.rows)

@@ -31,9 +31,8 @@ from cxrlab.core.json_values import dumps
 from cxrlab.core.registry import load_reference
 from cxrlab.core.runs import Run, state
 from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
-from cxrlab.metrics.base import Matrix, Metric, Tally, metric_names
+from cxrlab.metrics.base import Matrix, Memory, Metric, Tally, memory_key, metric_names
 from cxrlab.metrics.report_pairs import Batch
-from cxrlab.metrics.statistics.intervals import Place, memory_key
 
 INDEX, ARRAYS = "tallies.json", "tallies.npz"
 _FUNCTION = re.compile(r"cxrlab\.metrics(\.\w+)+:\w+")
@@ -256,7 +255,7 @@ def _align(run: ScoredRun, first: ScoredRun) -> ScoredRun:
         )
     if np.array_equal(rows, np.arange(len(rows))):
         return run
-    moved: dict[Place, Matrix] = {}
+    moved: dict[Memory, Matrix] = {}
     tallies = {}
     for name, tally in run.tallies.items():
         memory = memory_key(tally.rows)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,39 @@ class Tally:
     def by_pair(self) -> Matrix:
         """The value of each pair on its own [N]; not-a-number where undefined."""
         return np.where(self.defined, self.value_of(self.rows), np.nan)
+
+    @property
+    def condensed(self) -> Tally:
+        """The same value in one row where sums of rows are exact: whole numbers add up alike in any order."""
+        if not np.array_equal(self.rows, np.rint(self.rows)):
+            return self
+        return replace(self, rows=self.rows.sum(axis=0, keepdims=True), defined=np.array([self.defined.any()]))
+
+
+Memory = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+def memory_key(array: NDArray[Any]) -> Memory:
+    """Equal for two arrays on the same memory: metrics of a family often share their rows."""
+    return array.__array_interface__["data"][0], array.shape, array.strides
+
+
+def join_tallies(parts: Sequence[Sequence[Tally]]) -> list[Tally]:
+    """Tallies of a batch from those of its parts, in order; metrics that share their rows still share them."""
+    if len(parts) == 1:
+        return list(parts[0])
+    joined: dict[tuple[Memory, ...], NDArray[Any]] = {}
+
+    def join(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        key = tuple(map(memory_key, arrays))
+        if key not in joined:
+            joined[key] = np.concatenate(arrays)
+        return joined[key]
+
+    return [
+        replace(column[0], rows=join([one.rows for one in column]), defined=join([one.defined for one in column]))
+        for column in zip(*parts, strict=True)
+    ]
 
 
 def mean_tally(metric: Metric, values: Sequence[float] | Matrix) -> Tally:

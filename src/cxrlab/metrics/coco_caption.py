@@ -21,18 +21,31 @@ SIGMA = 6.0  # words of difference in length that cost a factor exp(-1/2)
 SCALE = 10.0
 
 
-def cider(counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers) -> Matrix:
-    """The value of each pair [N], 0..10, with weights from the references of these pairs.
+def cider(
+    counts: Sequence[NgramCounts],
+    shared: Sequence[Shared],
+    reference: Numbers,
+    candidate: Numbers,
+    weights: Sequence[Matrix] | None = None,
+) -> Matrix:
+    """The value of each pair [N], 0..10.
 
-    `shared` are the runs of each length that candidate (left) and reference (right) have in common. A reference of two
-    pairs counts twice in the weights.
+    Args:
+        counts: Runs of each length over all texts.
+        shared: The runs of each length that candidate (left) and reference (right) have in common.
+        reference: Number of the text of each pair [N].
+        candidate: Likewise.
+        weights: Of each length, the weight of every run; by the references of these pairs where it is left out.
     """
+    if weights is None:
+        # A reference of two pairs counts twice.
+        often = [np.bincount(reference, minlength=count.texts) for count in counts]
+        with_run = [
+            summed(count.run, times[count.text], count.runs) for count, times in zip(counts, often, strict=True)
+        ]
+        weights = rarity(with_run, len(reference), counts)
     total = np.zeros(len(reference))
-    for count, common in zip(counts, shared, strict=True):
-        # log(references / references with the run); a run of no reference is as rare as one of a single reference.
-        often = np.bincount(reference, minlength=count.texts)
-        references = summed(count.run, often[count.text], count.runs)
-        weight: Matrix = np.log(max(len(reference), 1)) - np.log(np.maximum(references, 1.0))
+    for count, common, weight in zip(counts, shared, weights, strict=True):
         overlap = np.minimum(common.left, common.right) * common.right * weight[common.run] ** 2
         product = summed(common.pair, overlap, len(reference))
         squares = summed(count.text, (count.times * weight[count.run]) ** 2, count.texts)
@@ -42,6 +55,19 @@ def cider(counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Nu
     length = counts[1].totals
     penalty = np.exp(-((length[candidate] - length[reference]) ** 2) / (2 * SIGMA**2))
     return SCALE * penalty * total / len(counts)
+
+
+def rarity(with_run: Sequence[Matrix], references: int, counts: Sequence[NgramCounts]) -> list[Matrix]:
+    """The weight of every run of each length: log(references / references with the run).
+
+    A run of no reference, also one that was counted later, is as rare as one of a single reference.
+    """
+    weights = []
+    for found, count in zip(with_run, counts, strict=True):
+        often = np.ones(count.runs)
+        often[: len(found)] = np.maximum(found[: count.runs], 1.0)
+        weights.append(np.log(max(references, 1)) - np.log(often))
+    return weights
 
 
 BETA = 1.2  # ROUGE-L weighs recall BETA² times as much as precision
@@ -113,6 +139,7 @@ class Coco:
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """BLEU by corpus counts, ROUGE-L and CIDEr as means of pairs."""
+        with_run = self._cache.texts_with(batch.all_references) if batch.is_part else None
         found = counted(batch, self._cache)
         defined = found.defined
         bleus = [
@@ -122,5 +149,6 @@ class Coco:
         texts = zip(batch.references, batch.candidates, defined, strict=True)
         means = np.full((2, len(batch)), np.nan)
         means[0, defined] = [rouge_l(coco_words(one), coco_words(two)) for one, two, ok in texts if ok]
-        means[1, defined] = cider(found.counts, found.shared, found.reference, found.candidate)
+        weights = None if with_run is None else rarity(with_run, len(batch.all_references), found.counts)
+        means[1, defined] = cider(found.counts, found.shared, found.reference, found.candidate, weights)
         return bleus + [mean_tally(metric, values) for metric, values in zip(METRICS[ORDER:], means, strict=True)]

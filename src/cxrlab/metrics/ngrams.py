@@ -7,7 +7,7 @@ counted once, for all systems and floors that are scored against them.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +23,8 @@ Words = Sequence[Hashable]
 
 _SHIFT = 32  # two numbers share one integer of 64 bits
 _LOW = (1 << _SHIFT) - 1
+_NOTHING = np.zeros(0, dtype=np.int64)
+_TEXTS = 4096  # counted at once, where only sums over all texts are kept
 _KEPT_WORDS = 2_000_000  # a cache of more words is emptied before the next batch
 
 
@@ -83,9 +85,13 @@ class NgramIndex:
     def __init__(self, longest: int) -> None:
         self._word_numbers: defaultdict[Hashable, int] = defaultdict()
         self._word_numbers.default_factory = self._word_numbers.__len__
-        nothing = np.zeros(0, dtype=np.int64)
-        self._known = [(nothing, nothing)] * longest  # of each length: (run before, last word) sorted, and its number
-        self.counts = [NgramCounts(0, 0, nothing, nothing)] * longest
+        # Of each length: (run before, last word) sorted, and its number
+        self._known = [(_NOTHING, _NOTHING)] * longest
+        self.forget_texts()
+
+    def forget_texts(self) -> None:
+        """Start again without texts; words and runs keep their numbers."""
+        self.counts = [NgramCounts(0, 0, _NOTHING, _NOTHING)] * len(self._known)
 
     def add(self, texts: Sequence[Words]) -> Numbers:
         """Count more texts and return their numbers; a text shorter than a run has none of it."""
@@ -129,12 +135,40 @@ class NgramCache:
     def __init__(self, split: Callable[[str], Sequence[str]], longest: int) -> None:
         self._split = split
         self._longest = longest
+        self._counted: Sequence[str] = ()  # texts whose runs are in `_often`
+        self._often: list[Matrix] = []
+        self._index = NgramIndex(longest)
         self._empty(())
 
     def _empty(self, references: Sequence[str]) -> None:
         self._references = references
         self._numbers: dict[str, int] = {}
-        self._index = NgramIndex(self._longest)
+        if self._often:
+            self._index.forget_texts()
+        else:
+            self._index = NgramIndex(self._longest)
+
+    def texts_with(self, texts: Sequence[str]) -> list[Matrix]:
+        """In how many of these texts, repeats counted, each run of 1, 2, … words occurs [runs].
+
+        Runs keep their numbers until this is asked of other texts, so that a batch can be counted part by part.
+        """
+        if self._counted is not texts:
+            times = Counter(texts)
+            self._counted, self._often = texts, [np.zeros(0)] * self._longest
+            self._index, self._numbers = NgramIndex(self._longest), {}
+            different = list(times)
+            for start in range(0, len(different), _TEXTS):
+                part = different[start : start + _TEXTS]
+                self._index.forget_texts()
+                self._index.add([self._split(text) for text in part])
+                often = np.array([times[text] for text in part])
+                self._often = [
+                    _longer(before, count.runs) + summed(count.run, often[count.text], count.runs)
+                    for before, count in zip(self._often, self.counts, strict=True)
+                ]
+            self._empty(())
+        return self._often
 
     @property
     def counts(self) -> list[NgramCounts]:
@@ -158,6 +192,11 @@ def summed(group: Numbers, values: Matrix | Numbers, groups: int) -> Matrix:
     """The sum of the values of each group [groups]; 0 for a group without one."""
     sums: Matrix = np.bincount(group, weights=np.asarray(values, dtype=np.float64), minlength=groups).astype(np.float64)
     return sums
+
+
+def _longer(values: Matrix, size: int) -> Matrix:
+    """With zeros behind."""
+    return np.concatenate([values, np.zeros(size - len(values))])
 
 
 def _distinct(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:

@@ -6,7 +6,7 @@ each metric shows whether the pair has a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -77,14 +77,22 @@ def wordless(text: str) -> bool:
 class Batch:
     """Pairs in order, at least one, with what is computed once and shared by the metrics.
 
-    `readings` of texts are shared between batches of the same references.
+    Args:
+        readings: Of texts; shared between batches of the same references.
+        whole: The batch that these pairs are a part of.
     """
 
-    def __init__(self, pairs: Sequence[Pair], readings: dict[str, Reading] | None = None) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        readings: dict[str, Reading] | None = None,
+        whole: Batch | None = None,
+    ) -> None:
         if not pairs:
             raise DataError("there is nothing to score: no pair of a reference and a candidate was given.")
         self.pairs = tuple(pairs)
         self._readings = {} if readings is None else readings
+        self._whole = whole
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -92,7 +100,26 @@ class Batch:
     def with_candidates(self, candidates: Sequence[str]) -> Batch:
         """The same references with other candidates, in order; readings are shared."""
         pairs = [replace(pair, candidate=text) for pair, text in zip(self.pairs, candidates, strict=True)]
-        return Batch(pairs, self._readings)
+        return Batch(pairs, self._readings, self._whole)
+
+    def parts(self, size: int) -> Iterator[Batch]:
+        """The pairs in batches of at most `size`, which forget what they computed; this batch where it is no larger."""
+        if len(self) <= size:
+            yield self
+            return
+        for start in range(0, len(self), size):
+            yield Batch(self.pairs[start : start + size], whole=self)
+
+    @cached_property
+    def all_references(self) -> tuple[str, ...]:
+        """Reference texts by which rarity is weighed: those of the whole batch where this one is a part of it."""
+        own = (pair.reference for pair in self.pairs)
+        return tuple(text for text in own if text is not None) if self._whole is None else self._whole.all_references
+
+    @property
+    def is_part(self) -> bool:
+        """Whether this is a part of a larger batch."""
+        return self._whole is not None
 
     @cached_property
     def references(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.base import Matrix, Tally
+from cxrlab.metrics.base import Matrix, Memory, Tally, memory_key
 
 # Written into result files; raise the number when the formula changes.
 METHOD = "percentile bootstrap by patient, widened by Student's t and skewness, exact where nothing varies (v:2)"
@@ -245,18 +245,20 @@ class Resamples:
     def resample(self, tallies: Sequence[Tally]) -> list[ResampledValue]:
         """Each tally's value in every resample and without each patient."""
         check_rows(tallies, self.clusters)
-        matrix, places = stack_cluster_sums(self.clusters, [tally.rows for tally in tallies])
-        sums = np.empty((self.trials, matrix.shape[1]))
-        if self.clusters.count:
-            for start, weights in self.weights():
-                sums[start : start + len(weights)] = weights @ matrix
-        left = matrix.sum(axis=0) - matrix
         found = []
-        for tally, place in zip(tallies, places, strict=True):
-            alone = ~np.isnan(tally.value_of(matrix[:, place]))
-            alone[np.bincount(self.clusters.codes[tally.defined], minlength=self.clusters.count) == 0] = False
-            draws, without = tally.value_of(sums[:, place]), tally.value_of(left[:, place])
-            found.append(ResampledValue(tally.value, draws, without, int(alone.sum()), tally.metric.range))
+        for group in column_groups(tallies, self.clusters.count):
+            matrix, places = stack_cluster_sums(self.clusters, [tally.rows for tally in group])
+            sums = np.empty((self.trials, matrix.shape[1]))
+            if self.clusters.count:
+                for start, weights in self.weights():
+                    sums[start : start + len(weights)] = weights @ matrix
+            total = matrix.sum(axis=0)
+            for tally, place in zip(group, places, strict=True):
+                own = matrix[:, place]
+                alone = ~np.isnan(tally.value_of(own))
+                alone[np.bincount(self.clusters.codes[tally.defined], minlength=self.clusters.count) == 0] = False
+                draws, without = tally.value_of(sums[:, place]), tally.value_of(total[place] - own)
+                found.append(ResampledValue(tally.value, draws, without, int(alone.sum()), tally.metric.range))
         return found
 
     def resample_value(
@@ -321,21 +323,13 @@ class Clusters:
         return len(np.unique(self.codes[defined]))
 
 
-Place = tuple[int, tuple[int, ...], tuple[int, ...]]
-
-
-def memory_key(rows: Matrix) -> Place:
-    """Equal for two arrays on the same memory: metrics of a family often share their rows."""
-    return rows.__array_interface__["data"][0], rows.shape, rows.strides
-
-
 def stack_cluster_sums(clusters: Clusters, rows: Sequence[Matrix]) -> tuple[Matrix, list[slice]]:
     """Cluster sums of several matrices in one [C, K in all], and the columns of each.
 
     One matrix product then serves all. A matrix that occurs several times, also as a view, is stored once.
     """
     blocks: list[Matrix] = []
-    known: dict[Place, slice] = {}
+    known: dict[Memory, slice] = {}
     places = []
     width = 0
     for matrix in rows:
@@ -345,6 +339,22 @@ def stack_cluster_sums(clusters: Clusters, rows: Sequence[Matrix]) -> tuple[Matr
             known[memory] = slice(width, width := width + matrix.shape[1])
         places.append(known[memory])
     return np.concatenate(blocks, axis=1) if blocks else np.zeros((clusters.count, 0)), places
+
+
+def column_groups(tallies: Sequence[Tally], clusters: int) -> Iterator[list[Tally]]:
+    """Tallies in order, in groups whose [C, K in all] sums keep within four times `BLOCK`; one group for most test sets."""
+    group: list[Tally] = []
+    known: dict[Memory, int] = {}
+    for tally in tallies:
+        memory = memory_key(tally.rows)
+        width = sum(known.values()) + (0 if memory in known else tally.rows.shape[1])
+        if group and width * clusters > 4 * BLOCK:
+            yield group
+            group, known = [], {}
+        group.append(tally)
+        known[memory] = tally.rows.shape[1]
+    if group:
+        yield group
 
 
 def trial_blocks(trials: int, count: int) -> Iterator[tuple[int, int]]:
