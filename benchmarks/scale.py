@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -41,7 +42,31 @@ def score(n: int, folder: Path) -> None:
     run_score(ScoreConfig(references=references, predictions=candidates), folder / "scores")
 
 
-WORK = {"score": score}
+def query(n: int, folder: Path, policy: str = "random") -> None:
+    """Send n images of noise to `stub:normal`, planned on disk and booked in a ledger, as `extract` does."""
+    import torch  # noqa: F401  (imported in both processes, so that the peak without it is no part of the growth)
+
+    from cxrlab import load_model
+    from cxrlab.extraction.attack_rounds import Attack, run_attack
+    from cxrlab.extraction.config import ExtractConfig, Policy
+    from cxrlab.extraction.query_ledger import LEDGER, Ledger
+    from cxrlab.extraction.query_pools import open_pool
+    from cxrlab.extraction.records import AuditScope
+    from cxrlab.extraction.victim_client import VictimClient
+
+    if (folder / "prepared").is_file():
+        config = ExtractConfig(
+            victim="stub:normal", method="knockoff", data=folder, pool="noise", size=64, budget=n, seed=7,
+            policy=Policy(kind=policy, rewards=("certainty", "diversity")),
+        )  # fmt: skip
+        with Ledger.open(folder / LEDGER, AuditScope(config.victim, n)) as ledger:
+            client = VictimClient(load_model(config.victim), ledger, folder, batch_size=64)
+            pool = open_pool(config.pool, size=config.size, seed=config.seed)
+            run_attack(Attack(client, pool, None, config, folder))
+    (folder / "prepared").touch()
+
+
+WORK = {"score": score, "query": query, "adaptive": partial(query, policy="adaptive")}
 
 
 def main() -> None:

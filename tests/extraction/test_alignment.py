@@ -23,9 +23,11 @@ WEIGHTS = np.array([[1.0, -1.0], [0.5, 0.0]])
 GREY = np.array([[100, 100], [20, 100]], np.uint8)
 
 
-def moved(pixels: Any, reports: list[str], **settings: Any) -> tuple[list[QueryImage], list[dict[str, float]]]:
+def moved(pixels: Any, reports: list[str], **settings: Any) -> Any:
     pictures = [QueryImage(f"p{k}", pixels, in_domain=False) for k, _ in enumerate(reports)]
-    return align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2)
+    return zip(
+        *align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(**settings), seed=1, round=2), strict=True
+    )
 
 
 def test_one_step_goes_the_whole_radius_towards_the_report() -> None:
@@ -62,8 +64,10 @@ def test_batches_change_nothing() -> None:
     rng = np.random.default_rng(4)
     pictures = [QueryImage(str(k), rng.integers(0, 256, (2, 2), dtype=np.uint8)) for k in range(5)]
     reports = ["a", "", "b", "c", "d"]
-    ways = [align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
-            for size in (1, 2, 32)]  # fmt: skip
+    ways = []
+    for size in (1, 2, 32):
+        aligned = align_images(LinearSurrogate(WEIGHTS), pictures, reports, Alignment(batch_size=size), seed=1, round=1)
+        ways.append(tuple(zip(*aligned, strict=True)))
     for found, traces in ways[1:]:
         assert [one.pixels.tolist() for one in found] == [one.pixels.tolist() for one in ways[0][0]]
         assert [one.key for one in found] == [one.key for one in ways[0][0]]
@@ -82,9 +86,8 @@ def test_a_true_surrogate_moves_by_what_the_victim_will_see(surrogate: HfModel, 
     rng = np.random.default_rng(5)
     pictures = [QueryImage(str(k), rng.integers(0, 256, (24, 24), dtype=np.uint8)) for k in range(3)]
     reports = ["Moderate cardiomegaly.", "Small left pleural effusion.", "Both lungs are clear."]
-    found, traces = align_images(
-        surrogate, pictures, reports, Alignment(eps="8/255", direction=direction), seed=1, round=1
-    )
+    settings = Alignment(eps="8/255", direction=direction)
+    found, traces = zip(*align_images(surrogate, pictures, reports, settings, seed=1, round=1), strict=True)
 
     def losses(shown: list[QueryImage]) -> Any:
         with torch.no_grad():

@@ -63,7 +63,7 @@ def test_a_guide_needs_something_to_move_towards(changes: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("direction", "way"), [("towards", 1), ("away", -1)])
 def test_pictures_come_nearer_to_their_own_report(guide: EncoderGuide, direction: Any, way: int) -> None:
     settings = Alignment(eps="0.1", steps=5, direction=direction)
-    found, traces = align_images(guide, grey(3), REPORTS, settings, seed=1, round=0)
+    found, traces = zip(*align_images(guide, grey(3), REPORTS, settings, seed=1, round=0), strict=True)
     encoder = load_encoder("builtin:encoder")
 
     def likeness(pictures: list[QueryImage]) -> Any:

@@ -18,9 +18,10 @@ from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.attack_rounds import run_attack
 from cxrlab.extraction.config import ExtractConfig, Policy
-from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, reports_rewards
+from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, report_rewards
 from cxrlab.extraction.query_pools import Pool, open_pool
 from cxrlab.extraction.records import Query, QueryImage
+from cxrlab.extraction.report_content import report_content
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,7 @@ def test_a_reward_that_begins_later_lifts_nobody() -> None:
     assert bandit.preferences.tolist() == [0.0, 0.0]
 
 
-def test_equalreports_rewards_move_nothing_and_the_better_group_gains() -> None:
+def test_equal_rewards_move_nothing_and_the_better_group_gains() -> None:
     bandit = Bandit(3, rate=0.5)
     for _ in range(20):
         bandit.learn([0, 1, 2], [{"diversity": 1.0}] * 3, bandit.shares([9, 9, 9]))
@@ -115,7 +116,7 @@ def test_equalreports_rewards_move_nothing_and_the_better_group_gains() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e200])
-def test_extremereports_rewards_leave_shares_that_are_shares(scale: float) -> None:
+def test_extreme_rewards_leave_shares_that_are_shares(scale: float) -> None:
     """Published bandits overflow here and draw with not-a-number."""
     bandit = Bandit(3, rate=10.0)
     with np.errstate(all="raise", under="ignore"):
@@ -147,7 +148,9 @@ def test_certainty(report: str, value: float) -> None:
 def test_what_answers_bring() -> None:
     reports = ["There is a left pleural effusion.", "A left pleural effusion is seen.", SILENT,
                "There is a right pleural effusion.", "The lungs are clear."]  # fmt: skip
-    rows = reports_rewards(reports, ["The heart is normal in size."], [0.1, 0.2, 0.9, None, 0.4])
+    rows = report_rewards(
+        reports, [report_content("The heart is normal in size.").findings], [0.1, 0.2, 0.9, None, 0.4]
+    )
     assert [row["diversity"] for row in rows] == [1.0, 0.0, 0.0, 1.0, 0.0]  # a normal report came before
     assert [row["loss"] for row in rows] == [0.1, 0.2, 0.0, None, 0.4]  # a refusal brings nothing, however unforeseen
     assert [row["certainty"] for row in rows] == [1.0, 1.0, 0.0, 1.0, 1.0]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -112,7 +112,7 @@ def run_attack(attack: Attack) -> list[Query]:
     return queries
 
 
-def next_images(attack: Attack, round: int, queries: list[Query], previous: list[QueryImage]) -> list[PlannedImage]:
+def next_images(attack: Attack, round: int, queries: list[Query], previous: list[QueryImage]) -> Iterator[PlannedImage]:
     """The images of a round: train a surrogate on the answers so far, enrich its reports, align images with them.
 
     Round 0 has no answers and sends the pool's images unmoved, and so does a later round while the victim has stated
@@ -123,7 +123,8 @@ def next_images(attack: Attack, round: int, queries: list[Query], previous: list
     surrogate = None if attack.guide or round == 0 else fit_round_surrogate(attack, round, queries)
     guide = attack.guide or surrogate
     if guide is None:
-        return [(picture, {}) for picture in _pool_images(attack, round)]
+        yield from ((picture, {}) for picture in _pool_images(attack, round))
+        return
 
     if config.alignment.picture == "fresh":
         pictures = _pool_images(attack, round)
@@ -138,9 +139,7 @@ def next_images(attack: Attack, round: int, queries: list[Query], previous: list
     own = [""] * len(pictures)
     if surrogate is not None:  # greedy decoding, the fastest: these reports only fill gaps
         greedy = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
-        images = [one.pixels.astype("float32") / 255.0 for one in pictures]
-        answers = batch_size.map(images, partial(surrogate.answers, indications=None, decoding=greedy))
-        own = [candidates[0].text for candidates in answers]
+        own = batch_size.map(pictures, partial(_own_reports, surrogate, greedy))
 
     descriptions = attack.descriptions
     if descriptions is None and config.oracle == TRANSCRIPT:
@@ -159,16 +158,18 @@ def next_images(attack: Attack, round: int, queries: list[Query], previous: list
     write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": vocabulary})
 
     targets = [one.text for one in enriched]
-    moved, losses = align_images(
+    aligned = align_images(
         guide, pictures, targets, config.alignment, seed=config.seed, round=round, batch_size=batch_size
     )
-    del surrogate, guide
+    for (moved, loss), picture, target, report in zip(aligned, pictures, enriched, own, strict=True):
+        yield moved, {"from": picture.key, "target": target.to_json(), "own": report, **loss}
+    del surrogate, guide, aligned
     gc.collect()
-    notes = [
-        {"from": picture.key, "target": target.to_json(), "own": report, **loss}
-        for picture, target, report, loss in zip(pictures, enriched, own, losses, strict=True)
-    ]
-    return list(zip(moved, notes, strict=True))
+
+
+def _own_reports(surrogate: Any, decoding: Decoding, pictures: Sequence[QueryImage]) -> list[str]:
+    images = [one.pixels.astype("float32") / 255.0 for one in pictures]
+    return [candidates[0].text for candidates in surrogate.answers(images, indications=None, decoding=decoding)]
 
 
 def _pool_images(attack: Attack, round: int) -> list[QueryImage]:
@@ -181,10 +182,16 @@ def blend_chests(attack: Attack, pictures: list[QueryImage]) -> list[QueryImage]
     """Images of the pool as they are sent: with a chest blended into them where the settings ask for it."""
     if not attack.config.blend_chest:
         return pictures
-    from cxrlab.extraction.adaptive_attackers import blend_chest, load_chest
+    from cxrlab.extraction.adaptive_attackers import load_chest
 
     chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
-    return [replace(one, pixels=blend_chest(one.pixels, attack.config.blend_chest, chest)) for one in pictures]
+    return [replace(one, source=partial(_blended, one, attack.config.blend_chest, chest)) for one in pictures]
+
+
+def _blended(picture: QueryImage, share: float, chest: Any) -> Any:
+    from cxrlab.extraction.adaptive_attackers import blend_chest
+
+    return blend_chest(picture.pixels, share, chest)
 
 
 def fit_round_surrogate(attack: Attack, round: int, queries: list[Query]) -> Any:
@@ -217,21 +224,22 @@ def transcript_settings(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]]) -> list[QueryImage]:
+def plan_round(attack: Attack, round: int, make: Callable[[], Iterable[PlannedImage]]) -> list[QueryImage]:
     """The images of a round: those of its plan on disk if there is one; otherwise `make` draws them and they are saved.
 
-    The plan is written last: without it a resumed audit makes the round again.
+    The plan is written last: without it a resumed audit makes the round again. Pixels are saved one image after the
+    other, and read again from the disk.
     """
     file = attack.place(round) / PLAN
     pictures = attack.folder / PICTURES
     if not file.is_file():
-        planned = make()
         make_folder(file.parent)
         lines = []
-        for picture, notes in planned:
-            name = fingerprint(picture.pixels)
+        for picture, notes in make():
+            pixels = picture.pixels
+            name = fingerprint(pixels)
             if not (pictures / f"{name}.png").exists():
-                write_bytes(pictures / f"{name}.png", encode_png(picture.pixels))
+                write_bytes(pictures / f"{name}.png", encode_png(pixels))
             lines.append(dumps({"key": picture.key, "sha256": name, "in_domain": picture.in_domain, **notes}))
         if attack.pool.unreadable:  # a resumed audit does not read these images again: earlier ones are kept
             unreadable = attack.folder / UNREADABLE
@@ -239,16 +247,20 @@ def plan_round(attack: Attack, round: int, make: Callable[[], list[PlannedImage]
             write_json(unreadable, {**known, **attack.pool.unreadable})
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
-        QueryImage(str(row["key"]), as_uint8(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
+        QueryImage(str(row["key"]), partial(_read_pixels, pictures / f"{row['sha256']}.png"), row["in_domain"])
         for _, row in read_jsonl(file)
     ]
+
+
+def _read_pixels(path: Path) -> Any:
+    return as_uint8(read_picture(path))
 
 
 def query_round(attack: Attack, round: int, first: int, pictures: Sequence[QueryImage]) -> list[Query]:
     """Query the victim with these images; `first` is the number of the first query."""
     answers = attack.client.query(pictures, round, first)
     return [
-        Query(first + place, round, one.key, fingerprint(one.pixels), text)
+        Query(first + place, round, one.key, one.sha256, text)
         for place, (one, text) in enumerate(zip(pictures, answers, strict=True))
     ]
 
@@ -378,8 +390,8 @@ class ReportObjective(Objective):
 def align_images(
     model: Any, pictures: Sequence[QueryImage], reports: Sequence[str], settings: Alignment, *, seed: int, round: int,
     batch_size: BatchSize | None = None,
-) -> tuple[list[QueryImage], list[dict[str, float]]]:  # fmt: skip
-    """Move every image towards (or away from) its target report, rounded to 8 bits; returns losses and distances too.
+) -> Iterator[tuple[QueryImage, dict[str, float]]]:  # fmt: skip
+    """Every image, moved towards (or away from) its target report and rounded to 8 bits, with losses and distance.
 
     Args:
         model: The surrogate or another guide, with `losses(images, reports, indications)`.
@@ -389,13 +401,11 @@ def align_images(
         round: Suffix of the keys of moved images.
         batch_size: Images at once; that of the settings when None.
     """
-    found: list[tuple[QueryImage, dict[str, float]]] = []
     at_once = batch_size or BatchSize(settings.batch_size)
     pairs, size = list(zip(pictures, reports, strict=True)), settings.batch_size
     batches = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     for batch in track(batches, f"moving images, round {round}", len(pairs), size=len):
-        found += at_once.map(batch, partial(_align_batch, model, settings=settings, seed=seed, round=round))
-    return [picture for picture, _ in found], [row for _, row in found]
+        yield from at_once.map(batch, partial(_align_batch, model, settings=settings, seed=seed, round=round))
 
 
 def _align_batch(

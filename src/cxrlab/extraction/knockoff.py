@@ -14,7 +14,7 @@ all of them are of round 0.
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Bandit:
     def __init__(self, groups: int, rate: float) -> None:
         self.preferences: Values = np.zeros(groups)
         self.rate = rate
-        self._seen: list[Rewards] = []
+        self._means = {kind: _RunningMean() for kind in REWARDS}
 
     def shares(self, left: Sequence[int]) -> Values:
         """[groups], probability of each; 0 for a group with no image left (`left` counts them per group)."""
@@ -76,14 +76,16 @@ class Bandit:
             rewards: 0 to 1 for each kind; None where unknown.
             shares: With which the batch was drawn.
         """
-        self._seen += rewards
-        means = {kind: _mean([row.get(kind) for row in self._seen]) for kind in REWARDS}
+        for kind, mean in self._means.items():
+            for row in rewards:
+                mean.add(row.get(kind))
+        means = {kind: mean.value for kind, mean in self._means.items()}
         step = np.zeros_like(self.preferences)
         for group, row in zip(groups, rewards, strict=True):
             gains = [value - mean for kind, mean in means.items() if (value := row.get(kind)) is not None]
             drawn = np.zeros_like(step)
             drawn[group] = 1.0
-            step += self.rate * _mean(gains) * (drawn - shares)
+            step += self.rate * (float(np.mean(gains)) if gains else 0.0) * (drawn - shares)
         self.preferences = np.clip(self.preferences + step, -LIMIT, LIMIT)
 
 
@@ -91,27 +93,31 @@ def run_adaptive_knockoff(attack: Attack) -> list[Query]:
     """Query batch by batch until the budget is spent; returns the answered queries in order."""
     config = attack.config
     candidates = candidate_images(attack)
-    labels = cluster_images([one.pixels for one in candidates], config.policy.groups, config.seed)
+    labels = cluster_images((one.pixels for one in candidates), config.policy.groups, config.seed)
     group_of = {one.key: group for one, group in zip(candidates, labels, strict=True)}
     bandit = Bandit(max(labels) + 1, config.policy.rate)
+    left: list[dict[str, QueryImage]] = [{} for _ in bandit.preferences]  # of each group, by key, in the pool's order
+    for one, group in zip(candidates, labels, strict=True):
+        left[group][one.key] = one
     predictor = SurrogateLossReward(attack)
+    known: set[FindingSet] = set()
     queries: list[Query] = []
     for number, first in enumerate(range(0, config.budget, config.policy.batch)):
-        sent = {query.key for query in queries}
-        groups = [[one for one in candidates if group_of[one.key] == group and one.key not in sent]
-                  for group in range(len(bandit.preferences))]  # fmt: skip
-        shares = bandit.shares([len(group) for group in groups])
+        shares = bandit.shares([len(group) for group in left])
         count = min(config.policy.batch, config.budget - first)
-        pictures = plan_round(attack, number, partial(_draw_batch, attack, number, groups, bandit, count))
+        pictures = plan_round(attack, number, partial(_draw_batch, attack, number, left, bandit, count))
+        for one in pictures:
+            del left[group_of[one.key]][one.key]
         predictor.renew(number, queries)
         answers = query_round(attack, 0, first, pictures)
         file = attack.place(number) / REWARDS_FILE
+        reports = [query.report for query in answers]
         if not file.is_file():  # a resumed audit reads them, so that the bandit takes the same steps
-            reports = [query.report for query in answers]
-            rewards = reports_rewards(reports, [query.report for query in queries], predictor.losses(pictures, reports))
+            rewards = report_rewards(reports, known, predictor.losses(pictures, reports))
             rows = [{"key": one.key, **{kind: row[kind] for kind in config.policy.rewards}} for one, row in
                     zip(pictures, rewards, strict=True)]  # fmt: skip
             write_text(file, "".join(f"{dumps(row)}\n" for row in rows))
+        known |= {answer.findings for answer in map(report_content, reports) if answer.has_statements}
         found: list[Rewards] = [{kind: row[kind] for kind in config.policy.rewards} for _, row in read_jsonl(file)]
         bandit.learn([group_of[one.key] for one in pictures], found, shares)
         queries += answers
@@ -133,20 +139,21 @@ def candidate_images(attack: Attack) -> list[QueryImage]:
 
 
 def _draw_batch(
-    attack: Attack, number: int, groups: Sequence[list[QueryImage]], bandit: Bandit, count: int
+    attack: Attack, number: int, groups: Sequence[Mapping[str, QueryImage]], bandit: Bandit, count: int
 ) -> list[PlannedImage]:
     """The images of a batch: a group by preference, and its next image in the order of the pool."""
     rng = generator(attack.config.seed, "adaptive", "batch", number)
-    left = [list(reversed(group)) for group in groups]
+    left, following = [len(group) for group in groups], [iter(group.values()) for group in groups]
     drawn: list[PlannedImage] = []
     for _ in range(count):
-        group = int(rng.choice(len(left), p=bandit.shares([len(rest) for rest in left])))
-        drawn.append((left[group].pop(), {"group": group}))
+        group = int(rng.choice(len(left), p=bandit.shares(left)))
+        drawn.append((next(following[group]), {"group": group}))
+        left[group] -= 1
     pictures = blend_chests(attack, [one for one, _ in drawn])
     return [(one, notes) for one, (_, notes) in zip(pictures, drawn, strict=True)]
 
 
-def cluster_images(pixels: Sequence[NDArray[np.uint8]], groups: int, seed: int) -> list[int]:
+def cluster_images(pixels: Iterable[NDArray[np.uint8]], groups: int, seed: int) -> list[int]:
     """The group of each image (uint8 [H, W]), from 0: k-means++ on thumbnails; fewer groups if fewer images differ."""
     side, box = (THUMBNAIL, THUMBNAIL), Image.Resampling.BOX
     small = [np.asarray(Image.fromarray(one).resize(side, box), np.float64) for one in pixels]
@@ -215,9 +222,15 @@ class SurrogateLossReward:
         return [-float(np.expm1(-loss)) if np.isfinite(loss) else None for loss in nats]
 
 
-def reports_rewards(reports: Sequence[str], before: Sequence[str], losses: Sequence[float | None]) -> list[Rewards]:
-    """All rewards of each report; all are 0 for one that states nothing about the image, such as a refusal."""
-    known: set[FindingSet] = {answer.findings for text in before if (answer := report_content(text)).has_statements}
+def report_rewards(
+    reports: Sequence[str], before: Iterable[FindingSet], losses: Sequence[float | None]
+) -> list[Rewards]:
+    """All rewards of each report; all are 0 for one that states nothing about the image, such as a refusal.
+
+    Args:
+        before: Findings of the reports before these; others are new, and rewarded as diverse.
+    """
+    known = set(before)
     rows: list[Rewards] = []
     for text, loss in zip(reports, losses, strict=True):
         answer = report_content(text)
@@ -229,10 +242,19 @@ def reports_rewards(reports: Sequence[str], before: Sequence[str], losses: Seque
     return rows
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    """Mean of the known values; 0 if there is none."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else 0.0
+class _RunningMean:
+    """Mean of the known values so far; 0 if there is none."""
+
+    def __init__(self) -> None:
+        self._sum, self._count = 0.0, 0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self._sum, self._count = self._sum + value, self._count + 1
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._count if self._count else 0.0
 
 
 def _distances(rows: Values, centres: Values) -> Values:

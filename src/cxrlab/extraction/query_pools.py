@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from cxrlab.data.sources.image_folder import FolderPool, folder_pool
 from cxrlab.data.synthetic_scenes import draw_scene
 from cxrlab.data.views import load_selected_image
 from cxrlab.extraction.records import QueryImage
+
+if TYPE_CHECKING:
+    from cxrlab.extraction.records import Pixels
 
 POOLS = Registry(
     "pool",
@@ -155,13 +158,13 @@ class Scenes(Pool):
     count = None
 
     def _take(self, skip: int, n: int) -> list[QueryImage]:
-        seed = stream_key(self.seed, "pool", "scenes")
         return [
-            QueryImage(
-                f"scene{number:06d}", square(draw_scene(seed, number, self.size).image, self.size), in_domain=False
-            )
+            QueryImage(f"scene{number:06d}", partial(self._pixels, number), in_domain=False)
             for number in range(skip, skip + n)
         ]
+
+    def _pixels(self, number: int) -> Pixels:
+        return square(draw_scene(stream_key(self.seed, "pool", "scenes"), number, self.size).image, self.size)
 
 
 class Noise(Pool):
@@ -171,13 +174,15 @@ class Noise(Pool):
     count = None
 
     def _take(self, skip: int, n: int) -> list[QueryImage]:
-        found = []
-        for number in range(skip, skip + n):
-            values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
-            spread = float(np.ptp(values)) or 1.0  # an image of one pixel has none
-            pixels = to_uint8((values - values.min()) / spread)
-            found.append(QueryImage(f"noise{number:06d}", pixels, in_domain=False))
-        return found
+        return [
+            QueryImage(f"noise{number:06d}", partial(self._pixels, number), in_domain=False)
+            for number in range(skip, skip + n)
+        ]
+
+    def _pixels(self, number: int) -> Pixels:
+        values = generator(self.seed, "pool", "noise", number).standard_normal((self.size, self.size))
+        spread = float(np.ptp(values)) or 1.0  # an image of one pixel has none
+        return to_uint8((values - values.min()) / spread)
 
 
 class Cifar(Pool):
@@ -200,8 +205,9 @@ class Cifar(Pool):
         left = set(wanted)
         for number, one in enumerate(self._pictures()):
             if number in left:
-                # With the number: names may repeat between batches.
-                found[number] = QueryImage(f"{number:05d}-{one.name}", square(one.image, self.size), in_domain=False)
+                # With the number: names may repeat between batches. The photograph is kept small, as it is in the file.
+                pixels = partial(square, np.array(one.image), self.size)
+                found[number] = QueryImage(f"{number:05d}-{one.name}", pixels, in_domain=False)
                 left.remove(number)
                 if not left:
                     break
@@ -234,26 +240,29 @@ class _Listed(Pool):
         """Every name, in an order that does not depend on the seed."""
 
     @abstractmethod
-    def _load(self, key: str) -> QueryImage:
-        """One image; a `DataError` if it cannot be read."""
+    def _pixels(self, key: str) -> Pixels:
+        """Pixels of one image; a `DataError` if it cannot be read."""
+
+    def _in_domain(self, key: str) -> bool | None:
+        """Whether it is a chest radiograph, if known."""
+        return None
 
     def _take(self, skip: int, n: int) -> list[QueryImage]:
-        # A skipped image is read once too, since unreadable ones do not count.
-        fresh: dict[str, QueryImage] = {}
+        # Every image is read once here, a skipped one too, since unreadable ones do not count.
         while len(self._read) < skip + n:
             if self._tried == len(self._keys):
                 raise self._too_few(skip + n)
             key = self._keys[self._tried]
             self._tried += 1
             try:
-                picture = self._load(key)
+                self._pixels(key)
             except DataError as error:
                 self._unreadable[key] = str(error)
                 continue
             self._read.append(key)
-            if len(self._read) > skip:
-                fresh[key] = picture
-        return [fresh[key] if key in fresh else self._load(key) for key in self._read[skip : skip + n]]
+        return [
+            QueryImage(key, partial(self._pixels, key), self._in_domain(key)) for key in self._read[skip : skip + n]
+        ]
 
 
 class Folder(_Listed):
@@ -264,10 +273,10 @@ class Folder(_Listed):
     def _names(self) -> Sequence[str]:
         return folder_pool(self.argument).files
 
-    def _load(self, key: str) -> QueryImage:
+    def _pixels(self, key: str) -> Pixels:
         one = FolderPool(Path(self.argument), (key,))
         for picture in one:
-            return QueryImage(key, square(picture.image, self.size))
+            return square(picture.image, self.size)
         raise DataError(one.unreadable[key])
 
 
@@ -283,10 +292,11 @@ class Images(_Listed):
             raise DataError(f"{folder} has no study in its {split} split; name another one as corpus:DIR@split.")
         return ids
 
-    def _load(self, key: str) -> QueryImage:
-        study = self._corpus[key]
-        image = load_selected_image(self._corpus, study)
-        return QueryImage(key, square(image, self.size), in_domain=study.caption is None)
+    def _pixels(self, key: str) -> Pixels:
+        return square(load_selected_image(self._corpus, self._corpus[key]), self.size)
+
+    def _in_domain(self, key: str) -> bool:
+        return self._corpus[key].caption is None
 
 
 class Mix(Pool):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cxrlab.core.errors import ConfigError
@@ -21,11 +23,21 @@ PICTURES = "pictures"  # folder of a run: every image that was sent, by its sha2
 
 @dataclass(frozen=True, eq=False)
 class QueryImage:
-    """A query image: a key unique in its pool, pixels uint8 [H, W], and whether it is a chest radiograph, if known."""
+    """A query image, whose pixels are drawn or read each time they are asked for: thousands do not fit in memory."""
 
-    key: str
-    pixels: Pixels
-    in_domain: bool | None = None
+    key: str  # unique in its pool
+    source: Pixels | Callable[[], Pixels]  # the pixels, or what makes them: always the same ones
+    in_domain: bool | None = None  # whether it is a chest radiograph, if known
+
+    @property
+    def pixels(self) -> Pixels:
+        """uint8 [H, W]."""
+        return self.source() if callable(self.source) else self.source
+
+    @cached_property
+    def sha256(self) -> str:
+        """The `fingerprint` of its pixels."""
+        return fingerprint(self.pixels)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,8 @@ class VictimClient:
         """
         queries: list[_PendingImage] = []
         for number, picture in enumerate(pictures, first):
-            pixels, account = picture.pixels, self._accounts[number % len(self._accounts)]
+            account = self._accounts[number % len(self._accounts)]
+            pixels = picture.pixels
             if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
                 raise DataError(f"Image '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; expected uint8 [H, W].")
             queries.append((PendingQuery(number, round, picture.key, fingerprint(pixels), account), picture))
