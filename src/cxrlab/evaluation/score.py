@@ -182,7 +182,7 @@ def score_inputs(
     )
 
 
-PART = 4096  # pairs whose readings and comparisons are in memory at a time
+PART = 1024  # pairs whose readings and comparisons are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def count_in_parts(
     *,
     devices: bool,
 ) -> Counts:
-    """Count every metric and floor, a few thousand pairs at a time, so that memory holds the readings of these alone."""
+    """Count every metric and floor, a thousand pairs at a time, so that memory holds the readings of these alone."""
     keys = ["", *floors]
     counted: dict[str, list[list[Tally]]] = {key: [] for key in keys}
     errors: list[tuple[ReportError, ...]] = []
