@@ -1,4 +1,4 @@
-"""Memory and time of attack gradients at LLaVA-Rad's size: one plain graph against micro-batches, prefixes, recomputation.
+"""Memory and time of attack gradients at LLaVA-Rad's size: one plain graph against micro-batches and packed questions.
 
     python benchmarks/attack_memory.py                    one GPU of 140 GB, seven billion random weights
     python benchmarks/attack_memory.py --small            a CPU, 12 million weights, three minutes
@@ -54,23 +54,14 @@ AIMS = {"report loss": (45.0, 2.0), "13 questions": (60.0, 6.0)}  # GB and secon
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of the model and of the measurement.
-
-    Args:
-        vision: Sizes of the vision encoder.
-        language: Sizes of the language model.
-        words: Embeddings of the language model.
-        images: Images of the batch.
-        steps: Gradient steps.
-        dtype: Of the weights.
-    """
+    """Sizes of the model and of the measurement."""
 
     vision: Size
     language: Size
-    words: int
-    images: int
+    words: int  # Embeddings of the language model
+    images: int  # Of the batch
     steps: int
-    dtype: torch.dtype
+    dtype: torch.dtype  # Of the weights
 
 
 FULL = Plan(
@@ -88,21 +79,13 @@ CHECK = Plan(TINY, TINY, 512, 2, 2, torch.float32)
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute the gradients of a piece of work.
+    """One way to compute the gradients of a piece of work."""
 
-    Args:
-        name: In the table.
-        images: Images per pass.
-        losses: Images → losses; differentiable.
-        checkpointing: Whether layers are computed again.
-        prefix: Whether the language model reads an image once for all questions.
-    """
-
-    name: str
-    images: int
+    name: str  # In the table
+    images: int  # Per pass
     objective: Objective
     checkpointing: bool = False
-    prefix: bool = True
+    packed: bool = True  # Whether the language model reads an image once for all questions
 
 
 class OneGraph(WrongAnswers):
@@ -192,16 +175,19 @@ def question_ways(model: HfModel, size: tuple[int, int], plan: Plan) -> list[Way
         Way("plain", plan.images, OneGraph(model, truths)),
         Way("plain", 1, OneGraph(model, truths)),
         Way("cxrlab", chosen.images, shared, chosen.checkpointing),
-        Way("cxrlab, image read for each question", chosen.images, shared, chosen.checkpointing, prefix=False),
+        Way("cxrlab, image read for each question", chosen.images, shared, chosen.checkpointing, packed=False),
         Way("cxrlab, gradient checkpointing", plan.images, shared, checkpointing=True),
     ]
 
 
 def measured(way: Way, model: HfModel, images: Tensor, plan: Plan) -> tuple[float, float, Tensor] | None:
     """Peak memory without the weights in bytes, seconds per image, and the final losses; None where memory runs out."""
+    if model.device.type == "cuda":  # also what an attempt that did not fit has left
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     shared_length = image_prefix.shared_length
     checkpoint_layers(model.model, way.checkpointing)
-    if not way.prefix:
+    if not way.packed:
         image_prefix.shared_length = lambda *_: 0
     try:
         attacked(way, images[: way.images], 1)
@@ -218,9 +204,6 @@ def measured(way: Way, model: HfModel, images: Tensor, plan: Plan) -> tuple[floa
     finally:
         image_prefix.shared_length = shared_length
         checkpoint_layers(model.model, False)
-        if model.device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
     with torch.no_grad():
         losses = [way.objective.losses(perturbed[row : row + 1], [row]).double().cpu() for row in range(len(images))]
     return memory, seconds, torch.cat(losses)

@@ -25,17 +25,11 @@ _RESERVE = 1.1  # for what the estimate does not count
 
 @dataclass(frozen=True)
 class GradientMemory:
-    """Estimated bytes per image of one forward and backward pass, weights not counted.
+    """Estimate for one image in a forward and backward pass, weights not counted."""
 
-    Args:
-        plain: With all activations kept.
-        checkpointed: With gradient checkpointing.
-        operations: Floating point operations of the forward pass per image.
-    """
-
-    plain: int
-    checkpointed: int
-    operations: float
+    plain: int  # Bytes with all activations kept
+    checkpointed: int  # Bytes with gradient checkpointing
+    operations: float  # Floating point operations of the forward pass
 
     def times(self, copies: int) -> GradientMemory:
         """For several copies of the image."""
@@ -44,19 +38,12 @@ class GradientMemory:
 
 @dataclass(frozen=True)
 class GradientPlan:
-    """How gradients are computed within the memory that is free.
+    """How gradients are computed within the memory that is free."""
 
-    Args:
-        images: Images per pass.
-        checkpointing: Whether activations are computed again in the backward pass.
-        per_image: Estimated bytes per image.
-        free: Free bytes; None where unknown.
-    """
-
-    images: int
-    checkpointing: bool
-    per_image: int
-    free: int | None
+    images: int  # Per pass
+    checkpointing: bool  # Whether activations are computed again in the backward pass
+    per_image: int  # Estimated bytes
+    free: int | None  # Bytes; None where unknown
 
     def __str__(self) -> str:
         free = "" if self.free is None else f", {self.free / 1e9:.1f} GB are free"
