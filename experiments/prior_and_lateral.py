@@ -175,14 +175,14 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=3000)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--arms", default=",".join(arm for arm in ARMS if arm != BASELINE))
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     every, followups = make_corpora(options.out, options.n)
-    runs: dict[str, list[ScoredRun]] = {arm: [] for arm in ARMS}
-    for seed in seeds:
-        for arm, context in ARMS.items():
-            data = every if context.prior else followups
-            runs[arm].append(score(write_reports(arm, seed, data, options.out, options.steps), followups))
+    runs: dict[str, list[ScoredRun]] = {}
+    for arm in [BASELINE, *options.arms.split(",")]:
+        data = every if ARMS[arm].prior else followups
+        runs[arm] = [score(write_reports(arm, seed, data, options.out, options.steps), followups) for seed in seeds]
     names = list(runs[BASELINE][0].tallies)
     counts = {name: int(runs[BASELINE][0].tallies[name].rows.sum(axis=0)[-1]) for name in names}
     result: dict[str, Any] = {
@@ -191,13 +191,13 @@ def main() -> None:
         "patients": len(set(runs[BASELINE][0].patients)),
     }
     print(result)
-    for arm in ARMS:
+    for arm in runs:
         if arm != BASELINE:
             pairs = list(zip(runs[BASELINE], runs[arm], strict=True))
             result[arm] = paired_seeds(pairs, seeds, names, swaps=1000)
     for name in names:
         print(f"\n{name}" + ("" if "f1" in name else f" ({counts[name]} in the truth)"))
-        for arm in ARMS:
+        for arm in runs:
             values = [run.tallies[name].value for run in runs[arm]]
             line = f"  {arm:20} {np.mean(values):.3f}  ({', '.join(f'{value:.3f}' for value in values)})"
             if arm != BASELINE:

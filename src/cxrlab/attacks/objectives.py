@@ -16,6 +16,8 @@ from torch import Tensor
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
+    from cxrlab.core.model_interfaces import Contexts
+
     Rows = Sequence[int]
     # Images and their rows → one report per image.
     GenerateReports = Callable[[Tensor, Rows], Sequence[str]]
@@ -90,7 +92,7 @@ class RaiseReportLoss(_ReportObjective):
         self,
         model: Any,
         reports: Sequence[str],
-        indications: Sequence[str | None],
+        indications: Contexts,
         clean_reports: Sequence[str],
         generate: GenerateReports,
     ) -> None:
@@ -108,9 +110,7 @@ class LowerReportLoss(_ReportObjective):
 
     name = "target"
 
-    def __init__(
-        self, model: Any, targets: Sequence[str], indications: Sequence[str | None], generate: GenerateReports
-    ) -> None:
+    def __init__(self, model: Any, targets: Sequence[str], indications: Contexts, generate: GenerateReports) -> None:
         wanted = [present_observations(text) for text in targets]
         super().__init__(generate, lambda text, row: present_observations(text) == wanted[row])
         self.model, self.targets, self.indications = model, targets, indications
@@ -135,7 +135,7 @@ class ChangeFinding(_ReportObjective):
         model: Any,
         reports: Sequence[str],
         names: Sequence[str],
-        indications: Sequence[str | None],
+        indications: Contexts,
         generate: GenerateReports,
         *,
         invent: bool,
@@ -288,9 +288,7 @@ class ReportHarm(_ReportObjective):
         return losses % 1 > _CHANGED
 
 
-def report_losses(
-    model: Any, images: Tensor, rows: Rows, reports: Sequence[str], indications: Sequence[str | None]
-) -> Tensor:
+def report_losses(model: Any, images: Tensor, rows: Rows, reports: Sequence[str], indications: Contexts) -> Tensor:
     """[B], mean of −log p over the tokens of each row's report; differentiable."""
     losses: Tensor = model.losses(images, [reports[row] for row in rows], [indications[row] for row in rows])
     return losses

@@ -42,7 +42,7 @@ class StudyContext:
     indication: str | None = None
     image_names: tuple[str, ...] = ()  # Of all images, the first included, in their order: frontal, prior frontal, …
     prior_report: str | None = None  # Empty where it was wanted and there is none; None where it was not wanted
-    further_images: tuple[Image, ...] = field(default=(), repr=False, compare=False)  # Images after the first
+    further_images: Sequence[Image] = field(default=(), repr=False, compare=False)  # Images after the first
 
 
 Contexts = Sequence[str | StudyContext | None]

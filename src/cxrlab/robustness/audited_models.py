@@ -37,7 +37,8 @@ from cxrlab.core.egress import (
     is_valid_permission,
 )
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.generate import ReportGenerator
+from cxrlab.core.model_interfaces import StudyContext
+from cxrlab.evaluation.generate import ReportGenerator, check_context
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.retrieve import load_sentences, mean_direction
 from cxrlab.findings.reader import read
@@ -62,7 +63,7 @@ from cxrlab.robustness.smoothing import Smoothing, over_copies
 
 if TYPE_CHECKING:
     from cxrlab.attacks.objectives import GenerateReports
-    from cxrlab.core.model_interfaces import Generated
+    from cxrlab.core.model_interfaces import Contexts, Generated
     from cxrlab.models.decoding import Decoding
     from cxrlab.models.dual_encoder import DualEncoder
     from cxrlab.models.load_settings import LoadSettings
@@ -95,10 +96,13 @@ def load_audited_model(
     if is_encoder(inner, settings.loading):
         if smoothed:
             raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
+        if not settings.is_single:
+            raise ConfigError(f"'{name}' is an encoder, which takes one image; leave out --views and --prior.")
         return AuditedEncoder(key, name, labels, load_encoder(name, settings.loading), sentences)
     if is_address(inner):
         _check_permission(name, settings, remote=not is_loopback(inner))  # before anything connects
     model = open_model(inner, settings.loading, egress)
+    check_context(model, settings.context)
     if not is_address(inner):
         _check_permission(name, settings, remote=model.capabilities.black_box)
     if smoothed:
@@ -319,7 +323,7 @@ class AuditedReportModel(AuditedTextModel):
         """P(yes), [B, labels]."""
         return torch.sigmoid(self.margins(images, range(len(images))))
 
-    def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
+    def losses(self, images: Tensor, reports: Sequence[str], indications: Contexts) -> Tensor:
         """[B], mean negative log-likelihood per token of each report; differentiable."""
 
         def compute(places: Sequence[int]) -> Tensor:
@@ -330,7 +334,9 @@ class AuditedReportModel(AuditedTextModel):
 
         if torch.is_grad_enabled() and images.requires_grad:
             return compute(range(len(images)))
-        names = [f"loss of {report!r} given {reason!r}" for report, reason in zip(reports, indications, strict=True)]
+        # Contexts that state the same may have other further images.
+        given = [f"context {id(one)}" if isinstance(one, StudyContext) else repr(one) for one in indications]
+        names = [f"loss of {report!r} given {one}" for report, one in zip(reports, given, strict=True)]
         return torch.stack(self.once(names, images, lambda places: list(compute(places))))
 
     def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
@@ -377,17 +383,22 @@ class AuditedReportModel(AuditedTextModel):
             lengths = self.model.question_lengths(questions, size)
             return estimate_gradient(self.model, size, lengths, 2 * len(lengths))
         prompt = max(self.model.prompt_length(case.indication, size) for case in cases)
+        images = max(1 + _further_images(case) for case in cases)
         if aim == REPORT and self.against == "reference":
             answer = max(report(case.reference or "") for case in cases)
         else:
             answer = max(report(self.goals.report), self._generator.decoding.max_new_tokens)
         texts = 1 if aim in (REPORT, TARGET) else 2
-        return estimate_gradient(self.model, size, [prompt + answer] * texts, answer * texts)
+        return estimate_gradient(self.model, size, [prompt + answer] * texts, answer * texts, images)
 
     def checkpoint_layers(self, on: bool) -> None:
         """Those of the vision encoder and of the language model."""
         if isinstance(self.model, HfModel):
             checkpoint_layers(self.model.model, on)
+
+
+def _further_images(case: Case) -> int:
+    return len(case.indication.further_images) if isinstance(case.indication, StudyContext) else 0
 
 
 class AuditedSmoothedModel(AuditedReportModel):
@@ -496,7 +507,7 @@ class AuditedEncoder(AuditedModel):
 
 
 def targeted_objective(
-    goals: AttackGoals, aim: str, model: Any, before: Sequence[str], indications: Sequence[str | None],
+    goals: AttackGoals, aim: str, model: Any, before: Sequence[str], indications: Contexts,
     generate: GenerateReports,
 ) -> Objective:  # fmt: skip
     """The objective of the aims target, remove and invent, on the images where the aim is applicable.

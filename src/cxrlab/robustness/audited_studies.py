@@ -12,18 +12,20 @@ Kinds of labels:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.label_maps import NIH_CXR14
+from cxrlab.core.model_interfaces import StudyContext
 from cxrlab.core.records import Finding, Study, chexpert_labels
 from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import CHEXPERT_14, CHEXPERT_CHILDREN, DRAWN, OBSERVATIONS
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
+from cxrlab.data.study_context import NamedImage, select_context
 from cxrlab.data.views import load_selected_image, selected_image
 from cxrlab.findings.closed_questions import known_answers, question_about
 from cxrlab.findings.reader import read
@@ -36,13 +38,27 @@ READ = "read"
 _NOT_ASKED = "No Finding"
 
 
+class ImagesFromDisk(Sequence["Image"]):
+    """Images that are read at each use: those of all studies would not fit in memory."""
+
+    def __init__(self, corpus: Corpus, images: Sequence[NamedImage]) -> None:
+        self._corpus, self._images = corpus, images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, place: Any) -> Any:
+        chosen = self._images[place]
+        return self._corpus.image(chosen.study, chosen.number)
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """One study."""
 
     id: str
     patient: str
-    indication: str | None
+    indication: str | StudyContext | None  # The context where a model receives more than the first image
     reference: str | None  # Text of the chosen section; None where the corpus has none
     findings: tuple[Finding, ...] | None  # Exact findings; None where unknown
     truth: dict[str, int] = field(default_factory=dict)  # Label → 1 or 0, where known
@@ -76,13 +92,24 @@ class Cases:
                 Case(
                     id=study.id,
                     patient=study.patient,
-                    indication=study.sections.indication if study.sections else None,
+                    indication=self._received(study),
                     reference=text.strip() if text and text.strip() else None,
                     findings=study.findings,
                     truth=known_labels(study, self.kind, text),
                 )
             )
         return cases
+
+    def _received(self, study: Study) -> str | StudyContext | None:
+        """What models receive of a study beside its frontal image."""
+        indication = study.sections.indication if study.sections else None
+        if self.config.is_single or study.caption is not None:
+            return indication
+        chosen = select_context(self.corpus, study, self.config.context)
+        if isinstance(chosen, str):
+            raise DataError(f"study '{study.id}' cannot be audited: {chosen}. Choose studies without it.")
+        further = ImagesFromDisk(self.corpus, chosen.images[1:])
+        return replace(chosen.described(indication), further_images=further)
 
     def batches(self) -> list[list[Case]]:
         """All cases in batches that depend only on the corpus and the batch size."""

@@ -16,6 +16,7 @@ from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.core.registry import Registry
 from cxrlab.core.vocabulary import observation
+from cxrlab.data.config import ContextConfig
 from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.models.baselines import REPORTS
 from cxrlab.models.decoding import Decoding
@@ -114,13 +115,16 @@ def parse_smoothed(name: str) -> tuple[float, str] | None:
 
 
 @dataclass(frozen=True)
-class RobustnessConfig:
+class RobustnessConfig(ContextConfig):
     """How reports, answers and confidence of a model change when its images are perturbed.
 
     Audit only models that you own or may test. White-box attacks need open weights; a model that returns only text is
     tested with black-box attacks.
 
     Args:
+        views: Views of a study that the model receives together, frontal first: attacks and corruptions change the
+            frontal image, closed questions show it alone. One frontal image when left out.
+        missing: placeholder alone: an audit takes every study.
         model: The model under audit: a report model or a contrastive encoder; smoothed:SIGMA:MODEL answers the closed
             questions of a report model by a vote over noisy copies of the image.
         data: Folder of the corpus.
@@ -204,6 +208,11 @@ class RobustnessConfig:
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.views and self.views[0] != "frontal":
+            raise ConfigError(f"views={','.join(self.views)}: an audit changes the frontal image; name frontal first.")
+        if self.missing == "drop":
+            raise ConfigError("missing=drop: an audit takes every study; leave it out, or choose other studies.")
         for setting, given, known in (
             ("attacks", self.attacks, ATTACKS.names()),
             ("aims", self.aims, AIMS),

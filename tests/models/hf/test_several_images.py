@@ -99,6 +99,9 @@ def test_several_images_in_one_prompt(family: str, corpus: Path, tmp_path: Path)
     told = model.losses([shown[0], other], REPORTS, contexts(shown[1]))
     for gradient in torch.autograd.grad(told[0], shown):
         assert float(gradient.abs().max()) > 1e-6
+    one, reverse = model.losses_of_each([first, other], [REPORTS, REPORTS[::-1]], both)
+    torch.testing.assert_close(one, told.detach(), atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(reverse, model.losses([first, other], REPORTS[::-1], both), atol=TOLERANCE, rtol=0)
     (moved, kept) = (model.losses([second, other], REPORTS, contexts(first)) - told).tolist()
     assert abs(moved) > 1e-5 and abs(kept) < TOLERANCE
 

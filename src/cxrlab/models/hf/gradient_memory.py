@@ -81,13 +81,16 @@ def plan_gradients(
     return GradientPlan(max(1, min(images, fitting, busy)), checkpoint, each, free)
 
 
-def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int], answer: int) -> GradientMemory:
+def estimate_gradient(
+    model: HfModel, size: tuple[int, int], texts: Sequence[int], answer: int, images: int = 1
+) -> GradientMemory:
     """Estimate for one image and the texts about it.
 
     Args:
         size: Height and width of the image.
         texts: Number of tokens of each text, image included.
         answer: Tokens of all texts whose logits are computed.
+        images: Images per prompt.
     """
     from cxrlab.models.hf.image_prefix import pack
 
@@ -100,7 +103,7 @@ def estimate_gradient(model: HfModel, size: tuple[int, int], texts: Sequence[int
     width, layers, block = block_numbers(language, tokens if eager else 0)
     # With checkpointing one block is there in full, and the gradients of what it keeps.
     kept, kept_inputs = tokens * layers * block, tokens * (layers * width + 2 * block)
-    patches = _patches(model, size)
+    patches = images * _patches(model, size)
     vision = getattr(config, "vision_config", None)
     if vision is not None and patches:
         wide, deep, inside = block_numbers(vision, patches if eager else 0)

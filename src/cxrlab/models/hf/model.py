@@ -284,9 +284,9 @@ class HfModel:
         scores = yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self.verdicts)
         return yes_margins(scores, self.verdicts)
 
-    def prompt_length(self, indication: str | None, size: tuple[int, int]) -> int:
-        """Tokens of the prompt after an image of this height and width."""
-        return self._encoder.expander.length(self.prompts.ask(indication), (size,))
+    def prompt_length(self, indication: str | StudyContext | None, size: tuple[int, int]) -> int:
+        """Tokens of the prompt after an image of this height and width, and after the further images of a context."""
+        return self._encoder.expander.length(self.prompts.ask(indication), (size, *_further_sizes(indication)))
 
     def question_lengths(self, questions: Sequence[str], size: tuple[int, int]) -> list[int]:
         """Tokens of every text that `yes_margins_of_each` scores, image included: one or several per question."""
@@ -346,6 +346,11 @@ class HfModel:
                         f"{', '.join(context.image_names)}."
                     )
         return studies, [self.prompts.ask(context) for context in given]
+
+
+def _further_sizes(context: str | StudyContext | None) -> list[tuple[int, int]]:
+    images = context.further_images if isinstance(context, StudyContext) else ()
+    return [(int(image.shape[0]), int(image.shape[1])) for image in images]
 
 
 def _contexts(indications: Contexts) -> Contexts:
