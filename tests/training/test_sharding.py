@@ -20,7 +20,7 @@ from cxrlab.training.align_finetune import align, finetune
 from cxrlab.training.config import AlignConfig, FinetuneConfig, Validation
 from cxrlab.training.run_folder import read_result
 
-STEPS = dataclasses.replace(FAST, batch_size=2, log_every=1, sharding="fsdp2")
+STEPS = dataclasses.replace(FAST, batch_size=1, accumulate=2, log_every=1, sharding="fsdp2")
 TOLERANCE = 2e-5
 
 
@@ -80,11 +80,20 @@ def test_two_processes_that_share_the_weights_equal_one(config: FinetuneConfig, 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("trained", ["projector of a LLaVA", "whole idefics2", "vision encoder of a qwen3_vl"])
-def test_stages_and_families(config: FinetuneConfig, tmp_path: Path, trained: str) -> None:
+@pytest.mark.parametrize(
+    ("trained", "precision", "apart"),
+    [
+        ("projector of a LLaVA", "float32", 1e-4),
+        ("whole idefics2", "bfloat16", 0.02),
+        ("vision encoder of a qwen3_vl", "float32", 1e-3),
+    ],
+)
+def test_stages_and_families(
+    config: FinetuneConfig, tmp_path: Path, trained: str, precision: Any, apart: float
+) -> None:
     """Asked for by the environment of Accelerate's launcher; all weights of the result are those of one process."""
     wanted: AlignConfig | FinetuneConfig
-    steps = dataclasses.replace(STEPS, steps=4, max_length=1500, sharding="none")
+    steps = dataclasses.replace(STEPS, steps=4, max_length=1500, sharding="none", precision=precision)
     if trained == "projector of a LLaVA":
         wanted = AlignConfig(config.data, start=config.start, n=16, cache=config.cache, optimisation=steps)
     else:
@@ -94,22 +103,20 @@ def test_stages_and_families(config: FinetuneConfig, tmp_path: Path, trained: st
     (finetune if isinstance(wanted, FinetuneConfig) else align)(by_one(wanted), tmp_path / "one")  # type: ignore[operator]
     launched = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_OFFLOAD_PARAMS": "false"}
     assert train_together(wanted, tmp_path / "two", **launched) == [0, 0]
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=apart)
     file = "checkpoint/model.safetensors"
-    assert furthest(tmp_path / "two" / file, tmp_path / "one" / file) < 1e-3
+    assert furthest(tmp_path / "two" / file, tmp_path / "one" / file) < apart
     assert AutoModelForImageTextToText.from_pretrained(tmp_path / "two" / "checkpoint")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("moment", ["2", "5", "saving"])
 def test_a_killed_training_that_shares_the_weights_ends_with_the_same_bytes(
-    config: FinetuneConfig, straight: Path, tmp_path: Path, moment: str
+    config: FinetuneConfig, straight: Path, tmp_path: Path
 ) -> None:
-    """Before the first checkpoint, after it, and while it is written."""
-    assert 0 not in train_together(config, tmp_path / "run", moment)
-    assert not (tmp_path / "run" / "summary.json").exists()
+    """Killed before the first checkpoint, while it is written, and after it."""
+    for moment in ("2", "saving", "5"):
+        assert 0 not in train_together(config, tmp_path / "run", moment)
+        assert (tmp_path / "run" / "steps" / "checkpoint-3").exists() == (moment != "2")
     assert train_together(config, tmp_path / "run") == [0, 0]
-    assert (tmp_path / "run" / "history.jsonl").read_bytes() == (straight / "history.jsonl").read_bytes()
-    for folder in ("checkpoint", "best"):
-        file = f"{folder}/adapter_model.safetensors"
+    for file in ("history.jsonl", "checkpoint/adapter_model.safetensors", "best/adapter_model.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (straight / file).read_bytes()

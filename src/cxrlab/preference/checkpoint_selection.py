@@ -26,7 +26,7 @@ from cxrlab.training import best_weights
 from cxrlab.training.distributed import from_main_process
 from cxrlab.training.report_model import StartModel
 from cxrlab.training.run_folder import RunFolder
-from cxrlab.training.sharding import unsharded
+from cxrlab.training.sharding import is_sharded, unsharded
 from cxrlab.training.trainer import Evaluation, Fitted
 
 _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
@@ -39,6 +39,7 @@ class CheckpointSelector:
         self._settings, self._start = config.validation, start
         self._prompts = load_prompts(prompts)
         self._writer: HfModel | None = None
+        self._cache: str | None = None
         self._studies: list[str] = []
         if not config.validation.n:
             return
@@ -67,6 +68,8 @@ class CheckpointSelector:
             return None
 
         def measure(module: Any, step: int) -> dict[str, float]:
+            # Weights that are gathered lie elsewhere each time, where a captured graph does not look.
+            self._cache = "growing" if is_sharded(module) else None
             with unsharded(module):
                 return from_main_process(lambda: self.figures(module.model))
 
@@ -114,7 +117,7 @@ class CheckpointSelector:
             processor, folder = self._start.processor, self._start.folder
             assert folder is not None
             checkpoint = Checkpoint(model, processor, processor.tokenizer, None, folder)
-            self._writer = HfModel(checkpoint, "the model in training", self._prompts)
+            self._writer = HfModel(checkpoint, "the model in training", self._prompts, cache=self._cache)
             for value in trained:  # `HfModel` freezes its model
                 value.requires_grad_(True)
         decoding = Decoding(max_new_tokens=self._settings.max_new_tokens)

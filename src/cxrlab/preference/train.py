@@ -78,8 +78,10 @@ def evaluations(out: Path) -> list[dict[str, Any]]:
 def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model with pairs or single judged reports; for the arguments see `prefer`."""
     require("models")
+    import torch
+
     settings = config.optimisation
-    from cxrlab.training.distributed import main_process_first, training_device
+    from cxrlab.training.distributed import main_process_first, shares_weights, training_device
 
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
@@ -125,7 +127,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         context=config.context,
     )
     start = load_start(config.start, None, None, seed, settings.precision, any_family=True)
-    prompts, device = config.prompts or start.prompts, training_device()
+    prompts = config.prompts or start.prompts
     load = load_dataset if is_llava(start.model) else load_image_text
     reports = load((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)
     rows = PreferenceDataset(reports, desirable=judged.desirable)
@@ -133,6 +135,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     # The reference and the generated reports of validations come from the whole model.
     whole_weights = config.loss.kind.needs_reference or bool(config.validation.n)
     check_fits(start.model, reports, config, both, whole_weights=whole_weights)
+    device = training_device() if whole_weights or not shares_weights(settings) else torch.device("cpu")
     order = plan_steps([Part(len(judged))], settings, rows.lengths)
     selector = CheckpointSelector(config, prompts, start)
 

@@ -44,8 +44,7 @@ def shard(module: nn.Module, device: torch.device) -> Callable[[bool], None]:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (get_world_size(),))
-    before = [(one, type(one), dict(vars(one)), {name: dict(getattr(one, name)) for name in _HOOKS})
-              for one in module.modules()]  # fmt: skip
+    before = [(one, type(one), _entries(one)) for one in module.modules()]
     for layer in layers(module):
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh)
@@ -53,24 +52,23 @@ def shard(module: nn.Module, device: torch.device) -> Callable[[bool], None]:
     # Before the first forward pass, which otherwise may be one of a part during an evaluation.
     module._get_fsdp_state()._lazy_init()  # type: ignore[operator]
 
+    added = [(one, kind, _entries(one) - entries) for one, kind, entries in before]
+
     def make_whole(keep: bool) -> None:
         _free_gathered(module)
         whole: dict[Tensor, nn.Parameter] = {}  # parameters that two modules share stay shared
-        for one, kind, attributes, hooks in before:
+        for one, kind, entries in added:
             for name, value in one._parameters.items():
-                if value is None:
-                    continue
-                if value not in whole:
-                    full = _gathered(value.detach(), keep)
-                    whole[value] = nn.Parameter(full, requires_grad=value.requires_grad)
-                one._parameters[name] = whole[value]
+                if value is not None:
+                    if value not in whole:
+                        full = _gathered(value.detach(), keep)
+                        whole[value] = nn.Parameter(full, requires_grad=value.requires_grad)
+                    one._parameters[name] = whole[value]
+            for name, buffer in one._buffers.items():
+                one._buffers[name] = None if buffer is None else buffer.cpu()
             one.__class__ = kind
-            for added in set(vars(one)) - set(attributes):
-                delattr(one, added)
-            for name, registered in hooks.items():
-                held = getattr(one, name)
-                held.clear()
-                held.update(registered)
+            for held, key in entries:
+                del (vars(one)[held] if held else vars(one))[key]
 
     return make_whole
 
@@ -139,6 +137,12 @@ def unsharded(module: nn.Module) -> Iterator[None]:
         _free_gathered(module)
         for one in groups:
             one.set_reshard_after_forward(one is not module, recurse=False)
+
+
+def _entries(module: nn.Module) -> set[tuple[str, Any]]:
+    """The hooks of a module, and its other attributes."""
+    own = vars(module)
+    return {("", name) for name in own} | {(held, key) for held in _HOOKS for key in own[held]}
 
 
 def _sharded(module: nn.Module) -> list[Any]:
