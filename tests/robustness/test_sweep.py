@@ -220,7 +220,7 @@ def test_micro_batch_and_checkpointing_follow_the_estimate_or_the_failure(
     _, plain = audited(planted.PatternTarget, **settings)
     name = f"micro_batch.a.report.{planted.SIDE}x{planted.SIDE}"
     for kind, used, expected in (
-        (Costly, 2, ["1.0 GB per image, 2.0 GB are free: 2 images at once with gradient checkpointing"]),
+        (Costly, 2, ["1.0 GB per image, 2.0 GB are free: 2 at once with gradient checkpointing"]),
         (Underestimated, 1, ["Batch of 4 does not fit", "Batch of 2 does not fit", "with gradient checkpointing"]),
     ):
         shutil.rmtree(tmp_path / "run")

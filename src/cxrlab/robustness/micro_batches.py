@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from cxrlab.core.errors import ConfigError
@@ -47,6 +48,7 @@ class MicroBatches:
         if plan is not None:
             if self.config.micro_batch is None:
                 micro_batch.start_with(plan.images, str(plan))
+            plan = replace(plan, images=micro_batch.current)
             if plan.images < batch or plan.checkpointing:
                 NoticeStream(sys.stderr).write(f"{model.name}, aim {aim}: {plan}\n")
         return micro_batch, plan

@@ -82,7 +82,7 @@ def test_texts_that_share_their_images_have_the_values_and_gradients_of_texts_al
 def test_attacks_end_where_they_end_without_sharing_and_in_one_batch(model: HfModel, attack: str) -> None:
     """Closed questions; one image at a time with gradient checkpointing, beside all images in one plain graph."""
     images, truths = radiographs().detach(), torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, float("nan"), 1.0]])
-    settings, budget = AttackSettings(steps=3, restarts=2), Budget(4 / 255)
+    settings, budget = AttackSettings(steps=2, step_size=1.0, random_start=False), Budget(4 / 255)
 
     def attacked(margins: Callable[[HfModel, Tensor], Tensor], micro_batch: int) -> AttackResult:
         objective = WrongAnswers(lambda some, rows: margins(model, some), truths, [0, 0])

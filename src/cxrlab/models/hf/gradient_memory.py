@@ -46,9 +46,14 @@ class GradientPlan:
     free: int | None  # Bytes; None where unknown
 
     def __str__(self) -> str:
-        free = "" if self.free is None else f", {self.free / 1e9:.1f} GB are free"
+        free = "" if self.free is None else f", {in_words(self.free)} are free"
         how = " with gradient checkpointing" if self.checkpointing else ""
-        return f"Gradients need about {self.per_image / 1e9:.1f} GB per image{free}: {self.images} images at once{how}."
+        return f"Gradients need about {in_words(self.per_image)} per image{free}: {self.images} at once{how}."
+
+
+def in_words(size: float) -> str:
+    """Bytes as `8.2 GB` or `37 MB`."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{math.ceil(size / 1e6)} MB"
 
 
 def plan_gradients(
@@ -73,8 +78,8 @@ def plan_gradients(
     if each > room:
         more = "" if checkpoint else ", or gradient checkpointing (--gradient-checkpointing auto)"
         raise ConfigError(
-            f"a gradient with respect to one image needs about {each / 1e9:.1f} GB beside the weights and "
-            f"{room / 1e9:.1f} GB are free; use smaller images or --loading.dtype bfloat16{more}."
+            f"a gradient with respect to one image needs about {in_words(each)} beside the weights and "
+            f"{in_words(room)} are free; use smaller images or --loading.dtype bfloat16{more}."
         )
     fitting = images if room == math.inf else int(room / max(each, 1))
     busy = math.ceil(_BUSY / max(memory.operations, 1))
