@@ -57,6 +57,8 @@ BOTH, ALL = ("frontal", "lateral"), ("image", "report")
         ("first", (), (), [2], ["frontal"], None, ()),
         ("first", BOTH, (), [2, 0], ["frontal", "lateral"], None, ()),
         ("first", ("AP", "PA"), (), [1, 2], ["AP", "PA"], None, ()),
+        ("first", ("frontal", "PA", "AP"), (), [2, 1], ["frontal", "AP"], None, ("no PA image",)),
+        ("first", ("PA", "frontal"), (), [2, 1], ["PA", "frontal"], None, ()),
         ("first", (), ALL, [2], ["frontal"], "", ("no prior study",)),
         ("second", (), ALL, [0, 2], ["frontal", "prior frontal"], "Findings of first.", ()),
         ("second", (), ("image",), [0, 2], ["frontal", "prior frontal"], None, ()),

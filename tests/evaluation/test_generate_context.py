@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.model_interfaces import Capabilities, Generated, StudyContext
-from cxrlab.data.config import PhantomConfig
+from cxrlab.data.config import ContextConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import SUMMARY, generate
+from cxrlab.evaluation.generate import SUMMARY, caution_context, generate
+from cxrlab.models.model_card import ModelCard
+from cxrlab.models.prompts import load_prompts
+from cxrlab.preference.config import SampleConfig
 
 WHOLE: dict[str, Any] = {"views": ("frontal", "lateral"), "prior": ("image", "report")}
 
@@ -112,6 +116,40 @@ def test_models_and_settings_that_take_one_image_are_refused(
     with pytest.raises(ConfigError, match="unit=image"):
         GenerateConfig(model="stub:normal", data=corpus.path, unit="image", **WHOLE)
     assert not (tmp_path / "run").exists()
+    model = Recorder()
+    model.prompts = replace(load_prompts("llava-rad/2"), prior_report="")  # type: ignore[attr-defined]
+    monkeypatch.setattr("cxrlab.evaluation.generate.open_model", lambda *_: model)
+    with pytest.raises(ConfigError, match="no text 'prior_report'"):
+        generate(GenerateConfig(model="stub:normal", data=corpus.path, **WHOLE), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("config", [GenerateConfig, SampleConfig])
+def test_a_single_view_that_is_not_the_frontal_one_is_refused(config: Any) -> None:
+    """The frontal image would be taken in its place; beside another image of the study or its prior it is used."""
+    for view in ("lateral", "PA"):
+        with pytest.raises(ConfigError, match=f"--views frontal,{view}"):
+            config(model="stub:normal", data=Path("corpus"), views=(view,))
+        config(model="stub:normal", data=Path("corpus"), views=(view,), prior=("image",))
+    config(model="stub:normal", data=Path("corpus"), views=("frontal",))
+
+
+@pytest.mark.parametrize(
+    ("trained", "used", "cautioned"),
+    [
+        ({"views": ("frontal",), "prior": ("report",)}, {"prior": ("report",)}, False),
+        ({"prior": ("report",)}, {"views": ("frontal",), "prior": ("report",)}, False),
+        ({"views": ("lateral",), "prior": ("report",)}, {"prior": ("report",)}, True),
+        ({"prior": ("report",)}, {"views": ("lateral",), "prior": ("report",)}, True),
+        ({"views": ("frontal", "lateral")}, {"views": ("lateral", "frontal")}, True),
+        ({"views": ("frontal", "lateral")}, {"views": ("frontal", "lateral")}, False),
+        ({}, {"views": ("frontal",)}, False),
+        ({}, {"prior": ("report",)}, True),
+    ],
+)
+def test_another_context_than_in_training_is_cautioned(trained: Any, used: Any, cautioned: bool) -> None:
+    card = ModelCard("finetune", extra=ContextConfig(**trained).recorded)
+    assert (caution_context("hf:m", card, ContextConfig(**used)) is not None) == cautioned
 
 
 def test_one_view_is_what_a_model_of_one_image_receives(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import torch
 from tiny_families import save_tiny
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.model_interfaces import StudyContext
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, generate
@@ -83,3 +84,15 @@ def test_settings_that_do_not_fit_are_refused(corpus: Corpus, tmp_path: Path) ->
             settings(corpus, tmp_path, **changes)
     with pytest.raises(ConfigError, match="'stub:normal' takes one image"):
         audit(settings(corpus, tmp_path, model="stub:normal", attacks=("random-report",)), tmp_path / "run")
+
+
+def test_an_unreadable_further_image_is_found_before_the_first_attack(corpus: Corpus, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(corpus.path, tmp_path / "corpus"))
+    config = RobustnessConfig(model="stub:normal", data=copied, questions="none", views=("frontal", "lateral"))
+    opened = load_corpus(copied)
+    study = next(study for study in opened.studies() if len(study.images) == 2)
+    cases = Cases(opened, [study.id], config)
+    cases.check_images()
+    (copied / study.images[1].path).write_bytes(b"no image")
+    with pytest.raises(DataError, match="^1 of 1 studies cannot be attacked"):
+        cases.check_images()

@@ -175,3 +175,13 @@ def test_truths_and_wrong_answers_leave_out_what_is_unknown() -> None:
     assert table[0, names.index("Lung Lesion")].isnan() and table[1, names.index("Lung Lesion")] == 1
     said = [ImageAnswer(label_probs={"Edema": 0.5, "Lung Lesion": 0.9})] * 2
     assert count_wrong_answers(cases, said) == [1, 0]  # one half is no yes
+
+
+def test_images_of_the_same_bytes_and_another_shape_are_examined_apart(llava: HfModel) -> None:
+    """Such as the blank control images of a study in portrait and one in landscape format."""
+    target = reporter(llava)
+    wide = torch.linspace(0, 1, 24 * 48).reshape(1, 1, 24, 48)
+    tall = wide.reshape(1, 1, 48, 24)
+    with torch.no_grad():
+        first, second = (target.margins(one, [0]) for one in (wide, tall))
+        assert torch.equal(second, reporter(llava).margins(tall, [0])) and not torch.equal(first, second)

@@ -50,6 +50,14 @@ class ContextConfig:
             if len(set(values)) < len(values):
                 raise ConfigError(f"{name}={','.join(values)} names one twice; name each once.")
 
+    def check_single_image(self) -> None:
+        """Refuse a single view beside the frontal one, where one image of a study is always its frontal one."""
+        if self.is_single and self.views not in ((), ("frontal",)):
+            raise ConfigError(
+                f"views={self.views[0]}: the one image of a study is its frontal one; leave --views out, or name it "
+                f"beside the frontal view, as in --views frontal,{self.views[0]}."
+            )
+
     @property
     def context(self) -> ContextConfig:
         """These settings alone."""

@@ -6,16 +6,16 @@ left out or the prompt lists what there is. A prior is used only if it is of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cxrlab.core.errors import DataError
 from cxrlab.core.model_interfaces import StudyContext
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ContextConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import frontal_index
+from cxrlab.data.views import FRONTAL
 
 PRIOR = "prior"  # before the name of an image of the prior study
 
@@ -64,7 +64,7 @@ def select_context(corpus: Corpus, study: Study, config: ContextConfig) -> Selec
     images: list[NamedImage] = []
     missing: list[str] = []
     for view in config.views or (View.FRONTAL,):
-        number = _number_of(study, View(view))
+        number = _number_of(study, View(view), [image.number for image in images])
         if number is None:
             missing.append(f"no {view} image")
         else:
@@ -112,14 +112,13 @@ def find_prior(corpus: Corpus, study: Study) -> Study | str:
     return prior
 
 
-def _number_of(study: Study, view: View) -> int | None:
-    """The number of the image of a view; `frontal` is any frontal one, PA before AP."""
-    if view is View.FRONTAL:
-        try:
-            return frontal_index(study)
-        except DataError:
-            return None
-    return next((number for number, image in enumerate(study.images) if image.view is view), None)
+def _number_of(study: Study, view: View, taken: Sequence[int] = ()) -> int | None:
+    """The number of the first image of a view that is not taken; `frontal` is any frontal one, PA before AP."""
+    for wanted in FRONTAL if view is View.FRONTAL else (view,):
+        for number, image in enumerate(study.images):
+            if image.view is wanted and number not in taken:
+                return number
+    return None
 
 
 def _report_of(prior: Study) -> str:

@@ -68,6 +68,7 @@ class GenerateConfig(ContextConfig):
         check_choice("unit", self.unit, ("study", "image"))
         if self.unit == "image" and (self.views or self.prior):
             raise ConfigError("unit=image gives each image alone; leave out views and prior.")
+        self.check_single_image()
         check_at_least(self, n=1, seed=0, batch_size=1, examples=0, control_studies=0)
         for name in self.controls:
             if name not in CONTROL_IMAGES:

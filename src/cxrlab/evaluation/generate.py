@@ -49,7 +49,7 @@ from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.report_files import split_image_id
 from cxrlab.models.decoding import Decoding, SupportsConcurrentCalls, SupportsDecoding
 from cxrlab.models.http_client import run_concurrently
-from cxrlab.models.model_card import SYNTHETIC
+from cxrlab.models.model_card import SYNTHETIC, ModelCard
 from cxrlab.models.model_registry import parse_name
 
 if TYPE_CHECKING:
@@ -194,7 +194,11 @@ def prepare(config: GenerateConfig) -> Preparation:
         check_external_model(model, corpus)
     check_context(model, config.context)
     images = Images(corpus, indications=config.indication, by_image=by_image, context=config.context)
-    found = (caution_domain(model, synthetic=corpus.card.synthetic), caution_context(model, config.context))
+    card = getattr(model, "card", None)
+    found = (
+        caution_domain(model, synthetic=corpus.card.synthetic),
+        caution_context(model.name, card, config.context),
+    )
     cautions = tuple(filter(None, found))
     for caution in cautions:
         NoticeStream(sys.stderr).write(f"caution: {caution}\n")
@@ -659,24 +663,28 @@ def check_context(model: ImageToText, context: ContextConfig) -> None:
         raise ConfigError(f"'{model.name}' takes one image and an indication per study; leave out --views and --prior.")
     prompts = getattr(model, "prompts", None)
     if prompts is not None:
-        prompts.ask(StudyContext(None, ("frontal",), "" if "report" in context.prior else None))
+        for report in ("", "Clear lungs.") if "report" in context.prior else (None,):
+            prompts.ask(StudyContext(None, ("frontal",), report))
 
 
-def caution_context(model: ImageToText, context: ContextConfig) -> str | None:
+def caution_context(name: str, card: ModelCard | None, context: ContextConfig) -> str | None:
     """The caution where a model receives another context than in its training; None otherwise or where unknown."""
-    card = getattr(model, "card", None)
     if card is None or card.stage not in ("finetune", "prefer"):
         return None
-    trained = {name: tuple(card.extra.get(name, ())) for name in ("views", "prior")}
-    now = {"views": context.views if len(context.views) > 1 else (), "prior": context.prior}
+
+    def without_default(views: Sequence[str], prior: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {"views": () if tuple(views) == ("frontal",) else tuple(views), "prior": tuple(prior)}
+
+    trained = without_default(card.extra.get("views", ()), card.extra.get("prior", ()))
+    now = without_default(context.views, context.prior)
     if trained == now:
         return None
 
     def flags(settings: Mapping[str, Sequence[str]]) -> str:
-        given = [f"--{name} {','.join(values)}" for name, values in settings.items() if values]
+        given = [f"--{setting} {','.join(values)}" for setting, values in settings.items() if values]
         return " ".join(given) or "one image per study"
 
-    return f"{model.name} was trained with {flags(trained)} and is used with {flags(now)}."
+    return f"{name} was trained with {flags(trained)} and is used with {flags(now)}."
 
 
 def read_missing_studies(run: Path) -> frozenset[str] | None:

@@ -61,6 +61,7 @@ class SampleConfig(ContextConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_single_image()
         if self.split not in SPLITS:
             raise ConfigError(
                 f"split={self.split!r} is unknown.{did_you_mean(self.split, LEARNT_FROM)} Use {' or '.join(LEARNT_FROM)}."
@@ -377,6 +378,7 @@ class PreferConfig(AdapterConfig, ContextConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         ContextConfig.__post_init__(self)
+        self.check_single_image()
         if self.missing == "drop" and not self.is_single and (self.measure.n or self.validation.n):
             raise ConfigError(
                 "missing=drop leaves studies without a report, which cannot be measured; give measure.n=0 and "

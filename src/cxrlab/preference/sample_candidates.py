@@ -10,6 +10,7 @@ A stopped run continues at the study where it stopped and ends with the same byt
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import (
     ANSWERS_KEY,
@@ -30,6 +32,7 @@ from cxrlab.evaluation.generate import (
     Images,
     MissingReport,
     ReportGenerator,
+    caution_context,
     check_context,
     generate_predictions,
     missing_reports_error,
@@ -114,6 +117,8 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     model = open_model(config.model, config.loading, [corpus.egress_data])  # before the run folder is made
     writer = Sampler(model, config.decoding, greedy=config.greedy)
     check_context(model, config.context)
+    if caution := caution_context(model.name, getattr(model, "card", None), config.context):
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
     images = Images(corpus, context=config.context)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest_indication(writer, images, ids)

@@ -11,6 +11,7 @@ The start is the reference model. Its log-probabilities are computed once, so th
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from cxrlab.core.environment import require
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.generate import caution_context
 from cxrlab.preference.config import OPERATIONAL, PreferConfig
 from cxrlab.training.run_folder import (
     CACHE,
@@ -81,7 +84,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     import torch
 
     settings = config.optimisation
-    from cxrlab.training.distributed import main_process_first, shares_weights, training_device
+    from cxrlab.training.distributed import is_main_process, main_process_first, shares_weights, training_device
 
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
@@ -127,6 +130,8 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
         context=config.context,
     )
     start = load_start(config.start, None, None, seed, settings.precision, any_family=True)
+    if is_main_process() and (caution := caution_context(config.start, start.card, config.context)):
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
     prompts = config.prompts or start.prompts
     load = load_dataset if is_llava(start.model) else load_image_text
     reports = load((judged.source,), start.model, start.processor, prompts, settings, ask_for_report)

@@ -8,6 +8,7 @@ AuditedEncoder         a contrastive encoder: zero-shot classes, no reports
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -38,7 +39,8 @@ from cxrlab.core.egress import (
 )
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.model_interfaces import StudyContext
-from cxrlab.evaluation.generate import ReportGenerator, check_context
+from cxrlab.core.terminal import NoticeStream
+from cxrlab.evaluation.generate import ReportGenerator, caution_context, check_context
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.retrieve import load_sentences, mean_direction
 from cxrlab.findings.reader import read
@@ -103,6 +105,8 @@ def load_audited_model(
         _check_permission(name, settings, remote=not is_loopback(inner))  # before anything connects
     model = open_model(inner, settings.loading, egress)
     check_context(model, settings.context)
+    if caution := caution_context(model.name, getattr(model, "card", None), settings.context):
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
     if not is_address(inner):
         _check_permission(name, settings, remote=model.capabilities.black_box)
     if smoothed:
@@ -192,7 +196,7 @@ class AuditedTextModel(AuditedModel):
         super().__init__(key, name, labels)
         self.model = model
         self._generator = ReportGenerator(model, decoding)
-        self._cache: dict[tuple[str, bytes], Any] = {}
+        self._cache: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
     def clear_cache(self) -> None:
         """Drop cached results."""
@@ -210,8 +214,10 @@ class AuditedTextModel(AuditedModel):
             names: What is computed for each image, with everything besides the pixels that it depends on.
             compute: Results for the images at these positions.
         """
+        # With the shape: a blank image of 40 × 30 pixels has the bytes of one of 30 × 40.
+        shape = tuple(images.shape[1:])
         hashes = [blake2b(image.detach().cpu().numpy().tobytes(), digest_size=16).digest() for image in images]
-        keys = list(zip(names, hashes, strict=True))
+        keys = [(name, shape, digest) for name, digest in zip(names, hashes, strict=True)]
         new = {key: place for place, key in enumerate(keys) if key not in self._cache}
         if new:
             self._cache |= dict(zip(new, compute(list(new.values())), strict=True))

@@ -141,6 +141,9 @@ class Cases:
         for case in track(self.all, "checking images"):
             try:
                 self.image(case)
+                if isinstance(case.indication, StudyContext):
+                    for _ in case.indication.further_images:  # each is read from disk
+                        pass
             except DataError as error:
                 errors.append(str(error))
                 continue

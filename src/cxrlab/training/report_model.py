@@ -19,7 +19,7 @@ from cxrlab.core.runs import state
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.families import find_family
 from cxrlab.models.load_settings import LoadSettings
-from cxrlab.models.model_card import trained_on
+from cxrlab.models.model_card import ModelCard, trained_on
 from cxrlab.models.model_parts import STORED, folder_of, load_language_model, load_vision_encoder
 from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.augment import varied
@@ -42,6 +42,7 @@ class StartModel:
         builtin: The name of a model that ships with the package, which needs no path.
         prompts: Row of the prompts table it was trained with; None where its card does not record it.
         trained_on: See `ModelCard.learnt_from`.
+        card: Its card; None where it has none, or was assembled from parts.
     """
 
     model: Any
@@ -52,6 +53,7 @@ class StartModel:
     builtin: str | None = None
     prompts: str | None = None
     trained_on: str | None = None
+    card: ModelCard | None = None
 
     def base(self, result: Path) -> str:
         """How an adapter in the folder `result` names its base model: a relative path, or a built-in model."""
@@ -108,7 +110,7 @@ def load_start(
         (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
     )
     builtin = start if start.startswith("builtin:") else None
-    return StartModel(opened.model, opened.processor, {"start": start}, folder, seen, builtin, prompts, learned)
+    return StartModel(opened.model, opened.processor, {"start": start}, folder, seen, builtin, prompts, learned, card)
 
 
 def check_kind(model: Any, name: str) -> None:
