@@ -76,17 +76,6 @@ def test_words_are_those_of_the_growing_cache(folder: Path, monkeypatch: pytest.
         assert words(model, SAMPLED) == expected["sample"]
 
 
-def test_numbers_that_an_earlier_batch_left_change_nothing(folder: Path) -> None:
-    """A masked NaN still reaches the output of attention, so that one broken batch would break all later ones."""
-    static = HfModel.load(str(folder), loading=LoadSettings(cache="static"))
-    expected = words(static, GREEDY)
-    assert static._static is not None and static._static._layers
-    for keys, values in static._static._layers:
-        keys.fill_(float("nan"))
-        values.fill_(float("nan"))
-    assert words(static, GREEDY) == expected
-
-
 class Operations(TorchDispatchMode):
     """Names of the operations that run inside it."""
 

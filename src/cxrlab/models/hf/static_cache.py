@@ -104,8 +104,6 @@ class StaticDecoder:
         for layer, buffers in zip(layers, self._layers, strict=True):
             for states, buffer in zip((layer.keys, layer.values), buffers, strict=True):
                 # A layer with a sliding window has kept the last tokens only; the mask hides the others.
-                # What an earlier batch has left may be NaN too, and would enter every later answer of these rows.
-                buffer[rows] = 0
                 buffer[rows, :, columns - states.shape[2] : columns] = states.index_select(0, which)
 
     def keep(self, rows: Tensor) -> None:
