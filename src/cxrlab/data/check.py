@@ -232,6 +232,20 @@ class _CorpusCheck:
             elif prior == study_id or self.places[prior][0] != self.places[study_id][0]:
                 message = f"{place}: prior '{prior}' is the study itself or of another patient."
                 self.note(Problem("prior of another patient", message))
+        # A model would receive the report of a later study, which refers to that of the study itself.
+        before = {study_id: prior for _, study_id, prior in self.priors if prior != study_id}
+        followed: set[str] = set()
+        for study_id in before:
+            chain: dict[str, None] = {}
+            at = study_id
+            while at in before and at not in followed:
+                followed.add(at)
+                chain[at] = None
+                at = before[at]
+            if at in chain:
+                names = list(chain)
+                circle = " → ".join(f"'{name}'" for name in (*names[names.index(at) :], at))
+                self.note(Problem("priors in a circle", f"the priors {circle} lead back to where they began."))
 
     def card(self) -> Card | None:
         """The card, compared with what was counted; None where it is missing or cannot be read, which is noted."""

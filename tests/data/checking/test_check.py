@@ -87,6 +87,19 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
         assert kind in report.table()
 
 
+def test_priors_that_lead_in_a_circle_are_found(tmp_path: Path) -> None:
+    """Two circles of one patient, one of them with a study that leads into it; a chain is none."""
+    priors = {0: "s1", 1: "s2", 2: "s0", 3: "s2", 4: "s5", 5: "s4", 7: "s6", 8: "s7"}
+    changes: dict[int, dict[str, object]] = {
+        number: {"patient": "p", "split": "train", **({"prior": priors[number]} if number in priors else {})}
+        for number in range(9)
+    }
+    report = check_corpus(toy_corpus(tmp_path / "c", count=9, changes=changes).path, workers=1)
+    assert report.counts == {"priors in a circle": 2}
+    messages = " ".join(problem.message for problem in report.examples)
+    assert "'s0' → 's1' → 's2' → 's0'" in messages and "'s4' → 's5' → 's4'" in messages and "'s3'" not in messages
+
+
 def without(study_number: int, lack: str) -> dict[str, object]:
     """What to change in a toy study so that it lacks text, split or view."""
     images = (ImageFile(f"images/s{study_number}.png"),)
