@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cxrlab.cli.main import main
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.model_interfaces import Capabilities, Generated
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
@@ -69,3 +69,12 @@ def test_requests_that_may_cost_money_are_not_sent_for_a_plan(slow: Slow, corpus
     with pytest.raises(ConfigError, match="20 requests are sent for the studies and up to 60 for control images"):
         plan_generation(GenerateConfig("stub:normal", corpus, split="train", n=20))
     assert not slow.calls
+
+
+def test_a_plan_without_a_single_report_is_refused(slow: Slow, corpus: Path) -> None:
+    """Studies that are left out take no time, from which the time of a run would follow."""
+    slow.capabilities = Capabilities(several_images=True)  # type: ignore[misc]
+    with pytest.raises(DataError, match=r"none of 4 studies got a report .*no lateral image"):
+        plan_generation(
+            GenerateConfig("stub:normal", corpus, split="train", n=4, views=("frontal", "lateral"), missing="drop")
+        )

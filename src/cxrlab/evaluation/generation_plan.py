@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import generate_batch, plan_batches, prepare, read_cache, sample_ids
+from cxrlab.evaluation.generate import MissingReport, generate_batch, plan_batches, prepare, read_cache, sample_ids
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,12 @@ def plan_generation(config: GenerateConfig) -> GenerationPlan:
             f"are sent for the studies and up to {controls:,} for control images. Try --n 20 first."
         )
     answers: list[Prediction] = []
+    missing: list[MissingReport] = []
 
     def measure(size: int) -> list[tuple[int, float]]:
         """Studies and seconds of two batches, from all over the run."""
         answers.clear()
+        missing.clear()
         found = []
         some = sample_ids(ready.ids, 2 * size, config.seed)
         for batch, _ in plan_batches(images, some, size, window=size):
@@ -64,10 +66,15 @@ def plan_generation(config: GenerateConfig) -> GenerationPlan:
             outcomes = [outcome for _, outcome in generate_batch(ready.generator, images, batch)]
             found.append((len(batch), time.perf_counter() - start))
             answers.extend(one for one in outcomes if isinstance(one, Prediction))
+            missing.extend(one for one in outcomes if isinstance(one, MissingReport))
         return found
 
     size = BatchSize(config.batch_size)
     batches = size.retry(measure, len(ready.ids))
+    if not answers:
+        raise DataError(
+            f"no time can be measured: none of {len(missing)} studies got a report (for example: {missing[0].reason})"
+        )
     control_reports = min(len(ready.ids), config.control_studies) * len(config.controls)
     (first, first_s), (last, last_s) = batches[0], batches[-1]
     left = len(ready.ids) + control_reports - first
