@@ -24,10 +24,12 @@ from preference_runs import (
 from training_fixtures import phantoms
 
 from cxrlab.core.errors import RunError
+from cxrlab.models.hf.static_cache import StaticDecoder
 from cxrlab.preference.checkpoint_selection import CheckpointSelector
 from cxrlab.preference.config import Measure, PreferConfig, Validation
 from cxrlab.preference.train import prefer
 from cxrlab.training.best_weights import best_file
+from cxrlab.training.report_model import load_start
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +76,25 @@ def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: P
     assert (tmp_path / "run" / ADAPTER).read_bytes() == (tmp_path / "unseen" / ADAPTER).read_bytes()
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection == {"select": "last", "judge": "green:rules", "watched": 3, "step": 6, "of": 6}
+
+
+def test_a_validation_leaves_no_cache_and_no_captured_step(
+    config: PreferConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast, captured steps hold weights as they were cast at the validation, which later steps have changed."""
+    start = load_start(config.start, None, None, 0, any_family=True)
+    selector = CheckpointSelector(changed(config, validation=WATCH), start.prompts, start)
+    selector._cache = "static"
+    reserved: list[int] = []
+    reserve = StaticDecoder.reserve
+    monkeypatch.setattr(
+        StaticDecoder, "reserve", lambda self, rows, length: (reserved.append(rows), reserve(self, rows, length))
+    )
+    with torch.no_grad():
+        first, second = (selector.figures(start.model.eval()) for _ in range(2))
+    assert reserved and first == second
+    assert selector._writer is not None and selector._writer._static is not None
+    assert not selector._writer._static._layers and not selector._writer._static._steps
 
 
 def test_a_corpus_with_nothing_to_measure_on_is_reported_before_the_first_step(

@@ -127,4 +127,6 @@ class CheckpointSelector:
             images, contexts = zip(*map(self._images.given, keys), strict=True)
             answers = self._writer.answers(images, contexts, decoding)
             found += [answer[0].text for answer in answers]
+        # The next training steps need the memory, and captured steps hold the weights that autocast has cast until now.
+        self._writer.release_generation_cache()
         return found

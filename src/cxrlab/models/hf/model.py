@@ -323,7 +323,12 @@ class HfModel:
         """Leave the memory of the static cache to gradients, where they are enabled."""
         import torch
 
-        if self._static and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            self.release_generation_cache()
+
+    def release_generation_cache(self) -> None:
+        """Free the static cache and its captured steps."""
+        if self._static:
             with self._static.lock:
                 self._static.release()
 
