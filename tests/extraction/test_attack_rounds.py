@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction import attack_rounds
-from cxrlab.extraction.attack_rounds import Attack, run_attack, training_queries, was_aligned
+from cxrlab.extraction.attack_rounds import Attack, plan_round, run_attack, training_queries, was_aligned
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.query_pools import Noise, Pool
-from cxrlab.extraction.records import Query, QueryImage
+from cxrlab.extraction.records import PICTURES, Query, QueryImage
 from cxrlab.extraction.report_content import report_content
 from cxrlab.extraction.surrogate import write_transcript
 
@@ -119,6 +121,15 @@ def test_knockoff_asks_the_pool_as_it_is(tmp_path: Path) -> None:
     assert [one.report for one in queries] == [helper.heart(one.pixels) for one in pool]
     assert [(one.number, one.round) for one in queries] == [(k, 0) for k in range(5)]
     assert attack.learner.learnt == []  # type: ignore[attr-defined]
+
+
+def test_a_planned_image_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """It would be another query, which may cost money, in place of an answer that the ledger has."""
+    attack, _ = helper.attack_on(tmp_path, helper.settings(method="knockoff", budget=5))
+    first, second, *_ = plan_round(attack, 0, lambda: [(one, {}) for one in attack.pool.draw(5)])
+    (tmp_path / PICTURES / f"{first.sha256}.png").write_bytes(encode_png(second.pixels))
+    with pytest.raises(DataError, match="was changed"):
+        run_attack(attack)
 
 
 @pytest.mark.parametrize(("direction", "way"), [("towards", -1), ("away", 1)])

@@ -253,7 +253,10 @@ def plan_round(attack: Attack, round: int, make: Callable[[], Iterable[PlannedIm
 
 
 def _read_pixels(path: Path) -> Any:
-    return as_uint8(read_picture(path))
+    pixels = as_uint8(read_picture(path))
+    if fingerprint(pixels) != path.stem:  # another image would be sent, and paid for, in its place
+        raise DataError(f"{path} was changed after it was planned; restore it, or begin again in another folder.")
+    return pixels
 
 
 def query_round(attack: Attack, round: int, first: int, pictures: Sequence[QueryImage]) -> list[Query]:
