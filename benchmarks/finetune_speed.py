@@ -133,7 +133,7 @@ def make_data(scale: Scale, samples: int, seed: int) -> Data:
     starts = np.concatenate([[0], np.cumsum(PROMPT + reports)]).astype(np.int64)
     ids = rng.integers(FIRST, scale.vocabulary, starts[-1]).astype(np.int32)
     ids[starts[:-1]], ids[starts[:-1] + 1] = BEGIN, IMAGE
-    tokens = Tokens(ids, starts, np.full(samples, PROMPT, np.int32), np.ones(samples, np.int32))
+    tokens = Tokens(ids, starts, np.full(samples, PROMPT, np.int32), np.ones((samples, 1), np.int32))
     images = rng.integers(0, 256, (scale.images, scale.image, scale.image), dtype=np.uint8)
     return Data(tokens, np.arange(samples) % scale.images, images, samples, (scale.image // scale.patch) ** 2)
 
@@ -199,7 +199,7 @@ def measure_cxrlab(data: Data, scale: Scale, args: argparse.Namespace, *, cached
         compile_layers(model)
     images = None if cached else data.images  # an array gives images by index, as the image cache does
     fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
-    rows = ReportDataset(data.tokens, data.image_of, images, features, *fixed)  # type: ignore[arg-type]
+    rows = ReportDataset(data.tokens, data.image_of[:, None], images, features, *fixed)  # type: ignore[arg-type]
     loss = first_batch_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 

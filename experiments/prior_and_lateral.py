@@ -1,12 +1,13 @@
 """What do the prior study and the lateral image add to a report model? On phantoms.
 
-    python experiments/prior_and_lateral.py --out FOLDER [--n 3000] [--steps 80] [--seeds 1,2,3]
+    python experiments/prior_and_lateral.py --out FOLDER [--n 3000] [--steps 80] [--seeds 1,2,3] [--arms A,B]
 
 Fine-tunes builtin:reporter on follow-up visits of phantom patients: on the frontal image alone, with image and report of
 the prior study, and with the lateral image. All arms learn the same visits for the same number of steps and report on the
 same visits of other patients. Half of the small effusions and lower-zone opacities are hidden on the frontal image.
 Prints the share of changes that the reports state rightly and the F1 of findings, with paired differences from the
-frontal image alone: intervals by patient and seed. A stopped run continues. About twenty-five minutes on two cores.
+frontal image alone: intervals by patient and seed. A stopped run continues. 80 steps are too few to learn
+to use the prior (experiments/LOG.md).
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ SMALL = {
         "20",
         "--kinds",
     ),  # fmt: skip
+    "experiments/prior_and_lateral.py": ("--n", "60", "--steps", "2", "--seeds", "1", "--out", "prior"),
     "experiments/radpref_reader.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--trials", "20"),
     "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/readback.py": ("--n", "30", "--lexicon", "A"),
@@ -95,6 +96,7 @@ EXPECTED = {
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/pointing_game.py": "by kind of finding",
+    "experiments/prior_and_lateral.py": "  frontal + prior ",
     "experiments/radpref_reader.py": "two readers who both prefer one prefer the same in 6 of 6",
     "experiments/radpref_weights.py": "12 pairs of 6 studies",
     "experiments/readback.py": "certainty of those found",

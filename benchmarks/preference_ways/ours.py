@@ -77,7 +77,7 @@ def preference_dataset(
     mode, cpu = "on" if cached else "off", torch.device("cpu")
     features = open_features(model, images, cache, cache=mode, most_gb=40, dtype=torch.float32, device=cpu)
     fixed = (count_image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
-    reports = ReportDataset(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
+    reports = ReportDataset(tokens, np.repeat(np.arange(len(pairs)), 2)[:, None], None, None, *fixed)
     return PreferenceDataset(reports, images, features)
 
 

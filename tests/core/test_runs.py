@@ -14,7 +14,7 @@ from cxrlab.core import files, jsonl
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.runs import Run, state
+from cxrlab.core.runs import Run, finished, state
 
 
 @dataclass(frozen=True)
@@ -181,3 +181,18 @@ def failing(number: int) -> Callable[..., int]:
         raise OSError(number, os.strerror(number))
 
     return fail
+
+
+def test_settings_that_a_run_did_not_know_yet_change_nothing_while_they_are_left_out(tmp_path: Path) -> None:
+    """A finished run of an earlier version stays finished when a list or a choice joins the settings."""
+
+    @dataclass(frozen=True)
+    class Grown(Settings):
+        views: tuple[str, ...] = ()
+        missing: str | None = None
+
+    with Run.open(tmp_path / "r", Settings(), seed=7):
+        pass
+    assert finished(tmp_path / "r", Grown(), seed=7)
+    assert not finished(tmp_path / "r", Grown(views=("frontal",)), seed=7)
+    assert not finished(tmp_path / "r", Grown(names=()), seed=7)
