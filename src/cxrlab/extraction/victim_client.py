@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
@@ -134,22 +136,26 @@ class VictimClient:
         return [answers[query.number] for query, _ in queries]
 
     def _answers(self, batches: Sequence[Sequence[_PendingImage]]) -> Iterator[list[Query]]:
-        """The answers of each batch, in order; after the first failure no further batch is begun."""
+        """The answers of each batch, in order; after the first failure no further batch is begun.
+
+        At most two batches per worker are under way or not yet read, so that little is spent when the account is blocked.
+        """
         if self._workers == 1:
             yield from map(self._answer, batches)
             return
+        rest, begun = iter(batches), deque[Future[list[Query]]]()
         with ThreadPoolExecutor(self._workers) as pool:
-            futures = [pool.submit(self._answer, batch) for batch in batches]
             try:
-                waiting = iter(futures)
-                turn = next(waiting, None)
-                for future in as_completed(futures):
-                    future.result()  # raises at once, whichever batch is next in order
-                    while turn is not None and turn.done():
-                        yield turn.result()
-                        turn = next(waiting, None)
+                while True:
+                    begun += (pool.submit(self._answer, one) for one in islice(rest, 2 * self._workers - len(begun)))
+                    if not begun:
+                        return
+                    for future in wait([one for one in begun if not one.done()], return_when=FIRST_COMPLETED).done:
+                        future.result()  # raises at once, whichever batch is next in order
+                    while begun and begun[0].done():
+                        yield begun.popleft().result()
             finally:
-                for future in futures:
+                for future in begun:
                     future.cancel()
 
     def _answer(self, batch: Sequence[_PendingImage]) -> list[Query]:

@@ -18,7 +18,7 @@ from cxrlab.models.hf.families import find_family_of_processor
 from cxrlab.models.hf.prompting import prompt_format, prompt_text, report_ids
 from cxrlab.models.hf.scoring import ReportPositions
 from cxrlab.models.local_files import first_line
-from cxrlab.models.tokenization import without_breaks
+from cxrlab.models.tokenization import token_ids, without_breaks
 
 if TYPE_CHECKING:
     import torch
@@ -319,8 +319,9 @@ class Expander:
     def _tokens_alone(self, text: str) -> PromptTokens:
         """Tokens of a text that has the tokens of its image already."""
         begin = self.processor.tokenizer.bos_token or ""
-        tokenizer, text = without_breaks(self.processor.tokenizer, begin + text.removeprefix(begin))
-        return PromptTokens(tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), {})
+        whole = begin + text.removeprefix(begin)
+        (ids,) = token_ids(self.processor.tokenizer, [whole], add_special_tokens=False)
+        return PromptTokens(tuple(ids), {})
 
 
 class _BlankImages:
