@@ -17,7 +17,7 @@ help:
 	@echo "make tour       the whole chain on phantoms; ends with the path of a page"
 	@echo "make test       the tests that every commit must pass, about 6 minutes"
 	@echo "make test-fast  without training, servers, other processes and real data, about 2 minutes"
-	@echo "make test-full  also benchmarks, experiments and several processes"
+	@echo "make test-full  also the training of every model family, benchmarks, experiments and several processes"
 	@echo "make check      lint, formatting, types, direction of imports"
 	@echo "make bench      every benchmark"
 

@@ -26,7 +26,7 @@ from cxrlab.preference.train import prefer
 from cxrlab.training.config import Optimisation
 from cxrlab.training.report_model import find_parts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 STEPS = Optimisation(
     batch_size=2, accumulate=2, steps=8, max_length=1500, log_every=1, save_every=4, seed=5, learning_rate=1e-2,
@@ -104,7 +104,6 @@ def test_every_loss_trains_adapters_whole_models_and_vision_encoders(loss: str, 
     trains_what_is_named(replace(config_of(family, data, tmp_path), loss=LossSettings(loss)), changes, tmp_path)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_aligns_whole_and_with_its_vision_encoder(family: str, data: Path, tmp_path: Path) -> None:
     """The first loss is log 2: the reference is the start in the precision and with the weights of the training."""

@@ -269,6 +269,7 @@ def test_a_structurers_text_is_checked_and_accepted(world: World) -> None:
 ROLES = ("judge", "pairwise", "structurer", "oracle")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROLES)
 def test_server_and_client_are_killed_and_nothing_is_queried_twice(
     world: World, name: str, capsys: pytest.CaptureFixture[str]

@@ -123,6 +123,7 @@ def test_the_shipped_file_has_the_twelve_columns_of_the_paper() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_every_row_of_the_paper_ends_in_the_table(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All nine rows with stand-ins for CheXbert, RadGraph and RadCliQ: every column has a value, beside the paper's."""
     monkeypatch.chdir(home)

@@ -30,7 +30,7 @@ from cxrlab.training.report_model import find_parts
 from cxrlab.training.samples import Source, read_source
 from cxrlab.training.trainer import ITEMS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 TOLERANCE = 2e-4
 OTHERS = [name for name in FAMILIES if name != "llava"]
@@ -127,7 +127,6 @@ def test_whole_models_and_trained_vision_encoders(config: FinetuneConfig, tmp_pa
         assert any(id(old[name]) in vision for name in moved) == vision_moves
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("train_projector", [True, False])
 def test_bfloat16_follows_float32(config: FinetuneConfig, train_projector: bool, tmp_path: Path) -> None:
     """Frozen weights in bfloat16, trained ones in float32, the vision encoder among them."""
@@ -239,7 +238,6 @@ def test_validation_and_several_readers_of_images(corpus: Path, tmp_path: Path) 
     assert HfModel.load(str(tmp_path / "run" / "best"), loading=LoadSettings()).name
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["llava_onevision", "idefics2", "qwen3_vl"])
 def test_two_processes_equal_one_with_twice_the_batch(corpus: Path, name: str, tmp_path: Path) -> None:
     """With a trained vision encoder, whose last layers may get no gradient: the other process would wait for them."""

@@ -152,6 +152,7 @@ def test_a_table_that_is_not_there_and_a_layout_that_is_none_are_sentences(tmp_p
 
 
 @pytest.mark.real_data
+@pytest.mark.full
 @pytest.mark.parametrize(("with_table", "least"), [(True, 1.0), (False, 0.97)])
 def test_every_real_study_and_its_views(real_data: Path, tmp_path: Path, with_table: bool, least: float) -> None:
     """Frontal right for all 2,344 known ones by the table, for 97 % at least by the pictures."""

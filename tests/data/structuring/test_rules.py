@@ -148,6 +148,7 @@ def test_narrated_reports_keep_every_finding(lexicon: str) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.slow
+@pytest.mark.full
 def test_real_reports_keep_every_finding(real_data: Path) -> None:
     """Every report of Open-I: the same findings; of those that compare, at least six in seven no longer do."""
     with (real_data / "openi" / "indiana_reports.csv").open(newline="", encoding="utf-8") as stream:

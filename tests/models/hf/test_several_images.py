@@ -50,6 +50,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_several_images_in_one_prompt(family: str, corpus: Path, tmp_path: Path) -> None:
     """Inputs, generation alone and in a batch, gradients to every image, the order of images, and training.
