@@ -100,7 +100,7 @@ def run_attack(attack: Attack) -> list[Query]:
     if config.method == "none":
         return []
     if config.method != "ada-steal" and config.policy.kind == "adaptive":
-        from cxrlab.extraction.knockoff import run_adaptive_knockoff
+        from cxrlab.extraction.adaptive_knockoff import run_adaptive_knockoff
 
         return run_adaptive_knockoff(attack)
     queries: list[Query] = []

@@ -16,9 +16,16 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.extraction.adaptive_knockoff import (
+    LIMIT,
+    Bandit,
+    candidate_images,
+    certainty,
+    cluster_images,
+    report_rewards,
+)
 from cxrlab.extraction.attack_rounds import run_attack
 from cxrlab.extraction.config import ExtractConfig, Policy
-from cxrlab.extraction.knockoff import LIMIT, Bandit, candidate_images, certainty, cluster_images, report_rewards
 from cxrlab.extraction.query_pools import Pool, open_pool
 from cxrlab.extraction.records import Query, QueryImage
 from cxrlab.extraction.report_content import report_content
