@@ -131,7 +131,7 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert not response_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("attack_rounds", "knockoff", "adaptive_attackers", "surrogate", "rule_oracles")
+ATTACKS = ("attack_rounds", "adaptive_knockoff", "adaptive_attackers", "surrogate", "rule_oracles")
 FORBIDDEN = {
     *(
         "cxrlab.evaluation.load_model",
