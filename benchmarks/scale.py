@@ -1,17 +1,20 @@
 """Time and peak memory at 1 ×, 10 × and 100 × the size: scoring report pairs, and querying a victim.
 
-    python benchmarks/scale.py [--largest 100000] [--work score,extract]
+    python benchmarks/scale.py [--largest 100000] [--work score,query,adaptive] [--sizes 300,3000,30000,100000]
 
-Each size runs in a process of its own. The texts are narrated; the victim is `stub:normal` and answers at once.
-The last column is the growth of the peak from size to size: 1 × means that memory does not depend on the size.
+Each size runs in a process of its own. The texts are narrated; the victim is `stub:normal` and answers at once. The
+peak is that of the process with its workers: memory that they share counts once. The last columns are exponents fitted
+over all sizes so far (value = a · n^k): 1 is linear, 0 does not depend on the size.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +22,7 @@ import time
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event, Thread
 
 SIZES = (100, 10, 1)  # the largest size divided by these
 LIMIT_MB = 2048  # target for the largest size
@@ -69,10 +73,55 @@ def query(n: int, folder: Path, policy: str = "random") -> None:
 WORK = {"score": score, "query": query, "adaptive": partial(query, policy="adaptive")}
 
 
+def tree_mb(root: int) -> float:
+    """Memory of a process and of its children now, shared pages divided among them; 0 where Linux does not tell."""
+    total = 0.0
+    try:
+        below = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+        for process in (root, *map(int, below)):
+            text = Path(f"/proc/{process}/smaps_rollup").read_text()
+            total += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+    except (OSError, StopIteration):  # a process has just ended
+        return 0.0
+    return total
+
+
+def run(name: str, n: int, folder: str) -> tuple[float, float]:
+    """Seconds and peak memory in MB of one size in a process of its own."""
+    command = [sys.executable, __file__, "--one", name, str(n), folder]
+    peak, done = 0.0, Event()
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "CXRLAB_QUIET": "1"}) as process:
+
+        def watch() -> None:
+            nonlocal peak
+            while not done.wait(0.25):
+                peak = max(peak, tree_mb(process.pid))
+
+        watcher = Thread(target=watch)
+        watcher.start()
+        out, _ = process.communicate()
+        done.set()
+        watcher.join()
+    seconds = time.perf_counter() - start
+    if process.returncode:
+        raise SystemExit(f"{name} of {n:,} ended with exit code {process.returncode}")
+    return seconds, max(peak, float(out.split()[-1]))
+
+
+def exponent(sizes: list[int], values: list[float]) -> str:
+    """k of value = a · n^k, by least squares on logarithms; empty with one size."""
+    if len(set(sizes)) < 2:
+        return ""
+    slope = statistics.linear_regression([math.log(n) for n in sizes], [math.log(value) for value in values]).slope
+    return f"{slope:.2f}"
+
+
 def main() -> None:
     """Run every size of every work in a process of its own, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--largest", type=int, default=100_000)
+    parser.add_argument("--largest", type=int, default=100_000, help="the other sizes are a hundredth and a tenth of it")
+    parser.add_argument("--sizes", help="sizes in rising order, instead of --largest")
     parser.add_argument("--work", default=",".join(WORK))
     parser.add_argument("--one", nargs=3, metavar=("WORK", "N", "FOLDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -81,23 +130,20 @@ def main() -> None:
         WORK[name](int(n), Path(folder))
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    print(f"{'work':10} {'n':>9} {'seconds':>9} {'peak MB':>9} {'growth':>8}")
+    chosen = args.sizes or ",".join(str(max(1, args.largest // part)) for part in SIZES)
+    print(f"{'work':10} {'n':>9} {'seconds':>9} {'peak MB':>9} {'s: n^k':>7} {'MB: n^k':>8}")
     for name in args.work.split(","):
-        before = None
-        for part in SIZES:
-            n = max(1, args.largest // part)
+        sizes: list[int] = []
+        times: list[float] = []
+        peaks: list[float] = []
+        for n in map(int, chosen.split(",")):
             with tempfile.TemporaryDirectory() as folder:
-                command = [sys.executable, __file__, "--one", name, str(n), folder]
-                for _ in ("prepare", "measure"):
-                    start = time.perf_counter()
-                    environment = {**os.environ, "CXRLAB_QUIET": "1"}
-                    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-                    seconds = time.perf_counter() - start
-            peak = float(out.stdout.split()[-1])
-            growth = "" if before is None else f"{peak / before:.2f} x"
-            print(f"{name:10} {n:9,} {seconds:9.1f} {peak:9.0f} {growth:>8}", flush=True)
-            before = peak
-        print(f"{name}: peak {peak:.0f} MB at {n:,} (target: under {LIMIT_MB} MB)")
+                run(name, n, folder)  # prepares
+                seconds, peak = run(name, n, folder)
+            sizes, times, peaks = [*sizes, n], [*times, seconds], [*peaks, peak]
+            slopes = f"{exponent(sizes, times):>7} {exponent(sizes, peaks):>8}"
+            print(f"{name:10} {n:9,} {seconds:9.1f} {peak:9.0f} {slopes}", flush=True)
+        print(f"{name}: peak {peak:.0f} MB at {n:,} (target: under {LIMIT_MB} MB)", flush=True)
 
 
 if __name__ == "__main__":
