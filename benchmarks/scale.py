@@ -3,8 +3,9 @@
     python benchmarks/scale.py [--largest 100000] [--work score,query,adaptive] [--sizes 300,3000,30000,100000]
 
 Each size runs in a process of its own. The texts are narrated; the victim is `stub:normal` and answers at once. The
-peak is that of the process with its workers: memory that they share counts once. The last columns are exponents fitted
-over all sizes so far (value = a · n^k): 1 is linear, 0 does not depend on the size.
+peak is that of the process with its workers: memory that they share counts once. `cpu s` is the processor time of all of
+them, which other work on the machine changes little. The last columns are exponents fitted to it and to the peak over
+all sizes so far (value = a · n^k): 1 is linear, 0 does not depend on the size.
 """
 
 from __future__ import annotations
@@ -86,16 +87,18 @@ def tree_mb(root: int) -> float:
     return total
 
 
-def run(name: str, n: int, folder: str) -> tuple[float, float]:
-    """Seconds and peak memory in MB of one size in a process of its own."""
+def run(name: str, n: int, folder: str) -> tuple[float, float, float]:
+    """Seconds, processor seconds and peak memory in MB of one size in a process of its own."""
     command = [sys.executable, __file__, "--one", name, str(n), folder]
-    peak, done = 0.0, Event()
+    peak, done, before = 0.0, Event(), os.times()
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "CXRLAB_QUIET": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "CXRLAB_QUIET": "1"}
+    ) as process:
 
         def watch() -> None:
             nonlocal peak
-            while not done.wait(0.25):
+            while not done.wait(0.5):
                 peak = max(peak, tree_mb(process.pid))
 
         watcher = Thread(target=watch)
@@ -103,14 +106,15 @@ def run(name: str, n: int, folder: str) -> tuple[float, float]:
         out, _ = process.communicate()
         done.set()
         watcher.join()
-    seconds = time.perf_counter() - start
+    seconds, after = time.perf_counter() - start, os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
     if process.returncode:
         raise SystemExit(f"{name} of {n:,} ended with exit code {process.returncode}")
-    return seconds, max(peak, float(out.split()[-1]))
+    return seconds, cpu, max(peak, float(out.split()[-1]))
 
 
 def exponent(sizes: list[int], values: list[float]) -> str:
-    """k of value = a · n^k, by least squares on logarithms; empty with one size."""
+    """The exponent k of value = a · n^k, by least squares on logarithms; empty with one size."""
     if len(set(sizes)) < 2:
         return ""
     slope = statistics.linear_regression([math.log(n) for n in sizes], [math.log(value) for value in values]).slope
@@ -120,7 +124,9 @@ def exponent(sizes: list[int], values: list[float]) -> str:
 def main() -> None:
     """Run every size of every work in a process of its own, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--largest", type=int, default=100_000, help="the other sizes are a hundredth and a tenth of it")
+    parser.add_argument(
+        "--largest", type=int, default=100_000, help="the other sizes are a hundredth and a tenth of it"
+    )
     parser.add_argument("--sizes", help="sizes in rising order, instead of --largest")
     parser.add_argument("--work", default=",".join(WORK))
     parser.add_argument("--one", nargs=3, metavar=("WORK", "N", "FOLDER"), help=argparse.SUPPRESS)
@@ -131,7 +137,7 @@ def main() -> None:
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
     chosen = args.sizes or ",".join(str(max(1, args.largest // part)) for part in SIZES)
-    print(f"{'work':10} {'n':>9} {'seconds':>9} {'peak MB':>9} {'s: n^k':>7} {'MB: n^k':>8}")
+    print(f"{'work':10} {'n':>9} {'seconds':>9} {'cpu s':>9} {'peak MB':>9} {'cpu: n^k':>8} {'MB: n^k':>8}")
     for name in args.work.split(","):
         sizes: list[int] = []
         times: list[float] = []
@@ -139,10 +145,10 @@ def main() -> None:
         for n in map(int, chosen.split(",")):
             with tempfile.TemporaryDirectory() as folder:
                 run(name, n, folder)  # prepares
-                seconds, peak = run(name, n, folder)
-            sizes, times, peaks = [*sizes, n], [*times, seconds], [*peaks, peak]
-            slopes = f"{exponent(sizes, times):>7} {exponent(sizes, peaks):>8}"
-            print(f"{name:10} {n:9,} {seconds:9.1f} {peak:9.0f} {slopes}", flush=True)
+                seconds, cpu, peak = run(name, n, folder)
+            sizes, times, peaks = [*sizes, n], [*times, cpu], [*peaks, peak]
+            slopes = f"{exponent(sizes, times):>8} {exponent(sizes, peaks):>8}"
+            print(f"{name:10} {n:9,} {seconds:9.1f} {cpu:9.1f} {peak:9.0f} {slopes}", flush=True)
         print(f"{name}: peak {peak:.0f} MB at {n:,} (target: under {LIMIT_MB} MB)", flush=True)
 
 

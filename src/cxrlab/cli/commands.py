@@ -74,6 +74,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.own_data:import_dicom",
             "cxrlab data import dicom --root scans --reports reports.csv --columns auto --out corpora/mine",
         ),
+        "data import parquet": Command(
+            "make a corpus again from Parquet shards of 'data export parquet'",
+            "cxrlab.cli.own_data:import_parquet",
+            "cxrlab data import parquet --root exported/phantom_shards --out corpora/phantom_again",
+        ),
         "data card": Command(
             "write or complete the card of a corpus",
             "cxrlab.cli.own_data:write_card",
@@ -81,7 +86,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("corpus",),
         ),
         "data export": Command(
-            "write a corpus in the layout of a public data set",
+            "write a corpus in a public data set's layout, or as Parquet shards",
             "cxrlab.cli.data:export",
             "cxrlab data export mimic-cxr corpora/phantom --out exported/phantom_as_mimic",
             ("layout", "corpus"),

@@ -46,6 +46,7 @@ def list_corpora(folder: Path | None = None) -> Result:
     rows = [[name, one.title.partition(":")[2].strip() or one.title] for name, one in importers.items()]
     text += "\ncan be imported with 'cxrlab data import NAME --root DIR':\n" + columns(rows, "  ")
     text += "\nyour own data: 'cxrlab data import table FILE', 'cxrlab data import dicom --root DIR'"
+    text += "\nan exported corpus: 'cxrlab data import parquet --root DIR'"
     data: dict[str, object] = {"makers": makers, "importers": importers}
     if folder is None:
         return Result(text, data)
@@ -135,19 +136,27 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     return Result(text, {"path": corpus.path, **{key: getattr(card, key) for key in keys}})
 
 
-def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
-    """Write a corpus in the layout of a public data set, so that programs for that data set can read it.
+def export(layout: str, corpus: Path, out: Path, workers: int = 0, shard_mb: int | None = None) -> Result:
+    """Write a corpus in the layout of a public data set, so that programs for that data set can read it, or as Parquet.
+
+    Parquet shards hold images and reports as Hugging Face 'datasets' reads them: load_dataset(FOLDER), also with
+    streaming. 'cxrlab data import parquet' makes the corpus from them again. Run the command again to complete an
+    interrupted export.
 
     Args:
-        layout: mimic-cxr or nih-cxr14.
+        layout: mimic-cxr, nih-cxr14 or parquet.
         corpus: Folder of the corpus.
-        out: Folder to write; ids.csv in it maps the new ids to those of the corpus.
+        out: Folder to write; ids.csv in it maps the new ids to those of the corpus (parquet keeps the ids).
         workers: Number of processes, at most one per core; 0 means one per core.
+        shard_mb: Size of a shard in MB; 512 when left out (parquet).
     """
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.export import export_corpus
 
-    folder = export_corpus(layout, load_corpus(corpus), out, workers)
+    if shard_mb is not None and layout != "parquet":
+        raise ConfigError(f"--shard-mb {shard_mb} has no effect on {layout}; leave it out.")
+    options = {} if shard_mb is None else {"shard_mb": shard_mb}
+    folder = export_corpus(layout, load_corpus(corpus), out, workers, **options)
     return Result(str(folder), {"path": folder})
 
 

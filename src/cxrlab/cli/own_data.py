@@ -1,4 +1,4 @@
-"""`cxrlab data import table`, `import dicom` and `card`: corpora of one's own data."""
+"""`cxrlab data import table`, `import dicom`, `import parquet` and `card`: corpora of one's own data and of shards."""
 
 from __future__ import annotations
 
@@ -49,6 +49,24 @@ def import_dicom(config: DicomFolderConfig, out: Path | None = None, dry_run: bo
     from cxrlab.data.sources.dicom_folder import import_dicom as run
 
     return _imported(*run(config, out, dry_run), dry_run)
+
+
+def import_parquet(root: Path, out: Path, workers: int = 0) -> Result:
+    """Make a corpus again from Parquet shards that 'cxrlab data export parquet' wrote, with the same studies and images.
+
+    Images are written as files, since every command opens them by path. Run the command again to complete an interrupted
+    import. Parquet files of other origin are imported by 'cxrlab data import table'.
+
+    Args:
+        root: Folder of the export, with card.yaml and data/.
+        out: Folder of the new corpus.
+        workers: Number of processes, at most one per core; 0 means one per core.
+    """
+    from cxrlab.data.parquet_shards import import_parquet as run
+
+    corpus = run(root, out, workers)
+    counts = ", ".join(f"{count:,} {what}" for what, count in corpus.card.counts.items())
+    return Result(f"{corpus.path}: {counts}", {"path": corpus.path, "counts": corpus.card.counts})
 
 
 def write_card(corpus: Path, config: CardConfig) -> Result:

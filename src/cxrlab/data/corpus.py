@@ -180,6 +180,11 @@ def corpus_folder(path: str | Path) -> Path:
         what = "is a file, not a corpus folder" if os.path.exists(folder) else "does not exist"
         raise DataError(f"{folder} {what}; name a folder with {STUDIES} and {CARD}.")
     if not (folder / STUDIES).is_file():
+        if any(folder.glob("data/*.parquet")):
+            raise DataError(
+                f"{folder} holds Parquet shards; make a corpus of them: cxrlab data import parquet --root {folder} --out "
+                "FOLDER (of shards from elsewhere: cxrlab data import table)."
+            )
         raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
     return folder
 

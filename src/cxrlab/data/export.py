@@ -1,4 +1,4 @@
-"""Write a corpus in the folder layout of a public data set: images first, tables last."""
+"""Write a corpus in the folder layout of a public data set: images first, tables last; or as Parquet shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,15 @@ from cxrlab.data.parallel import ordered_map
 
 EXPORTERS = Registry(
     "layout to export to",
-    {"mimic-cxr": "cxrlab.data.export:mimic_cxr_layout", "nih-cxr14": "cxrlab.data.export:nih_cxr14_layout"},
+    {
+        "mimic-cxr": "cxrlab.data.export:mimic_cxr_layout",
+        "nih-cxr14": "cxrlab.data.export:nih_cxr14_layout",
+        "parquet": "cxrlab.data.parquet_shards:parquet_layout",
+    },
 )
 # Present in a folder from the first moment to the last of an export that is not whole yet.
 _UNFINISHED = ".export"
-# Every layout has this table: its own names, and the corpus's.
+# Every layout with names of its own has this table: those, and the corpus's.
 IDS = "ids.csv"
 
 
@@ -56,13 +60,16 @@ class Layout:
     images: Sequence[ImageCopy]
     texts: Mapping[str, str]  # small files by path: reports, lists
     tables: Mapping[str, Iterable[Sequence[Any]]]  # CSV files by path, header first; a path that ends in .gz is packed
+    # Subfolders by name, each filled by a function of the folder and the number of processes, which keeps what an earlier
+    # run has finished; a subfolder gets its name when it is whole.
+    folders: Mapping[str, Callable[[Path, int], None]] = field(default_factory=dict)
 
 
-def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) -> Path:
-    """Write a corpus in the layout of a public data set; `ids.csv` maps the layout's names to the corpus's."""
-    make: Callable[[Corpus], Layout] = EXPORTERS.load(name)
-    layout = make(corpus)
-    if not layout.images:
+def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0, **options: Any) -> Path:
+    """Write a corpus in the layout of a public data set, or as Parquet shards; `options` are those of the layout."""
+    make: Callable[..., Layout] = EXPORTERS.load(name)
+    layout = make(corpus, **options)
+    if not (layout.images or layout.folders):
         raise DataError(
             f"no study of {corpus.path} can be written as {name}: each needs an image and what that layout states of it "
             "(labels or a report)."
@@ -76,6 +83,12 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
         write_text(folder / _UNFINISHED, "")
         for path, text in layout.texts.items():
             write_text(folder / path, text, durable=False)
+        for path, fill in layout.folders.items():
+            hidden = folder / f".{path}"
+            if (folder / path).exists():  # whole, but the export was stopped after it
+                os.replace(folder / path, hidden)
+            fill(make_folder(hidden), workers)
+            os.replace(hidden, folder / path)
         with closing(ordered_map(partial(_copy, corpus, folder), layout.images, workers)) as copied:
             for _ in track(copied, f"exporting to {name}", total=len(layout.images)):
                 pass
@@ -85,6 +98,8 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
             data = text_stream.getvalue().encode()
             # Without the time of packing, which would make equal tables differ.
             write_bytes(folder / path, gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
+        for leftover in folder.rglob(".*.tmp"):  # of a write that was killed
+            leftover.unlink()
         (folder / _UNFINISHED).unlink()
     finally:
         lock.release()
