@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from chat_server import ChatServer, completion, last_message_text
+from function_model import FunctionModel
 from preference_runs import (
     ADAPTER,
     assert_rejected,
@@ -21,9 +25,15 @@ from preference_runs import (
     single_thread,
     tiny_preference_config,
 )
+from simulated_judges import UNREADABLE
 from training_fixtures import phantoms
 
-from cxrlab.core.errors import RunError
+from cxrlab.core.egress import Connection, EgressData
+from cxrlab.core.errors import ConfigError, CxrlabError, RunError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.llm_requests import BudgetSpent, LLMConfig
+from cxrlab.data.corpus import Corpus
+from cxrlab.metrics.judging import JudgeSettings
 from cxrlab.models.hf.static_cache import StaticDecoder
 from cxrlab.preference.checkpoint_selection import CheckpointSelector
 from cxrlab.preference.config import Measure, PreferConfig, Validation
@@ -210,3 +220,106 @@ def test_a_wrong_judge_is_reported_before_the_run_is_made(
     config: PreferConfig, tmp_path: Path, watch: Validation, said: str
 ) -> None:
     assert_rejected(config, tmp_path, said, validation=watch)
+
+
+def counting(body: dict[str, Any]) -> str:
+    """GREEN's form: as many findings are matched as the candidate states, and one error is significant."""
+    prompt = last_message_text(body)
+    (mark,) = re.findall(r"^\s*(ANSWER \w+)\s*$", prompt, re.MULTILINE)
+    (matched,) = re.findall(r"There are (\d+) findings in", prompt)
+    kinds = "\n".join(f"({letter}) kind: {int(letter == 'a')}." for letter in "abcdef")
+    rest = f"[Clinically Insignificant Errors]:\nNo errors.\n\n[Matched Findings]:\n{matched}. some"
+    return f"{mark}\n[Clinically Significant Errors]:\n{kinds}\n\n{rest}"
+
+
+@pytest.fixture
+def various_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports that depend on the study and on the trained weights: the tiny model always writes the same."""
+
+    def written(self: CheckpointSelector, model: Any) -> list[str]:
+        trained = b"".join(value.detach().numpy().tobytes() for value in model.parameters() if value.requires_grad)
+        numbers = hashlib.sha256(trained).digest()
+        return [f"There are {1 + numbers[place] % 9} findings in {key}." for place, key in enumerate(self._studies)]
+
+    monkeypatch.setattr(CheckpointSelector, "_generate", written)
+
+
+def by_model(config: PreferConfig, server: ChatServer, **changes: Any) -> PreferConfig:
+    """The config with validations by a language model at this server."""
+    llm = LLMConfig(**{"connection": Connection(tries=1, timeout_s=5.0), **changes.pop("llm", {})})
+    return changed(
+        config, llm=llm, validation=replace(EVERY_TWO, judge=f"green-published:{server.address()}", **changes)
+    )
+
+
+@pytest.mark.usefixtures("various_reports")
+def test_a_language_model_judges_and_a_kill_repeats_no_request(config: PreferConfig, tmp_path: Path) -> None:
+    """The server dies in the validation of step 4; the run goes on from step 3 and asks only what it has not."""
+    left = 100
+    asked: list[str] = []
+
+    def said(body: dict[str, Any]) -> Any:
+        nonlocal left
+        if len(asked) >= left:
+            return 500, {"error": {"message": "gone"}}
+        asked.append(last_message_text(body))
+        return counting(body)
+
+    with ChatServer(said) as server:
+        mine = by_model(config, server)
+        prefer(mine, tmp_path / "whole")
+        whole = list(asked)
+        assert len(whole) == len(set(whole)), "equal reports of two steps are one question"
+        evaluated = [line["evaluation"] for line in history(tmp_path / "whole") if "evaluation" in line]
+        assert len(evaluated) == 4 and all(0 < figures["reward"] < 1 for figures in evaluated)
+        requests = [record for _, record in read_jsonl(tmp_path / "whole" / "requests.jsonl")]
+        assert sorted(record["prompt"] for record in requests) == sorted(whole) and all(
+            record["paid"] for record in requests
+        )
+        asked.clear()
+        left = len(whole) - 1
+        with pytest.raises(CxrlabError):
+            prefer(mine, tmp_path / "run")
+        left = 100
+        prefer(mine, tmp_path / "run")
+        assert sorted(asked) == sorted(whole)
+        prefer(mine, tmp_path / "run")  # finished: nothing is asked
+        assert len(asked) == len(whole)
+    for name in (ADAPTER, "history.jsonl", "selection.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    best = max(evaluated[1:], key=lambda figures: figures["reward_length_controlled"])
+    assert selection["judge"] == mine.validation.judge and selection["score"] == best["reward_length_controlled"]
+
+
+@pytest.mark.usefixtures("various_reports")
+def test_what_a_language_model_may_cost_is_kept_to(config: PreferConfig, tmp_path: Path) -> None:
+    """The first validation stops within the budget; with a higher one the same command goes on to the end."""
+    prices = {"price_prompt": 0.01, "price_answer": 0.01}  # 0.011 for each answer, at most about 0.017
+    with ChatServer(lambda body: completion(counting(body), prompt_tokens=700, tokens=400)) as server:
+        poor = by_model(config, server, llm={**prices, "max_cost": 0.02})
+        with pytest.raises(BudgetSpent, match="--llm.max-cost"):
+            prefer(poor, tmp_path / "run")
+        before = len(server.requests)
+        prefer(by_model(config, server, llm={**prices, "max_cost": 9.0}), tmp_path / "run")
+        assert 0 < before < len(server.requests) == len(set(server.prompts))
+    with pytest.raises(ConfigError, match="max_cost needs price_prompt"):
+        LLMConfig(max_cost=1.0)
+
+
+def test_what_a_judge_cannot_be_shown_or_read_is_said(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patients' references leave the machine with a permission alone; an answer that cannot be read has no reward."""
+    away = replace(WATCH, judge="green:https://example.org/v1#m")
+    with monkeypatch.context() as patch:
+        patch.setattr(Corpus, "egress_data", property(lambda self: EgressData("corpora/mimic", synthetic=False)))
+        assert_rejected(config, tmp_path, "may hold patients' data", validation=away)
+    start = load_start(config.start, None, None, 0, any_family=True)
+    model = FunctionModel(lambda prompt: UNREADABLE)
+    wording = tmp_path / "wording.yaml"
+    wording.write_text("version: mine-1\nreports: plain\ntext: 'Reference: {reference} Candidate: {candidate}'\n")
+    mine = changed(config, validation=replace(WATCH, judge="green:hf:m"), judging=JudgeSettings((f"green={wording}",)))
+    figures = CheckpointSelector(mine, start.prompts, start, lambda name: model).figures(start.model.eval())
+    assert math.isnan(figures["reward"]) and math.isnan(figures["reward_length_controlled"])
+    assert figures["unjudged"] == 3 and all(prompt.startswith("Reference: ") for prompt in model.prompts)

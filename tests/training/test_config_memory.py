@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,7 +84,11 @@ MODELS: dict[str, tuple[Callable[[], Any], ...]] = {
     "llava_rad/05_finetune.yaml": (llava_7b,),
     "llava_rad/06_generate.yaml": (llava_7b,),
     "extraction/ada_steal_paper.yaml": (llava_1_5, idefics_9b),
-    **{f"preference/chexalign_{loss}.yaml": (llava_7b,) for loss in ("dpo", "ipo", "kto", "orpo", "rdpo")},
+    **{
+        f"preference/chexalign_{loss}{variant}.yaml": (llava_7b, llava_1_5)
+        for loss in ("dpo", "ipo", "kto", "orpo", "rdpo")
+        for variant in ("", "_launched")
+    },
 }
 
 
@@ -107,8 +112,6 @@ def surrogate_settings(config: Any) -> Any:
 def needed(config: Any, model: Any) -> Memory:
     """The estimate for samples as long as `max_length`, as the commands compute it for theirs."""
     settings = config.optimisation
-    if isinstance(config, PreferConfig):  # two reports of each pair
-        settings = replace(settings, batch_size=2 * settings.batch_size)
     if isinstance(config, EncoderConfig):
         return encoder_memory(model, settings, settings.max_length)
     found = estimate(model, settings, settings.max_length, count_trainable(model, config))
@@ -147,15 +150,29 @@ def test_the_estimate_fits_on_the_hardware_of_the_header(
         monkeypatch.setattr("cxrlab.data.corpus.load_corpus", lambda folder: studies)
         config = surrogate_settings(config)
         assert config.optimisation.batch_size * config.optimisation.accumulate == 8  # the publication's
-    if hasattr(config, "optimisation"):
-        found = needed(config, model)
-        if "fsdp.yaml" in (ROOT / "configs" / file).read_text():
-            with pytest.raises(ConfigError):
-                check_memory(found, torch.device("cuda"), available)
-            found = found.shared(processes, found.weights)  # the reference comes from the whole model
-        check_memory(found, torch.device("cuda"), available)
+    if isinstance(config, PreferConfig):
+        assert "fsdp.yaml" in (ROOT / "configs" / file).read_text()
+        check = partial(check_preference_training, config, model, monkeypatch, available)
+        with pytest.raises(ConfigError, match="80.0 GB"):
+            check(processes=1)
+        check(processes=processes)
+    elif hasattr(config, "optimisation"):
+        check_memory(needed(config, model), torch.device("cuda"), available)
     else:  # generation: its weights, in the precision of loading
         assert 2 * sum(value.numel() for value in model.parameters()) < available / 2
+
+
+def check_preference_training(
+    config: PreferConfig, model: Any, monkeypatch: pytest.MonkeyPatch, available: int, processes: int
+) -> None:
+    """The check of `prefer train` before it begins, on so many GPUs that share the weights where there are several."""
+    settings = config.optimisation
+    dataset: Any = SimpleNamespace(longest=settings.max_length)
+    monkeypatch.setattr("cxrlab.training.distributed.process_count", lambda: processes)
+    monkeypatch.setattr("cxrlab.training.distributed.shares_weights", lambda settings: processes > 1)
+    monkeypatch.setattr("cxrlab.training.memory_estimate.available_memory", lambda device: available)
+    both = replace(settings, batch_size=2 * settings.batch_size)
+    check_fits(model, dataset, config, both, whole_weights=True)
 
 
 def test_the_same_training_of_a_whole_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

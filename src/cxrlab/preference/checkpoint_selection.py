@@ -2,10 +2,14 @@
 
 By default the reward is length-controlled, since a judge may prefer length alone: the reward of a report that is longer
 than the reference is divided by the ratio of their lengths.
+
+Where a language model judges, answers.sqlite and requests.jsonl of the run hold its requests and answers. A validation that
+is repeated after a kill sends no request twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +25,7 @@ from cxrlab.models.hf.checkpoint import Checkpoint
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.config import PreferConfig
-from cxrlab.preference.judges import length_controlled, metric_judge
+from cxrlab.preference.judges import Models, length_controlled, metric_judge
 from cxrlab.training import best_weights
 from cxrlab.training.distributed import from_main_process
 from cxrlab.training.report_model import StartModel
@@ -33,9 +37,14 @@ _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward
 
 
 class CheckpointSelector:
-    """Generates reports for a few held-out studies and judges them, by which the best step is selected."""
+    """Generates reports for a few held-out studies and judges them, by which the best step is selected.
 
-    def __init__(self, config: PreferConfig, prompts: str | None, start: StartModel) -> None:
+    `models` opens language models; a judge that needs one is refused when None.
+    """
+
+    def __init__(
+        self, config: PreferConfig, prompts: str | None, start: StartModel, models: Models | None = None
+    ) -> None:
         self._settings, self._start = config.validation, start
         self._prompts = load_prompts(prompts)
         self._writer: HfModel | None = None
@@ -43,7 +52,7 @@ class CheckpointSelector:
         self._studies: list[str] = []
         if not config.validation.n:
             return
-        self._judge = metric_judge(config.validation.judge)
+        self._judge = metric_judge(config.validation.judge, models=models, judging=config.judging)
         corpus = load_corpus(config.data)
         references: dict[str, str] = {}
         for key in corpus.ids(config.validation.split):
@@ -83,7 +92,10 @@ class CheckpointSelector:
         )
 
     def figures(self, model: Any) -> dict[str, float]:
-        """Mean reward, the same length-controlled, and words per report, over the same studies at every step."""
+        """Mean reward, the same length-controlled, and words per report, over the same studies at every step.
+
+        Reports without a reward, such as those whose judgement could not be read, are counted as `unjudged`.
+        """
         reports = self._generate(model)
         compared = list(zip(self._studies, self._references, reports, strict=True))
         rewards = np.asarray(self._judge.rewards([Pair(*one) for one in compared]), np.float64)
@@ -91,12 +103,14 @@ class CheckpointSelector:
             length_controlled(float(reward), report, reference)
             for reward, (_, reference, report) in zip(rewards, compared, strict=True)
         ]
+        judged = ~np.isnan(rewards)
         words = [(len(reference.split()), len(report.split())) for _, reference, report in compared]
         return {
-            "reward": float(np.nanmean(rewards)),
-            "reward_length_controlled": float(np.nanmean(controlled)),
+            "reward": float(rewards[judged].mean()) if judged.any() else math.nan,
+            "reward_length_controlled": float(np.array(controlled)[judged].mean()) if judged.any() else math.nan,
             "words": float(np.mean([own for _, own in words])),
             "length_ratio": float(np.mean([own / max(wanted, 1) for wanted, own in words])),
+            **({} if judged.all() else {"unjudged": float((~judged).sum())}),
         }
 
     def choose(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from cxrlab.core.config import check_at_least
 from cxrlab.core.errors import ConfigError, did_you_mean
-from cxrlab.core.llm_requests import LLMConfig
+from cxrlab.core.llm_requests import LLMConfig, llm_operational_fields
 from cxrlab.core.records import SPLITS
 from cxrlab.data.config import ContextConfig
 from cxrlab.evaluation.config import MetricResources
@@ -174,7 +174,7 @@ class PairConfig:
 
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-OPERATIONAL = (*TRAINING_OPERATIONAL, "validation.batch_size")
+OPERATIONAL = (*TRAINING_OPERATIONAL, "validation.batch_size", *llm_operational_fields())
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,8 @@ class Validation:
     Args:
         split: Split to generate for; its studies must not be among the pairs.
         n: Number of studies, drawn with the seed; 0 switches validation off and keeps the last step.
-        judge: A metric with a value per report, or a mix of them; see `cxrlab prefer judge`.
+        judge: A metric with a value per report, or a mix of them; see `cxrlab prefer judge`. A language model
+            (green:MODEL, chexprompt:MODEL) is best named by its address: on this machine it shares the memory.
         select: Keep the step with the best length-controlled reward (length-controlled), the best reward (reward), or
             the last step (last).
         every: Steps between validations; only before the first and after the last step when left out.
@@ -361,6 +362,8 @@ class PreferConfig(AdapterConfig, ContextConfig):
             measured with its own.
         validation: Evaluation during training.
         measure: Comparison of the model before and after.
+        llm: Endpoint and requests of a language model that judges in the validation.
+        judging: Other prompts for judges by language models, and their longest answers.
         optimisation: Optimiser settings; a sample is a pair.
     """
 
@@ -373,6 +376,8 @@ class PreferConfig(AdapterConfig, ContextConfig):
     prompts: str | None = None
     validation: Validation = Validation()
     measure: Measure = Measure()
+    llm: LLMConfig = LLMConfig()
+    judging: JudgeSettings = JudgeSettings()
     optimisation: Optimisation = Optimisation(learning_rate=5e-6, warmup=0.1, batch_size=8)
 
     def __post_init__(self) -> None:

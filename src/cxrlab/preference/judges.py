@@ -133,7 +133,9 @@ def load_judge(
 
 def _opener(name: str, models: Models | None) -> Models:
     if models is None:
-        raise ConfigError(f"the judge '{name}' needs a language model, which only 'cxrlab prefer judge' can use.")
+        raise ConfigError(
+            f"the judge '{name}' needs a language model, which only 'cxrlab prefer judge' and 'prefer train' can use."
+        )
     return models
 
 

@@ -89,6 +89,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     seed = settings.seed
     if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
+    from cxrlab.evaluation.load_model import TextModels, UnopenedModel
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
     from cxrlab.preference.dataset import PreferenceDataset, read_preferences, reference_log_probabilities
     from cxrlab.preference.losses import PreferenceLoss
@@ -142,9 +143,12 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     check_fits(start.model, reports, config, both, whole_weights=whole_weights)
     device = training_device() if whole_weights or not shares_weights(settings) else torch.device("cpu")
     order = plan_steps([Part(len(judged))], settings, rows.lengths)
-    selector = CheckpointSelector(config, prompts, start)
+    models = TextModels(
+        config.llm, [load_corpus(config.data).egress_data], out
+    )  # for a judge; other processes ask none
+    selector = CheckpointSelector(config, prompts, start, models if is_main_process() else UnopenedModel)
 
-    with training_run(config, out, seed, OPERATIONAL) as run:
+    with models, training_run(config, out, seed, OPERATIONAL) as run:
         freeze(start.model, settings.precision)
         module: ReportLoss | ImageTextLoss
         if isinstance(reports, ReportDataset):

@@ -13,7 +13,7 @@ from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.answer_text import Answer
 from cxrlab.metrics.judging.count_formats import Parsed
 from cxrlab.metrics.judging.grades_and_choices import parse_choice, parse_grade
-from cxrlab.metrics.judging.judges import green_value
+from cxrlab.metrics.judging.judges import PublishedGreen, green_value
 from cxrlab.metrics.judging.parse_counts import parse_counts
 
 CASES = Path(__file__).parent / "cases"
@@ -58,6 +58,22 @@ def test_greens_formula_gives_the_score_of_the_counts(case: dict[str, Any]) -> N
     if isinstance(expected, list):
         expected = expected[0] / expected[1]
     assert green_value(parsed_counts(case)) == pytest.approx(expected)
+
+
+PUBLISHED = {
+    "two normal reports": 0.0,
+    "kinds with errors only": 2 / 3,
+}  # where the authors' program gives another score
+
+
+def test_greens_published_conventions_differ_where_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing matched is 0 and a kind that is left out is 0; what cannot be read has no score there either."""
+    monkeypatch.setattr(PublishedGreen, "__init__", lambda self: None)
+    judge = PublishedGreen()
+    for case in cases("green"):
+        ours = green_value(parsed_counts(case))
+        theirs = green_value(judge.parse(answer(case)), judge.nothing_matched)
+        assert theirs == pytest.approx(PUBLISHED.get(case["name"], ours)), case["name"]
 
 
 @every_row("case", cases("grades"), ids=lambda case: case["id"])

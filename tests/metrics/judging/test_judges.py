@@ -135,6 +135,15 @@ def test_two_normal_reports_score_one_and_the_signature_says_so() -> None:
     assert "nothing-to-match:1" in judge.metrics[0].signature
 
 
+def test_the_published_convention_has_a_name_and_a_signature_of_its_own() -> None:
+    """Two normal reports: 1 by `green:`, 0 by `green-published:`, from the same question."""
+    ours, theirs = (FunctionModel(sections("000000", "0")) for _ in range(2))
+    published = judge_family("green-published:m", theirs)
+    assert values(published, batch("Clear."))["green-published:m"] == 0
+    assert values(judge_family("green:m", ours), batch("Clear."))["green:m"] == 1 and ours.prompts == theirs.prompts
+    assert "nothing-to-match:0" in published.metrics[0].signature and "left-out:0" in published.metrics[0].signature
+
+
 def test_silence_is_not_a_normal_report() -> None:
     """An empty candidate is asked about; no answer lifts GREEN above 0, or the grade above its lowest."""
     assert values(judge_family("green:m", FunctionModel(sections("000000", "0"))), batch("", "___"))["green:m"] == 0
@@ -245,6 +254,7 @@ def test_a_model_that_loses_answers_is_refused() -> None:
         (f"chexprompt.significant:{ADDRESS}", ("chexprompt", ADDRESS)),
         ("green.matched:hf:judges/small", ("green", "hf:judges/small")),
         ("grade-against:scripted:answers.jsonl", ("grade-against", "scripted:answers.jsonl")),
+        ("green-published.matched:hf:m", ("green-published", "hf:m")),
         ("green:rules", None),
         ("green:rules-lc", None),
         ("green:*", None),

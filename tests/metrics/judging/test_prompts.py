@@ -56,6 +56,23 @@ def test_the_five_examples_are_read_by_our_own_parser() -> None:
     assert seen == {kind for _, kind in CELLS}
 
 
+def test_plain_reports_stand_as_they_are(tmp_path: Path) -> None:
+    """For a judge that was trained on such a prompt; what a chat template could take for its tokens is still split."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("version: mine-1\nreports: plain\ntext: |\n  A: {reference}\n  B: {candidate}\n")
+    prompt = load_prompt("green", BOTH, file)
+    asked = prompt.ask({"reference": "Heart < 15 cm.\nNo edema.", "candidate": "Clear. <|im_end|>"})
+    assert asked.prompt == "A: Heart < 15 cm.\nNo edema.\nB: Clear. < |im_end|>\n" and asked.reports[1][:6] == "Clear."
+    fences = JudgePrompt(prompt.version, prompt.text)
+    assert prompt.digest != fences.digest and "BEGIN" in fences.ask({"reference": "a", "candidate": "b"}).prompt
+    file.write_text("version: mine-1\nreports: cleaned\ntext: '{reference}|{candidate}'\n")
+    asked = load_prompt("green", BOTH, file).ask({"reference": "**Lungs**:\n- Clear  [3].", "candidate": "NO EDEMA"})
+    assert asked.prompt == "lungs: - clear .|no edema"
+    file.write_text("version: mine-1\nreports: bare\ntext: '{reference} {candidate}'\n")
+    with pytest.raises(ConfigError, match="'reports' is 'bare'; use fenced, plain or cleaned"):
+        load_prompt("green", BOTH, file)
+
+
 def test_a_prompt_depends_on_the_texts_alone() -> None:
     """The same question is the same prompt, so that its answer can be kept; another report has other marks."""
     assert ask("Clear.") == ask("Clear.")

@@ -1,4 +1,4 @@
-"""The kinds of judges by name: `chexprompt:MODEL`, `green:MODEL`, `grade:MODEL`, `grade-against:MODEL`."""
+"""The kinds of judges by name, such as `chexprompt:MODEL`, `green:MODEL` and `grade:MODEL`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ JUDGES = Registry(
     {
         "chexprompt": "cxrlab.metrics.judging.judges:ChexPrompt",
         "green": "cxrlab.metrics.judging.judges:GreenJudge",
+        "green-published": "cxrlab.metrics.judging.judges:PublishedGreen",
         "grade": "cxrlab.metrics.judging.judges:Grade",
         "grade-against": "cxrlab.metrics.judging.judges:GradeAgainst",
     },

@@ -33,6 +33,7 @@ class Parsed:
     counts: Mapping[Cell, float] = field(default_factory=dict)
     matched: float | None = None  # findings that both reports have; None where the answer does not contain it
     reason: str | None = None  # what is missing or wrong; None for an answer that was read whole
+    unreadable: bool = False  # whether something of a partial answer could not be read, rather than being left out
 
     def total(self, cells: Iterable[Cell] = CELLS) -> float | None:
         """The sum over some cells; None where one of them is missing."""

@@ -195,17 +195,18 @@ class ChexPrompt(Judge):
         return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
 
 
-def green_value(parsed: Parsed) -> float | None:
+def green_value(parsed: Parsed, nothing_matched: float = 1.0) -> float | None:
     """GREEN's score of an answer; None where a count that it needs is missing.
 
-    As in `green:rules`, nothing to match and nothing wrong is 1, not the published 0: two normal reports agree.
+    `nothing_matched` is the score where nothing is matched and nothing is wrong. As in `green:rules` it is 1, because two
+    normal reports agree; published is 0.
     """
     wrong = parsed.total(_SIGNIFICANT)
     if wrong is None or parsed.matched is None:
         return None
     # Both are whole numbers: the parser refuses fractions.
     matched, errors = int(parsed.matched), int(wrong)
-    return green_score(matched, [errors]) if matched or errors else 1.0
+    return green_score(matched, [errors]) if matched or errors else nothing_matched
 
 
 class GreenJudge(Judge):
@@ -214,6 +215,10 @@ class GreenJudge(Judge):
     A candidate without a word scores 0 at most, whatever the answer: an empty report is not a normal one.
     """
 
+    kind: ClassVar[str] = "green"
+    about: ClassVar[str] = "matched findings against significant errors, as a language model counts them"
+    nothing_matched: ClassVar[float] = 1.0
+    conventions: ClassVar[Mapping[str, str]] = {"nothing-to-match": "1"}
     wording: ClassVar[str] = "green"
     places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)
 
@@ -221,26 +226,50 @@ class GreenJudge(Judge):
     def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
         """See `Judge`."""
         counts = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
-        formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **counts}
-        score = "matched findings against significant errors, as a language model counts them"
+        formula = {"formula": "green", **cls.conventions, "no-word": "0", **counts}
         significant = "significant errors per report, from the same answer"
         matched = "findings per report that both reports have, from the same answer"
         endless = (0.0, math.inf)
         return (
-            Metric(f"green:{model}", "higher", (0.0, 1.0), None, UNDEFINED, formula, score),
-            Metric(f"green.significant:{model}", "lower", endless, None, UNDEFINED, counts, significant),
-            Metric(f"green.matched:{model}", "higher", endless, None, UNDEFINED, counts, matched),
+            Metric(f"{cls.kind}:{model}", "higher", (0.0, 1.0), None, UNDEFINED, formula, cls.about),
+            Metric(f"{cls.kind}.significant:{model}", "lower", endless, None, UNDEFINED, counts, significant),
+            Metric(f"{cls.kind}.matched:{model}", "higher", endless, None, UNDEFINED, counts, matched),
         )
 
     def read(self, answer: Answer, silent: bool) -> Judged:
         """See `Judge`."""
-        parsed = parse_counts(answer, matched=True)
-        score = green_value(parsed)
+        parsed = self.parse(answer)
+        score = green_value(parsed, self.nothing_matched)
         score = min(0.0, score) if silent and score is not None else score
         values = (score, parsed.total(_SIGNIFICANT), parsed.matched)
         numbers = tuple(math.nan if value is None else value for value in values)
         record = {"counts": parsed.plain(), "matched": parsed.matched, "score": score}
         return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
+
+    def parse(self, answer: Answer) -> Parsed:
+        """The counts of an answer; one that is left out is unknown."""
+        return parse_counts(answer, matched=True)
+
+
+class PublishedGreen(GreenJudge):
+    """GREEN by the conventions of its authors' program (green-score), for CheXalign's rewards.
+
+    A report of which nothing is matched scores 0, also beside a normal reference, and a kind of error that the answer
+    leaves out counts 0. An answer that could not be read still has no score; there it counts as free of errors.
+    """
+
+    kind: ClassVar[str] = "green-published"
+    about: ClassVar[str] = "the same by the conventions of GREEN's authors: 0 where nothing is matched"
+    nothing_matched: ClassVar[float] = 0.0
+    conventions: ClassVar[Mapping[str, str]] = {"nothing-to-match": "0", "left-out": "0"}
+
+    def parse(self, answer: Answer) -> Parsed:
+        """See `GreenJudge`."""
+        parsed = parse_counts(answer, matched=True)
+        stated = parsed.matched is not None and any(cell in parsed.counts for cell in _SIGNIFICANT)
+        if parsed.status is not Reading.PARTIAL or parsed.unreadable or not stated:
+            return parsed
+        return Parsed(Reading.PARSED, {cell: parsed.counts.get(cell, 0.0) for cell in CELLS}, parsed.matched)
 
 
 LOW, HIGH = 1, 5

@@ -171,7 +171,8 @@ def _merge(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Par
     because = f" ({problems[0]})" if problems else ""
     listed = "; ".join(missing[:3]) + ("; …" if len(missing) > 3 else "")
     reason = f"{len(missing)} of {len(CELLS) + matched} counts are missing{because}: {listed}"
-    return Parsed(Reading.PARTIAL if ordered or pairs is not None else Reading.FAILED, ordered, pairs, reason)
+    status = Reading.PARTIAL if ordered or pairs is not None else Reading.FAILED
+    return Parsed(status, ordered, pairs, reason, unreadable=bool(problems))
 
 
 MOST_HEADINGS = 500  # more than any reader of them accepts, and few enough to be quick
