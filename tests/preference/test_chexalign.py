@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from chat_server import ChatServer, last_message_text
 
 from cxrlab.core.config import config_from, flatten
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.preference.config import LOSSES, JudgeConfig, PairConfig, PreferConfig, SampleConfig
+from cxrlab.preference.judge_candidates import judge
+from cxrlab.preference.make_pairs import pair
+from cxrlab.preference.sample_candidates import sample
+from cxrlab.preference.train import prefer
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "preference"
 RELEASE = json.loads((Path(__file__).parent / "cases" / "chexalign_settings.json").read_text())
@@ -109,3 +116,42 @@ def test_the_optimiser_is_the_released_one(tmp_path: Path) -> None:
 
 def files_of(loss: str) -> list[Path]:
     return [CONFIGS / f"chexalign_{loss}{end}.yaml" for end in VARIANTS.values()]
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_the_shipped_files_run_one_after_another(tmp_path: Path) -> None:
+    """Candidates of two views, rewards by a server in GREEN's place and its own wording, pairs, and an aligned model."""
+    from tiny_families import save_tiny
+
+    data = tmp_path / "corpus"
+    make_phantom(PhantomConfig(n=40, size=32, seed=3, workers=1, masks=False, lateral=True), data)
+    start, wording = save_tiny("llava", tmp_path / "start"), tmp_path / "green.yaml"
+    wording.write_text("version: theirs\nreports: cleaned\ntext: 'Reference: {reference} Candidate: {candidate}'\n")
+    seen = []
+
+    def judged(body: dict[str, Any]) -> str:
+        """As many findings as the candidate has different letters; kinds of errors without any are left out."""
+        seen.append(last_message_text(body))
+        matched = len(set(seen[-1].partition("Candidate: ")[2]))
+        error = "(b) Missing a finding present in the reference: 4. Some"
+        return f"[Explanation]:\nX\n\n[Clinically Significant Errors]:\n{error}\n\n[Matched Findings]:\n{matched}. Some"
+
+    sampling = ["n=12", f"data={data}", f"model=hf:{start}", "max_new_tokens=24", "loading.prompts=llava-rad/2"]
+    sample(config_from(SampleConfig, CONFIGS / "chexalign_sample.yaml", sampling), tmp_path / "candidates")
+    with ChatServer(judged) as server:
+        model = f"green-published:{server.address('StanfordAIMI/GREEN-radllama2-7b')}"
+        judging = [f"candidates=[{tmp_path / 'candidates'}]", f"data={data}", f"judge={model}",
+                   f"judging.prompts=[green-published={wording}]"]  # fmt: skip
+        judge(config_from(JudgeConfig, CONFIGS / "chexalign_judge.yaml", judging), tmp_path / "rewards")
+        assert seen and all(prompt.startswith("Reference: ") and prompt[11:30].islower() for prompt in seen)
+        pairing = config_from(PairConfig, CONFIGS / "chexalign_pair.yaml", [f"rewards={tmp_path / 'rewards'}"])
+        made = pair(pairing, tmp_path / "pairs")
+        assert made.kept + made.ties == 12 and made.kept > 3
+        small = [f"data={data}", f"pairs={tmp_path / 'pairs'}", f"start=hf:{start}", "prompts=llava-rad/2", "measure.n=0",
+                 "validation.n=2", "validation.max_new_tokens=6", f"validation.judge={model}", "optimisation.batch_size=2",
+                 "optimisation.accumulate=1", "optimisation.steps=2", f"judging.prompts=[green-published={wording}]"]  # fmt: skip
+        for loss in ("dpo", "kto"):
+            found = config_from(PreferConfig, CONFIGS / f"chexalign_{loss}.yaml", small)
+            prefer(found, tmp_path / loss)
+            assert json.loads((tmp_path / loss / "selection.json").read_text())["select"] == "length-controlled"

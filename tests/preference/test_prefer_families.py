@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
+from cxrlab.preference import dataset
 from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, SampleConfig, Validation
 from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.sample_candidates import sample
@@ -179,3 +181,61 @@ def test_several_images_and_the_prior_are_sampled_from_and_aligned_with(family: 
     assert found is not None and found["n"] == 2 and [line["step"] for line in found["watched"]] == [0, 1]
     with pytest.raises(ConfigError, match="missing=drop"):
         replace(config, missing="drop", **measured)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def two_views(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Phantoms of which every other study has a frontal image alone."""
+    data = tmp_path_factory.mktemp("two_views") / "corpus"
+    make_phantom(PhantomConfig(n=24, size=32, seed=3, workers=1, masks=False, lateral=True), data)
+    records = [json.loads(line) for line in (data / "studies.jsonl").read_text().splitlines()]
+    for record in records[::2]:
+        record["images"] = [image for image in record["images"] if image["view"] != "lateral"]
+    write_lines(data / "studies.jsonl", records)
+    return data
+
+
+@pytest.mark.parametrize("family", ["llava", "llava_next", "gemma3", "qwen2_5_vl", "internvl", "idefics3"])
+def test_studies_with_one_and_with_two_images_are_sampled_from_and_aligned_with(
+    family: str, two_views: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CheXalign's up to two images: every study has its candidates, and its reference is that of its own images."""
+    views: Any = {"views": ("frontal", "lateral")}
+    settings = replace(STEPS, steps=2)
+    config = replace(config_of(family, two_views, tmp_path), prompts="llava-rad/2", optimisation=settings, **views)
+    wanted = SampleConfig(
+        config.start, two_views, n=4, answers=2, max_new_tokens=4, loading=LoadSettings(prompts="llava-rad/2"), **views
+    )
+    assert sample(wanted, tmp_path / "candidates").candidates == 8
+
+    references = []
+    compute = dataset.reference_log_probabilities
+
+    def kept(*arguments: Any, **more: Any) -> Any:
+        references.append(compute(*arguments, **more))
+        return references[-1]
+
+    monkeypatch.setattr(dataset, "reference_log_probabilities", kept)
+    prefer(config, tmp_path / "run")
+    samples = read_preferences(config.pairs, two_views, paired=True, context=config.context).source.samples
+    shown = [[load_image(image.path) for image in one.images] for one in samples]
+    assert {len(images) for images in shown} == {1, 2}
+    contexts = [
+        replace(one.context, further_images=tuple(images[1:]))  # type: ignore[type-var]
+        for one, images in zip(samples, shown, strict=True)
+    ]
+    model = HfModel.load(config.start.removeprefix("hf:"), loading=LoadSettings(prompts="llava-rad/2"))
+    with torch.no_grad():
+        sums = model.log_probabilities([one[0] for one in shown], [one.report for one in samples], contexts).sums
+        blind = model.log_probabilities([one[0] for one in shown], [one.report for one in samples],
+                                        [one.indication for one in samples]).sums  # fmt: skip
+    (reference,) = references
+    assert reference.flatten() == pytest.approx(sums.numpy(), rel=1e-3, abs=1e-2)
+    assert float((sums - blind).abs().max()) > 0.05, "the second image and its name in the prompt count"
+
+
+def test_a_family_of_one_image_per_prompt_refuses_two(two_views: Path, tmp_path: Path) -> None:
+    config = replace(config_of("idefics", two_views, tmp_path), views=("frontal", "lateral"), prompts="llava-rad/2")
+    with pytest.raises(ConfigError, match="image"):
+        prefer(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
