@@ -101,6 +101,18 @@ def test_files_named_in_text_exist(page: Path) -> None:
         assert any(place.exists() for place in places), f"{page.name} names {name}, which does not exist"
 
 
+def test_tests_named_in_text_exist() -> None:
+    """`FILE::TEST` in backticks is a test of this repository."""
+    named = [name for page in PAGES for name in re.findall(r"`(tests/[\w/]+\.py::\w+)`", page.read_text())]
+    wrong = [name for name in named if not re.search(rf"^def {name.split('::')[1]}\(", _test_file(name), re.MULTILINE)]
+    assert named and not wrong
+
+
+def _test_file(name: str) -> str:
+    file = ROOT / name.split("::")[0]
+    return file.read_text() if file.is_file() else ""
+
+
 def flags_by_command() -> dict[str, frozenset[str]]:
     """Every flag of every command; also the beginning of a group of flags, such as `--loading.connection`."""
     found = {}
