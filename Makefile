@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(PIP) "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) -e ".[models,serve,tables,dev]"
+	@$(PIP) -e ".[models,serve,tables,scale,dev]"
 	@$(PIP) --no-deps "$$(grep '^torchattacks==' constraints.txt)"
 	@touch $@
 

@@ -40,6 +40,11 @@ _COMMON = {
 }
 _DEFAULT_HELP = {  # of parameters that the docstring of a function does not describe
     "out": "Folder to write; made if it does not exist.",
+    "engine": "Where the work is done: local is this process (with 'accelerate launch -m cxrlab …' all launched "
+    "processes); ray is workers of Ray, which needs the extra 'scale'. The files are the same.",
+    "workers": "Workers of --engine ray; 0 for one per GPU, or one per two cores.",
+    "gpus_per_worker": "GPUs of each worker of Ray, such as 0.5; one by default where there are any.",
+    "ray_address": "A running cluster of Ray, such as auto or HOST:6379; by default Ray is started on this machine.",
     "seed": "Seed of the training, instead of --optimisation.seed: order of samples, initial weights, dropout, draws.",
 }
 _POSITIONAL = "."  # before the key under which the parser keeps a positional word for a setting of a config

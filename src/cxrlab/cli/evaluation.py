@@ -11,6 +11,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.headline_metrics import ARROWS
 from cxrlab.core.runs import state
 from cxrlab.core.tables import Column, Interval, Table
+from cxrlab.core.workers import Engine
 from cxrlab.evaluation.config import (
     CertifyConfig,
     ExplainConfig,
@@ -21,7 +22,15 @@ from cxrlab.evaluation.config import (
 )
 
 
-def generate(config: GenerateConfig, out: Path | None = None, plan: bool = False) -> Result:
+def generate(
+    config: GenerateConfig,
+    out: Path | None = None,
+    plan: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 0,
+    gpus_per_worker: float | None = None,
+    ray_address: str | None = None,
+) -> Result:
     """Generate a report for every study of a split; see RUN/predictions.jsonl.
 
     --unit image generates one for every PA, AP and frontal image, as LLaVA-Rad is evaluated (2,461 pairs of MIMIC-CXR):
@@ -38,13 +47,15 @@ def generate(config: GenerateConfig, out: Path | None = None, plan: bool = False
         plan: Generate two batches, print how long the whole run will take and in how much memory, and write nothing.
     """
     if plan:
+        if engine != "local":
+            raise ConfigError("--plan measures one process; leave out --engine, and divide the time by the workers.")
         return _planned(config)
     if out is None:
         raise ConfigError("--out is missing; name the run folder, or give --plan to write nothing.")
     from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
     from cxrlab.evaluation.generate import generate as run
 
-    done = run(config, out)
+    done = run(config, out, Engine(engine, workers, gpus_per_worker, ray_address))
     missing = f"; without a report: {len(done.missing):,}, see {out / SUMMARY}" if done.missing else ""
     refused = [kind for kind, count in done.controls.items() if not count] if config.control_studies else []
     controls = f"; no answers to control images: {', '.join(refused)}" if refused else ""

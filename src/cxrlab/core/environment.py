@@ -110,6 +110,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         )},
         "tables": {name: name for name in ("pyarrow", "openpyxl")},
         "qlora": {"bitsandbytes": "bitsandbytes"},
+        "scale": {"ray": "ray"},
     }
 )  # fmt: skip
 # From a copy of the source: no package index lists cxrlab.

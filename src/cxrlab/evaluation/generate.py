@@ -18,8 +18,9 @@ import math
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Self
@@ -37,6 +38,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import EXAMPLES, THUMBS, Example, Prediction, Study
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.terminal import NoticeStream, track
+from cxrlab.core.workers import Engine, Workers, open_workers
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
 from cxrlab.data.config import ContextConfig
 from cxrlab.data.contact_sheet import finding_words
@@ -47,6 +49,7 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.image_dependence import pair_with_other_patients
 from cxrlab.evaluation.load_model import open_model
 from cxrlab.evaluation.report_files import split_image_id
+from cxrlab.evaluation.shared_generation import ReportWorker, SharedGenerator
 from cxrlab.models.decoding import Decoding, SupportsConcurrentCalls, SupportsDecoding
 from cxrlab.models.http_client import run_concurrently
 from cxrlab.models.model_card import SYNTHETIC, ModelCard
@@ -101,28 +104,47 @@ class Generation:
     cache: str | None = None  # key-value cache of generation, and why it has no fixed size or no graphs
 
 
-def generate(config: GenerateConfig, out: Path) -> Generation:
+def generate(config: GenerateConfig, out: Path, engine: Engine | None = None) -> Generation:
     """Generate a report for every study of a split, or every frontal image, into RUN/predictions.jsonl.
 
     A study gets no prediction if its image is missing or unreadable, or if the model refuses. Such studies are listed
     in RUN/summary.json, and the command fails with their count after all others are generated. Repair the images and
     run the command again, or allow missing predictions with --allow-missing. A stopped run is continued, a finished
     one with the same settings is returned unchanged.
+
+    Args:
+        engine: Share the batches among workers; the files are those of one process.
     """
+    if engine is not None:
+        engine.check_local(config.model)
+    with open_workers(partial(open_report_worker, config), engine) as workers:
+        return _generate(config, out, workers)
+
+
+def open_report_worker(config: GenerateConfig) -> ReportWorker:
+    """The worker of a run of `generate`."""
+    ready = prepare(config)
+    assert isinstance(ready.generator, ReportGenerator)
+    return ReportWorker(ready.generator, ready.images)
+
+
+def _generate(config: GenerateConfig, out: Path, workers: Workers | None) -> Generation:
     if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         summary = read_json(out / SUMMARY)
         missing = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
         mean_words, cautions = summary.pop("mean_words", None), tuple(summary.pop(CAUTIONS, ()))
         mean_words = math.nan if mean_words is None else mean_words
         return Generation(**summary, mean_words=mean_words, missing=missing, cautions=cautions)
-    ready = prepare(config)
+    ready = prepare(config, workers)
     corpus, ids, writer, images = ready.corpus, ready.ids, ready.generator, ready.images
     model = writer.model
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
-        images.log_small(run, read_input_side(model))
+        images.log_small(
+            partial(run.append, SMALL), read_input_side(model), run.done(SMALL) if run.path(SMALL).is_file() else ()
+        )
         missing = generate_predictions(run, PREDICTIONS, writer, images, ids, batch_size, "generating reports")
         without = {item.id for item in missing}
         answered = [key for key in ids if key not in without]
@@ -167,13 +189,13 @@ class Preparation:
     corpus: Corpus
     ids: list[str]  # studies, or images by image
     without_frontal: int
-    generator: ReportGenerator
+    generator: ReportGenerator | SharedGenerator
     images: Images
     cautions: tuple[str, ...]
 
 
-def prepare(config: GenerateConfig) -> Preparation:
-    """Choose the studies and open the model; everything that can fail early fails here."""
+def prepare(config: GenerateConfig, workers: Workers | None = None) -> Preparation:
+    """Choose the studies and open the model, here or in the workers; everything that can fail early fails here."""
     corpus = load_corpus(config.data)
     by_image = config.unit == "image"
     if by_image:
@@ -188,8 +210,13 @@ def prepare(config: GenerateConfig) -> Preparation:
         )
     if config.external:
         check_external_library(config.model, corpus)
-    model = open_model(config.model, config.loading, [corpus.egress_data])
-    generator = ReportGenerator(model, config.decoding)
+    generator: ReportGenerator | SharedGenerator
+    if workers is None:
+        generator = ReportGenerator(open_model(config.model, config.loading, [corpus.egress_data]), config.decoding)
+    else:
+        workers.start([corpus.egress_data], config.loading.connection.egress_permission)
+        generator = SharedGenerator(workers)
+    model = generator.model
     if config.external:
         check_external_model(model, corpus)
     check_context(model, config.context)
@@ -260,12 +287,30 @@ class Images:
         self.context = context or ContextConfig()
         self.input_side: int | None = None
         self.small: set[str] = set()
-        self._run: Run | None = None
+        self._log: Callable[[dict[str, Any]], None] | None = None
 
-    def log_small(self, run: Run, input_side: int | None) -> None:
-        """Log images whose shorter side is below a model's input in the run, each once."""
-        self._run, self.input_side = run, input_side
-        self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
+    def log_small(
+        self, log: Callable[[dict[str, Any]], None], input_side: int | None, done: Collection[str] = ()
+    ) -> None:
+        """Log images whose shorter side is below a model's input, each once, those that are `done` excepted."""
+        self._log, self.input_side, self.small = log, input_side, set(done)
+
+    def add_small(self, record: dict[str, Any]) -> None:
+        """Log an image that is smaller than a model's input, unless it is logged already."""
+        if self._log and record["id"] not in self.small:
+            self.small.add(record["id"])
+            self._log(record)
+
+    def controls(self, keys: Sequence[str]) -> tuple[str, int, dict[str, str]] | None:
+        """What makes the same control images of these studies elsewhere, see `with_controls`; None for the right ones."""
+        return None
+
+    def with_controls(self, controls: tuple[str, int, dict[str, str]] | None) -> Images:
+        """These images, or the control images in their place."""
+        if controls is None:
+            return self
+        given = {"indications": self.indications, "by_image": self.by_image, "context": self.context}
+        return ControlImages(self.corpus, *controls, **given)  # type: ignore[arg-type]
 
     def study(self, key: str) -> Study:
         """The study that a key belongs to."""
@@ -341,9 +386,8 @@ class Images:
         """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
         image = self.load(key)
         height, width = image.shape[:2]
-        if self._run and self.input_side and min(height, width) < self.input_side and key not in self.small:
-            self.small.add(key)
-            self._run.append(SMALL, {"id": key, "height": height, "width": width})
+        if self.input_side and min(height, width) < self.input_side:
+            self.add_small({"id": key, "height": height, "width": width})
         return image
 
 
@@ -363,6 +407,12 @@ class ReportGenerator:
         bound.model = self.model.until(stop)
         return bound
 
+    def outcomes(
+        self, images: Images, batches: Iterable[Sequence[str]]
+    ) -> Iterator[list[tuple[str, Prediction | MissingReport]]]:
+        """The prediction of each study, or why it has none, for each batch in order."""
+        return (list(generate_batch(self, images, keys)) for keys in batches)
+
     def generate(self, images: Sequence[Image], indications: Contexts) -> list[list[Generated]]:
         """Answers for each image, best first."""
         if not images:
@@ -372,7 +422,7 @@ class ReportGenerator:
         return [[answer] for answer in self.model.generate(images, indications)]
 
 
-def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequence[str]) -> None:
+def try_longest_indication(writer: ReportGenerator | SharedGenerator, images: Images, ids: Sequence[str]) -> None:
     """Generate once for the study with the longest indication and discard the result, so that failures come early.
 
     Examples are a prompt that is too long, weights that give no numbers, and too little memory for a single image.
@@ -381,16 +431,13 @@ def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequenc
     if writer.model.capabilities.black_box:
         return
     longest = max(ids, key=images.text_length)
-    try:
-        image, context = images.given(longest)
-    except DataError:
-        return  # it will be listed among the missing
-    BatchSize(1).map([image], lambda alone: writer.generate(alone, [context]))
+    BatchSize(1).map([longest], lambda alone: list(writer.outcomes(images, [alone])))
 
 
 def generate_predictions(
-    run: Run, file: str, writer: ReportGenerator, images: Images, ids: Sequence[str], batch_size: BatchSize, label: str
-) -> tuple[MissingReport, ...]:
+    run: Run, file: str, writer: ReportGenerator | SharedGenerator, images: Images, ids: Sequence[str],
+    batch_size: BatchSize, label: str,
+) -> tuple[MissingReport, ...]:  # fmt: skip
     """Append a prediction to `file` for every study that has none yet; returns the studies that get none.
 
     Those are studies whose image cannot be read, and those for which the model refuses: a refusal is no report and must
@@ -409,10 +456,15 @@ def generate_predictions(
         done = run.done(file) | missing.keys()
         answered: dict[str, Prediction] = {}  # of the current window, not written yet
         batches = plan_batches(images, ids, size, window=size * (1 if costly else WINDOW))
-        for batch, finished_window in track(batches, label, total=len(ids), size=lambda planned: len(planned[0])):
-            # A batch that was begun is generated whole again: another grouping may change the last bit of a number.
-            wanted = [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
-            for key, outcome in generate_batch(writer, images, wanted):
+        # A batch that was begun is generated whole again: another grouping may change the last bit of a number.
+        wanted = [
+            [] if done.issuperset(batch) else [key for key in batch if not (costly and key in done)]
+            for batch, _ in batches
+        ]
+        outcomes = writer.outcomes(images, filter(None, wanted))
+        planned = zip(batches, wanted, strict=True)
+        for (_, finished_window), keys in track(planned, label, total=len(ids), size=lambda one: len(one[0][0])):
+            for key, outcome in next(outcomes) if keys else ():
                 if key in done:
                     continue
                 if isinstance(outcome, Prediction):
@@ -423,7 +475,7 @@ def generate_predictions(
                 if key in answered:
                     run.append(file, answered.pop(key))
 
-    if isinstance(writer.model, SupportsConcurrentCalls):
+    if isinstance(writer, ReportGenerator) and isinstance(writer.model, SupportsConcurrentCalls):
         done = run.done(file)
         left = [key for key in ids if key not in done]
         outcomes = generate_concurrently(writer, writer.model.concurrency, images, left)
@@ -560,6 +612,10 @@ class ControlImages(Images):
         super().__init__(corpus, indications=indications, by_image=by_image, context=context)
         self.control, self.seed, self.partners = control, seed, partners
 
+    def controls(self, keys: Sequence[str]) -> tuple[str, int, dict[str, str]]:
+        """Kind, seed, and the partners of these studies."""
+        return self.control, self.seed, {key: self.partners[key] for key in keys if key in self.partners}
+
     def image(self, key: str) -> Image:
         """The control image in the shape of the right one, [H, W] or [H, W, 3] in [0, 1]."""
         if self.control == "swapped":
@@ -594,8 +650,9 @@ def control_file(control: str) -> str:
 
 
 def generate_for_control_images(
-    run: Run, writer: ReportGenerator, right: Images, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
-) -> dict[str, int]:
+    run: Run, writer: ReportGenerator | SharedGenerator, right: Images, ids: Sequence[str], config: GenerateConfig,
+    batch_size: BatchSize,
+) -> dict[str, int]:  # fmt: skip
     """Generate for some studies with each kind of control image; returns the number of reports for each kind.
 
     A kind has none if it cannot be made (swapped, when one patient has more than half of the studies), or if a model at
@@ -611,15 +668,7 @@ def generate_for_control_images(
         if control == "swapped" and partners is None:
             continue
         swapped = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
-        images = ControlImages(
-            right.corpus,
-            control,
-            config.seed,
-            swapped,
-            indications=config.indication,
-            by_image=right.by_image,
-            context=right.context,
-        )
+        images = right.with_controls((control, config.seed, swapped))
         label = f"the same with {control} images"
         file = control_file(control)
         if writer.model.capabilities.black_box:

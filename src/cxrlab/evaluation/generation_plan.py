@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.out_of_memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import MissingReport, generate_batch, plan_batches, prepare, read_cache, sample_ids
+from cxrlab.evaluation.generate import MissingReport, plan_batches, prepare, read_cache, sample_ids
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def plan_generation(config: GenerateConfig) -> GenerationPlan:
         some = sample_ids(ready.ids, 2 * size, config.seed)
         for batch, _ in plan_batches(images, some, size, window=size):
             start = time.perf_counter()
-            outcomes = [outcome for _, outcome in generate_batch(ready.generator, images, batch)]
+            outcomes = [outcome for _, outcome in next(ready.generator.outcomes(images, [batch]))]
             found.append((len(batch), time.perf_counter() - start))
             answers.extend(one for one in outcomes if isinstance(one, Prediction))
             missing.extend(one for one in outcomes if isinstance(one, MissingReport))

@@ -1,0 +1,132 @@
+"""Commands whose work is shared among processes write the files of one process, byte by byte."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shared_work import files, helpers_for_workers, killed_after, launcher, open_dying, pickled_workers
+
+from cxrlab.cli.main import main
+from cxrlab.core.runs import state
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.evaluation import generate as generation
+
+RAY = ("--engine", "ray", "--workers", "2")
+
+
+@pytest.fixture(scope="module")
+def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = PhantomConfig(n=60, size=32, seed=7, masks=False, workers=1)
+    return make_phantom(config, tmp_path_factory.mktemp("corpora") / "phantom").path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model whose numbers depend on how its batches are padded."""
+    tiny_models = pytest.importorskip("tiny_models")
+    return f"hf:{tiny_models.save_tiny_llava(tmp_path_factory.mktemp('models') / 'tiny')}"
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray, started once for the tests that do not kill it."""
+    with pytest.MonkeyPatch.context() as patch:
+        helpers_for_workers(patch)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        module = pytest.importorskip("ray")
+        module.init(
+            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+            object_store_memory=1 << 27, _node_ip_address="127.0.0.1",
+        )  # fmt: skip
+        yield module
+        module.shutdown()
+
+
+def words_of(command: str, phantom: Path, tiny: str) -> list[str]:
+    """The words of a command with several batches, without its run folder."""
+    more = {
+        "generate": ["--split", "train", "--n", "13", "--batch-size", "2", "--control-studies", "5",
+                     "--decoding.max-new-tokens", "6"],
+    }[command]  # fmt: skip
+    return [*command.split(), "--model", tiny, "--data", str(phantom), *more]
+
+
+MODULES: dict[str, tuple[Any, str]] = {"generate": (generation, "open_report_worker")}
+EVIDENCE = {"generate": "predictions.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def local(phantom: Path, tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """The files of each command by one process, made once."""
+    found: dict[str, dict[str, bytes]] = {}
+
+    def run(command: str) -> dict[str, bytes]:
+        if command not in found:
+            out = tmp_path_factory.mktemp("local") / "run"
+            assert main([*words_of(command, phantom, tiny), "--out", str(out), "--quiet"]) == 0
+            found[command] = files(out)
+        return found[command]
+
+    return run
+
+
+@pytest.mark.slow
+def test_workers_write_the_files_of_one_process(
+    local: Any, phantom: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks and results go through pickle, as between processes."""
+    monkeypatch.setattr(generation, "open_workers", pickled_workers)
+    assert main([*words_of("generate", phantom, tiny), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert files(tmp_path / "run") == local("generate")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", EVIDENCE)
+def test_a_killed_worker_of_ray_changes_nothing(
+    command: str, ray: Any, local: Any, phantom: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, name = MODULES[command]
+    make = getattr(module, name)
+    killed = tmp_path / "killed"
+    monkeypatch.setattr(module, name, partial(open_dying, make, killed))
+    assert main([*words_of(command, phantom, tiny), "--out", str(tmp_path / "run"), "--quiet", *RAY]) == 0
+    assert killed.is_file()
+    assert files(tmp_path / "run") == local(command)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", EVIDENCE)
+def test_a_killed_run_of_ray_is_finished_by_a_launch_of_two_processes(
+    command: str, local: Any, phantom: Path, tiny: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    words = [*words_of(command, phantom, tiny), "--out", str(out), "--quiet"]
+    assert killed_after(3, EVIDENCE[command], [*words, *RAY]) != 0
+    assert state(out) == "running" and (out / EVIDENCE[command]).read_bytes() in local(command)[EVIDENCE[command]]
+    assert launched(words) == 0
+    assert files(out) == local(command)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", EVIDENCE)
+def test_a_killed_launch_is_finished_by_one_worker_of_ray(
+    command: str, ray: Any, local: Any, phantom: Path, tiny: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    words = [*words_of(command, phantom, tiny), "--out", str(out), "--quiet"]
+    assert killed_after(3, EVIDENCE[command], words, launcher()) != 0
+    assert state(out) == "running" and len((out / EVIDENCE[command]).read_bytes()) < len(
+        local(command)[EVIDENCE[command]]
+    )
+    assert main([*words, "--engine", "ray", "--workers", "1"]) == 0
+    assert files(out) == local(command)
+
+
+def launched(words: list[str]) -> int:
+    return subprocess.run([*launcher(), "-m", "cxrlab", *words], timeout=400).returncode

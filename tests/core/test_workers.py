@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+import shared_work
+from shared_work import Dying, DyingWorker, Squares, helpers_for_workers, launcher
+
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.workers import Engine, Process, RayWorkers, open_workers
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+class Failing:
+    def fail(self) -> None:
+        raise Unpicklable("a", "b")
+
+
+def test_a_process_returns_results_and_errors_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    process = Process(Squares)
+    assert process.attempt("square", (3,)) == (True, 9)
+    done, error = process.attempt("square", (-1,))
+    assert not done and isinstance(error, DataError) and "-1" in str(error)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_error_that_cannot_be_sent_keeps_its_message() -> None:
+    done, error = Process(Failing).attempt("fail", ())
+    assert not done and type(error) is RuntimeError and str(error) == "Unpicklable: ab"
+
+
+def test_a_worker_that_cannot_be_made_is_an_error_of_its_task() -> None:
+    def make() -> None:
+        raise ConfigError("no such model")
+
+    done, error = Process(make).attempt("square", (3,))
+    assert not done and isinstance(error, ConfigError)
+
+
+@pytest.mark.parametrize("settings", [{"workers": 2}, {"gpus_per_worker": 1.0}, {"ray_address": "auto"}])
+def test_settings_of_ray_need_ray(settings: dict) -> None:
+    with pytest.raises(ConfigError, match="--engine ray"):
+        Engine(**settings)
+    Engine("ray", **settings)
+
+
+@pytest.mark.parametrize("settings", [{"workers": -1}, {"gpus_per_worker": -0.5}, {"gpus_per_worker": float("nan")}])
+def test_impossible_numbers_are_refused(settings: dict) -> None:
+    with pytest.raises(ConfigError, match="not usable"):
+        Engine("ray", **settings)
+
+
+def test_models_behind_an_address_need_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "http://127.0.0.1:8000/v1#m"
+    Engine().check_local(address)
+    with pytest.raises(ConfigError, match="concurrency"):
+        Engine("ray").check_local(address)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="concurrency"):
+        Engine().check_local(address)
+    with pytest.raises(ConfigError, match="accelerate launch"), open_workers(Squares, Engine("ray")):
+        pass
+
+
+def test_without_an_engine_a_launcher_is_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with open_workers(Squares, None) as workers:
+        assert workers is None
+
+
+@pytest.mark.full
+def test_launched_processes_take_turns_and_the_first_alone_goes_on() -> None:
+    script = [*launcher(), shared_work.__file__, "pids"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=200, check=True)
+    found = json.loads(done.stdout)
+    assert [number for number, _ in found] == [0, 1, 2, 3, 4]
+    processes = [pid for _, pid in found]
+    assert len(set(processes)) == 2 and processes[0] == processes[2] == processes[4] and processes[1] == processes[3]
+
+
+@pytest.mark.full
+def test_ray_returns_in_order_restarts_workers_and_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers_for_workers(monkeypatch)
+    dying = partial(DyingWorker, Squares, tmp_path / "killed", 3)
+    with open_workers(dying, Engine("ray", workers=2)) as workers:
+        assert isinstance(workers, RayWorkers)
+        workers.start([], None)
+        assert list(workers.map("square", ((n,) for n in range(20)))) == [n * n for n in range(20)]
+        assert (tmp_path / "killed").exists()
+        found = workers.map("square", ((n,) for n in (1, 2, -3, 4)))
+        assert [next(found), next(found)] == [1, 4]
+        with pytest.raises(DataError, match="-3"):
+            next(found)
+        assert workers.call("square", 5) == 25
+    with open_workers(Dying, Engine("ray", workers=1)) as workers:
+        assert workers is not None
+        workers.start([], None)
+        with pytest.raises(RunError, match="4 times"):
+            workers.call("square", 5)
