@@ -214,6 +214,7 @@ def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferCon
     [
         (Validation(n=2, judge="gren:rules"), "there is no judge 'gren:rules'"),
         (Validation(n=2, judge="errors:rules"), "compares two reports"),
+        (Validation(n=2, judge="green:rules-lc"), "length-controlled already; give --validation.select reward"),
     ],
 )
 def test_a_wrong_judge_is_reported_before_the_run_is_made(

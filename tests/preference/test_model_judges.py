@@ -173,8 +173,8 @@ def test_what_cannot_judge_leaves_nothing_behind(toy: Corpus, tmp_path: Path, na
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_is_asked_by_prefer_judge_alone(toy: Corpus) -> None:
-    """Not while a model is aligned; and a plan looks at names without opening anything."""
+def test_a_model_is_asked_only_by_those_who_open_it(toy: Corpus) -> None:
+    """Nowhere by default; and a plan looks at names without opening anything."""
     for name in ("green:hf:nowhere", "pairwise:hf:nowhere"):
         with pytest.raises(ConfigError, match="needs a language model"):
             load_judge(name)

@@ -195,14 +195,18 @@ def two_views(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-@pytest.mark.parametrize("family", ["llava", "llava_next", "gemma3", "qwen2_5_vl", "internvl", "idefics3"])
+@pytest.mark.parametrize(
+    ("family", "loss"),
+    [*((family, "dpo") for family in FAMILIES if family != "idefics"), ("llava", "kto"), ("qwen2_5_vl", "kto")],
+)
 def test_studies_with_one_and_with_two_images_are_sampled_from_and_aligned_with(
-    family: str, two_views: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, loss: str, two_views: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CheXalign's up to two images: every study has its candidates, and its reference is that of its own images."""
     views: Any = {"views": ("frontal", "lateral")}
     settings = replace(STEPS, steps=2)
     config = replace(config_of(family, two_views, tmp_path), prompts="llava-rad/2", optimisation=settings, **views)
+    config = replace(config, loss=LossSettings(loss))
     wanted = SampleConfig(
         config.start, two_views, n=4, answers=2, max_new_tokens=4, loading=LoadSettings(prompts="llava-rad/2"), **views
     )
@@ -217,7 +221,9 @@ def test_studies_with_one_and_with_two_images_are_sampled_from_and_aligned_with(
 
     monkeypatch.setattr(dataset, "reference_log_probabilities", kept)
     prefer(config, tmp_path / "run")
-    samples = read_preferences(config.pairs, two_views, paired=True, context=config.context).source.samples
+    samples = read_preferences(
+        config.pairs, two_views, paired=loss == "dpo", context=config.context, seed=settings.seed
+    ).source.samples
     shown = [[load_image(image.path) for image in one.images] for one in samples]
     assert {len(images) for images in shown} == {1, 2}
     contexts = [

@@ -154,7 +154,7 @@ def _explain(item: str, error: UnknownName, known: Sequence[str], beside_judges:
     if split_judge_name(item) is not None:
         return UnknownName(
             f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
-            "prefer judge' alone do; leave it out here."
+            "prefer' alone do; leave it out here."
         )
     if (start := next((start for start in REQUIREMENTS if _plain(item).startswith(start)), None)) is not None:
         given = [name for name in known if name.startswith(start)]

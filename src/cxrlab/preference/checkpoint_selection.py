@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import Images
@@ -53,6 +53,8 @@ class CheckpointSelector:
         if not config.validation.n:
             return
         self._judge = metric_judge(config.validation.judge, models=models, judging=config.judging)
+        if config.validation.select == "length-controlled" and "|length:" in self._judge.signature:
+            raise ConfigError(f"'{self._judge.name}' is length-controlled already; give --validation.select reward.")
         corpus = load_corpus(config.data)
         references: dict[str, str] = {}
         for key in corpus.ids(config.validation.split):

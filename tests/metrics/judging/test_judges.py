@@ -141,6 +141,9 @@ def test_the_published_convention_has_a_name_and_a_signature_of_its_own() -> Non
     published = judge_family("green-published:m", theirs)
     assert values(published, batch("Clear."))["green-published:m"] == 0
     assert values(judge_family("green:m", ours), batch("Clear."))["green:m"] == 1 and ours.prompts == theirs.prompts
+    long = batch("Clear lungs, clear again. Clear.", reference="Clear lungs.")  # 5 words for 2
+    controlled = values(judge_family("green-published:m", FunctionModel(sections("100000", "1"))), long)
+    assert controlled["green-published:m"] == 0.5 and controlled["green-published.length-controlled:m"] == 0.2
     assert "nothing-to-match:0" in published.metrics[0].signature and "left-out:0" in published.metrics[0].signature
 
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -17,7 +17,7 @@ import numpy as np
 from cxrlab.core.errors import RunError
 from cxrlab.core.model_interfaces import REFUSED, Generated, TextModel
 from cxrlab.metrics.base import VERSION, Metric, Tally, mean_tally
-from cxrlab.metrics.finding_scores import green_score
+from cxrlab.metrics.finding_scores import green_score, length_controlled
 from cxrlab.metrics.judging.answer_text import Answer, Reading
 from cxrlab.metrics.judging.count_formats import CELLS, SIGNIFICANT, Parsed, describe_cell
 from cxrlab.metrics.judging.grades_and_choices import EQUAL, FIRST, SECOND, ParsedChoice, parse_choice, parse_grade
@@ -66,8 +66,8 @@ class Judge(ABC):
         """The cards of its metrics for a model of this name; no model is needed."""
 
     @abstractmethod
-    def read(self, answer: Answer, silent: bool) -> Judged:
-        """One answer as values; `silent` where the candidate has no word."""
+    def read(self, answer: Answer, pair: Pair) -> Judged:
+        """One answer about a pair as values."""
 
     @final
     def tallies(self, batch: Batch) -> list[Tally]:
@@ -120,8 +120,12 @@ class Judge(ABC):
             if refused(given):
                 found.append(Judged(Reading.FAILED, MODEL_REFUSES, nothing, {}, given.text))
             else:
-                found.append(self.read(answer, wordless(pair.candidate or "")))
+                found.append(self.read(answer, pair))
         return found
+
+
+def _silent(pair: Pair) -> bool:
+    return wordless(pair.candidate or "")
 
 
 def refused(given: Generated) -> bool:
@@ -184,11 +188,11 @@ class ChexPrompt(Judge):
             ),
         )
 
-    def read(self, answer: Answer, silent: bool) -> Judged:
+    def read(self, answer: Answer, pair: Pair) -> Judged:
         """See `Judge`."""
         parsed = parse_counts(answer)
         totals = (parsed.total(), parsed.total(_SIGNIFICANT))
-        free = (None if total is None else float(total == 0 and not silent) for total in totals)
+        free = (None if total is None else float(total == 0 and not _silent(pair)) for total in totals)
         values = (*totals, *free, *(parsed.counts.get(cell) for cell in CELLS))
         numbers = tuple(math.nan if value is None else value for value in values)
         record = {"counts": parsed.plain(), "score": parsed.total()}
@@ -236,11 +240,11 @@ class GreenJudge(Judge):
             Metric(f"{cls.kind}.matched:{model}", "higher", endless, None, UNDEFINED, counts, matched),
         )
 
-    def read(self, answer: Answer, silent: bool) -> Judged:
+    def read(self, answer: Answer, pair: Pair) -> Judged:
         """See `Judge`."""
         parsed = self.parse(answer)
         score = green_value(parsed, self.nothing_matched)
-        score = min(0.0, score) if silent and score is not None else score
+        score = min(0.0, score) if score is not None and _silent(pair) else score
         values = (score, parsed.total(_SIGNIFICANT), parsed.matched)
         numbers = tuple(math.nan if value is None else value for value in values)
         record = {"counts": parsed.plain(), "matched": parsed.matched, "score": score}
@@ -256,12 +260,31 @@ class PublishedGreen(GreenJudge):
 
     A report of which nothing is matched scores 0, also beside a normal reference, and a kind of error that the answer
     leaves out counts 0. An answer that could not be read still has no score; there it counts as free of errors.
+    CheXalign's length-controlled form comes from the same answer.
     """
 
     kind: ClassVar[str] = "green-published"
     about: ClassVar[str] = "the same by the conventions of GREEN's authors: 0 where nothing is matched"
     nothing_matched: ClassVar[float] = 0.0
     conventions: ClassVar[Mapping[str, str]] = {"nothing-to-match": "0", "left-out": "0"}
+
+    @classmethod
+    def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
+        """See `Judge`."""
+        score, *counts = super().cards(model, prompt)
+        controlled = replace(
+            score,
+            name=f"{cls.kind}.length-controlled:{model}",
+            conventions={**score.conventions, "length": "÷ max(words / reference's words, 1)"},
+            about="the score of a report that is no longer than its reference, less of a longer one",
+        )
+        return (score, *counts, controlled)
+
+    def read(self, answer: Answer, pair: Pair) -> Judged:
+        """See `Judge`."""
+        judged = super().read(answer, pair)
+        controlled = length_controlled(judged.values[0], pair.candidate or "", pair.reference or "")
+        return replace(judged, values=(*judged.values, controlled))
 
     def parse(self, answer: Answer) -> Parsed:
         """See `GreenJudge`."""
@@ -300,10 +323,10 @@ class Grade(Judge):
         name = f"{cls.kind}:{model}"
         return (Metric(name, "higher", (float(LOW), float(HIGH)), None, UNDEFINED, conventions, cls.about),)
 
-    def read(self, answer: Answer, silent: bool) -> Judged:
+    def read(self, answer: Answer, pair: Pair) -> Judged:
         """See `Judge`."""
         parsed = parse_grade(answer, LOW, HIGH)
-        value = float(LOW) if silent and parsed.value is not None else parsed.value
+        value = float(LOW) if parsed.value is not None and _silent(pair) else parsed.value
         number = math.nan if value is None else value
         return Judged(parsed.status, parsed.reason, (number,), {"score": value}, answer.text)
 
