@@ -29,7 +29,7 @@ MARK = 10 / 255  # amplitude of the pattern: positive with the finding, negative
 GAIN = 200.0
 
 
-def pattern_corpus(path: Path, count: int = 40) -> Corpus:
+def pattern_corpus(path: Path, count: int = 40, splits: Sequence[str] = ("test",)) -> Corpus:
     """Noise images, half of them with an effusion, which adds the pattern `SIGN`; the others subtract it."""
     with CorpusWriter(path, CARD) as writer:
         for number in range(count):
@@ -44,7 +44,7 @@ def pattern_corpus(path: Path, count: int = 40) -> Corpus:
                 patient=f"p{number:03d}",
                 images=(ImageFile(f"images/s{number:03d}.png", View.PA),),
                 sections=Report(findings=PRESENT if there else ABSENT),
-                split="test",
+                split=splits[number // 2 % len(splits)],
                 labels={"Pleural Effusion": int(there)},
                 findings=found,
             )

@@ -9,7 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from cxrlab.metrics.base import Tally
-from cxrlab.metrics.classification import bin_of, brier, equal_mass_bins, expected_calibration_error
+from cxrlab.metrics.classification import (
+    bin_of,
+    brier,
+    equal_mass_bins,
+    expected_calibration_error,
+    fit_temperature,
+    fixed_calibration_error,
+    risk_coverage_area,
+    scaled,
+)
 from cxrlab.metrics.statistics.intervals import Resamples
 
 
@@ -119,3 +128,49 @@ def test_few_answers_look_worse_calibrated_than_they_are() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="equal size"):
         brier([0.1, 0.2], [1])
+
+
+def test_bins_of_equal_width_by_hand() -> None:
+    """Two bins cut at 0.5: 0.1 and 0.2 against one truth (gap 0.7), 0.9 against none (gap 0.9); 1.6 over three answers."""
+    found = fixed_calibration_error([0.1, 0.2, 0.9], [1, 0, 0], bins=2)
+    assert found.value == pytest.approx((0.7 + 0.9) / 3)
+    assert bin_counts(found).tolist() == [2, 1]
+    assert found.metric.name == "ece_fixed"
+
+
+def test_bins_of_equal_width_do_not_move_with_the_answers() -> None:
+    assert (
+        bin_counts(fixed_calibration_error([0.51, 0.52, 0.53], [1, 1, 1], bins=10)).tolist() == [0] * 5 + [3] + [0] * 4
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_a_known_temperature_is_recovered(temperature: float) -> None:
+    """Truths drawn with probability sigmoid(m), answers given as sigmoid(m · T): dividing logits by T repairs them."""
+    rng = np.random.default_rng(5)
+    margins = rng.normal(0, 1.5, 40_000)
+    truth = rng.random(len(margins)) < 1 / (1 + np.exp(-margins))
+    given = 1 / (1 + np.exp(-margins * temperature))
+    found = fit_temperature(given, truth)
+    assert found == pytest.approx(temperature, rel=0.04)
+    assert fixed_calibration_error(scaled(given, found), truth).value < 0.015
+
+
+def test_temperature_changes_no_answer_and_knows_no_truth_from_nothing() -> None:
+    given = np.array([0.1, 0.5, 0.9, np.nan])
+    assert ((scaled(given, 4.0) > 0.5) == (given > 0.5)).all()
+    assert scaled([0.8], 2.0)[0] == pytest.approx(2 / 3)  # logit log 4, halved: log 2
+    assert math.isnan(fit_temperature([np.nan], [1]))
+
+
+def test_risk_and_coverage_by_hand() -> None:
+    """Right, wrong, right from the most confident on: risks 0, 1/2, 1/3, so 5/18 on average."""
+    area = risk_coverage_area(np.array([0.9, 0.8, 0.7]), np.array([0.0, 1.0, 0.0]))
+    assert area == pytest.approx([5 / 18])
+
+
+def test_equally_confident_answers_are_accepted_together() -> None:
+    area = risk_coverage_area(np.array([0.9, 0.9]), np.array([1.0, 0.0]))
+    assert area == pytest.approx([0.5])
+    twice = risk_coverage_area(np.array([0.9, 0.8]), np.array([0.0, 1.0]), np.array([[1.0, 1.0], [2.0, 0.0]]))
+    assert twice == pytest.approx([0.25, 0.0])

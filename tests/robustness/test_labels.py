@@ -14,7 +14,15 @@ from cxrlab.core.vocabulary import CHEXPERT_14, DRAWN, View
 from cxrlab.evaluation.retrieve import load_sentences
 from cxrlab.findings.closed_questions import question_about
 from cxrlab.findings.reader import read
-from cxrlab.robustness.audited_studies import Label, known_labels, label_kind, labels_in, labels_of_kind, select_labels
+from cxrlab.robustness.audited_studies import (
+    Label,
+    blank_labels,
+    known_labels,
+    label_kind,
+    labels_in,
+    labels_of_kind,
+    select_labels,
+)
 
 
 def study(**more: Any) -> Study:
@@ -64,6 +72,15 @@ def test_uncertain_and_missing_labels_are_unknown() -> None:
     nih = study(own_labels={"Effusion": 1, "Hernia": 0, "No Finding": 0, "Something": 1})
     assert known_labels(nih, "nih") == {"Effusion": 1, "Hernia": 0}
     assert known_labels(study(), "observations") == {}
+
+
+def test_a_label_is_blank_where_the_source_says_nothing_and_not_where_it_is_unsure() -> None:
+    one = study(labels={"Edema": 1, "Pneumonia": -1, "Fracture": 0})
+    assert set(CHEXPERT_14) - set(blank_labels(one, "chexpert")) == {"Edema", "Pneumonia", "Fracture", "No Finding"}
+    assert blank_labels(study(), "chexpert") == ()  # a study without a row of labels says nothing of absence either
+    assert blank_labels(study(own_labels={"Effusion": 1}), "nih") == ()
+    said = blank_labels(study(), "read", "There is pulmonary edema. Possible pneumonia.")
+    assert "Fracture" in said and not {"Edema", "Pneumonia"} & set(said)
 
 
 def test_exact_findings_tell_of_everything_that_is_drawn() -> None:

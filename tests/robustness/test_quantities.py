@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from small_evidence import NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.classification import auroc
+from cxrlab.robustness.audit import conclude
 from cxrlab.robustness.audit_metrics import change, direction_of, mean_auroc
+from cxrlab.robustness.condition_results import Outcomes
 
 # s2 knows nothing of oedema; what is answered about it there must not count.
 STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]
@@ -24,6 +27,46 @@ def test_answers_by_hand() -> None:
     assert found["closed_questions.truth"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3 + 0.7) / 5)
     assert found["closed_questions.brier"].value == pytest.approx((0.01 + 0.04 + 0.36 + 0.49 + 0.09) / 5)
     assert found["closed_questions.accuracy"].n == found["closed_questions.ece"].n == 5
+
+
+def test_bins_of_equal_width_and_risk_by_hand() -> None:
+    """0.9 for 1, 0.2 for 0 and 0.6 for 0 in bins of their own: gaps 0.1, 0.2, 0.6. Risks 0, 0, 1/3 as 0.6 comes last."""
+    made = audit(
+        STUDIES,
+        lines("a", "clean", {"s1": image(e=0.9, o=0.2, outside=0.25), "s2": image(e=0.6), "s3": image()}),
+        trials=20,
+    )
+    found = made.clean("a").image
+    assert found["closed_questions.outside"].value == pytest.approx(0.25)
+    assert found["closed_questions.outside"].n == 1
+    assert (
+        found["closed_questions.ece_fixed"].value == pytest.approx(0.3) and found["closed_questions.ece_fixed"].n == 3
+    )
+    assert found["closed_questions.risk_coverage"].value == pytest.approx(1 / 9)
+
+
+def test_a_temperature_changes_calibration_and_no_answer() -> None:
+    answers = lines("a", "clean", SAID), lines("a", "pgd@2/255", SAID)
+    plain = audit(STUDIES, *answers, trials=20)
+    hot = Outcomes(plain.evidence, trials=20, temperatures={"a": 1e6})
+    found = hot.outcome(hot.tables("a")["pgd@2/255"]).image
+    assert found["closed_questions.confidence.scaled"].value == pytest.approx(0.5, abs=1e-4)
+    assert found["closed_questions.brier.scaled"].value == pytest.approx(0.25, abs=1e-4)
+    assert found["closed_questions.accuracy"].value == plain.clean("a").image["closed_questions.accuracy"].value
+    assert "closed_questions.brier.scaled" not in plain.clean("a").image
+
+
+def test_blanks_count_either_way() -> None:
+    """Oedema of s1 is blank: unknown by default, and absent, so that 0.9 is wrong, in the other reading."""
+    studies = [replace(truth("s1", e=1), blank=("edema",)), truth("s2", e=0, o=1)]
+    made = audit(studies, lines("a", "clean", {"s1": image(e=0.9, o=0.9), "s2": image(e=0.1, o=0.9)}), trials=20)
+    found = conclude(made.evidence, trials=20)["models"]["a"]
+    assert (
+        found["clean"]["closed_questions.accuracy"]["value"] == 1
+        and found["clean"]["closed_questions.accuracy"]["n"] == 3
+    )
+    negative = found["blanks_negative"]["clean"]["closed_questions.accuracy"]
+    assert negative["value"] == 0.75 and negative["n"] == 4
 
 
 def test_the_area_is_the_mean_over_labels_that_have_both_kinds() -> None:

@@ -143,6 +143,10 @@ class CountedQuestions(HfModel):
             self.asked += len(images)
         return super().yes_margins_of_each(images, questions)
 
+    def yes_margins_and_rest(self, images: Any, questions: Any) -> tuple[Tensor, Tensor]:
+        self.asked += len(images)
+        return super().yes_margins_and_rest(images, questions)
+
     def losses(self, *given: Any) -> Tensor:
         self.scored += len(given[0])
         return super().losses(*given)

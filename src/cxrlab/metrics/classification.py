@@ -1,8 +1,9 @@
-"""Area under the ROC curve with its interval by patient, calibration error and Brier score."""
+"""Area under the ROC curve with its interval by patient; calibration: error, Brier score, temperature, risk and coverage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,6 +76,12 @@ ECE = Metric(
     about="mean distance of the probability given from the share that is true",
     by_pair=False,
 )
+ECE_FIXED = replace(
+    ECE,
+    name="ece_fixed",
+    conventions={"bins": "equal-width", "gap": "absolute", "of": "P(present)"},
+    about="the same in bins of equal width, which are the same for every model",
+)
 BRIER = Metric(
     "brier",
     "lower",
@@ -138,12 +145,90 @@ def expected_calibration_error(
     return Tally(ECE, np.concatenate([gaps, held], axis=1), held.sum(axis=1) > 0, _error_of)
 
 
+def fixed_calibration_error(probability: ArrayLike, truth: ArrayLike, bins: int = BINS) -> Tally:
+    """The same in bins of equal width from 0 to 1: every model and condition has the same ones.
+
+    Most answers of a confident model fall into the first and the last bin; compare with the error in bins of equal mass.
+    """
+    edges = np.linspace(0.0, 1.0, bins + 1)[1:-1]
+    return replace(expected_calibration_error(probability, truth, edges=edges), metric=ECE_FIXED)
+
+
 def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
     """Mean of (probability - truth)²; see `expected_calibration_error` for the arguments."""
     given, true, known = _cells(probability, truth)
     squares = np.where(known, (given - true) ** 2, 0.0).sum(axis=1)
     rows = np.stack([squares, known.sum(axis=1).astype(np.float64)], axis=1)
     return Tally(BRIER, rows, rows[:, 1] > 0, mean_of)
+
+
+# Probabilities of float32 that are this close to 0 or 1 have lost their distance from them.
+_CLIP = 1e-7
+HOTTEST = 100.0  # temperatures are sought from 1 / HOTTEST to HOTTEST
+
+
+def fit_temperature(probability: ArrayLike, truth: ArrayLike) -> float:
+    """The temperature T for which logit(P) / T gives the known truths the highest likelihood; 1 changes nothing.
+
+    The likelihood has one maximum over 1 / T. Answers that are all right push T to its least value, 1 / `HOTTEST`.
+    Not-a-number where no answer is known.
+    """
+    given, true, known = _cells(probability, truth)
+    signed = np.where(true[known] == 1, 1.0, -1.0) * _logit(given[known])
+    if not len(signed):
+        return math.nan
+
+    def slope(inverse: float) -> float:
+        """Derivative of the log-likelihood by 1 / T; it falls."""
+        return float((signed / (1 + np.exp(np.clip(inverse * signed, -700, 700)))).sum())
+
+    low, high = 1 / HOTTEST, HOTTEST
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return 1 / math.sqrt(low * high)
+
+
+def scaled(probability: ArrayLike, temperature: float) -> Matrix:
+    """Probabilities after division of their logits by a temperature; 0.5 stays 0.5, not-a-number stays so."""
+    logit = _logit(np.asarray(probability, dtype=np.float64)) / temperature
+    found: Matrix = 1 / (1 + np.exp(np.clip(-logit, -700, 700)))
+    return found
+
+
+def _logit(probability: Matrix) -> Matrix:
+    clipped = np.clip(probability, _CLIP, 1 - _CLIP)
+    found: Matrix = np.log(clipped) - np.log1p(-clipped)
+    return found
+
+
+def risk_coverage_area(confidence: Matrix, wrong: Matrix, weights: Matrix | None = None) -> Matrix:
+    """Area under the risk-coverage curve for each row of weights [T, N], or one area without weights: [T].
+
+    Answers are accepted from the most confident on; risk is the share of accepted answers that are wrong. The area is
+    the mean risk over all coverages: low where a model is wrong only where it is unsure. Equally confident answers are
+    accepted together.
+
+    Args:
+        confidence: One per answer, [N].
+        wrong: 1 where the answer is wrong, 0 where right, [N].
+        weights: How often each answer was drawn, [T, N].
+    """
+    times = np.ones((1, len(confidence))) if weights is None else weights
+    order = np.argsort(-confidence, kind="stable")
+    ranked = confidence[order]
+    groups = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(ranked) else np.zeros(0, np.intp)
+    areas = np.full(len(times), np.nan)
+    if not len(groups):
+        return areas
+    step = max(1, _BLOCK // len(confidence))
+    for start in range(0, len(times), step):
+        drawn = times[start : start + step][:, order]
+        held = np.add.reduceat(drawn, groups, axis=1)
+        failed = np.cumsum(np.add.reduceat(drawn * wrong[order], groups, axis=1), axis=1)
+        risk = np.nan_to_num(ratio(failed, np.cumsum(held, axis=1)))  # nothing accepted yet: no weight either
+        areas[start : start + step] = ratio((risk * held).sum(axis=1), held.sum(axis=1))
+    return areas
 
 
 def _error_of(sums: Matrix) -> Matrix:

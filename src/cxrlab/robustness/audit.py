@@ -3,6 +3,7 @@
     truth.jsonl        what is known of each study
     answers.jsonl      what each model returned for each image: clean, corrupted, perturbed for itself or for another
     controls.jsonl     what it returned for control images
+    calibration.jsonl  closed answers about the val split, to which temperatures are fitted
     certificates.jsonl of smoothed models the radius within which each clean answer holds
     triptychs.jsonl    a few studies to look at; images in triptychs/
     robustness.json    the conclusions
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
+from types import MappingProxyType
 from typing import Any
 
 from cxrlab.attacks.config import ATTACKS
@@ -34,8 +36,9 @@ from cxrlab.robustness.audit_metrics import Evidence, read_evidence
 from cxrlab.robustness.audit_records import ANSWERS_FILE, CLEAN, TRUTH_FILE, StudyTruth, read_answers, read_truth
 from cxrlab.robustness.audited_models import AuditedModel, AuditedSmoothedModel, load_audited_model
 from cxrlab.robustness.audited_studies import Cases
+from cxrlab.robustness.calibration import FittedTemperature, fit_temperatures
 from cxrlab.robustness.comparison import compare_all
-from cxrlab.robustness.condition_results import TRIALS, Outcomes, model_results
+from cxrlab.robustness.condition_results import TRIALS, Outcomes, answers_by_condition, model_results
 from cxrlab.robustness.config import ALL, OPERATIONAL, RobustnessConfig, parse_smoothed
 from cxrlab.robustness.micro_batches import MicroBatches
 from cxrlab.robustness.smoothing import certified_accuracy, write_certificates
@@ -79,10 +82,12 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         for case in cases.all:
             if case.id not in done:
                 truth = {name: value for name, value in case.truth.items() if name in labels}
-                run.append(TRUTH_FILE, StudyTruth(case.id, case.patient, case.reference, case.findings, truth))
+                blank = tuple(name for name in case.blank if name in labels)
+                run.append(TRUTH_FILE, StudyTruth(case.id, case.patient, case.reference, case.findings, truth, blank))
         Sweep(run, cases, models, config).sweep()
         examine_control_images(run, cases, models, config)
-        conclusions = _conclude_run(run, cases, models, config)
+        temperatures = fit_temperatures(run, cases, models, config)
+        conclusions = _conclude_run(run, cases, models, config, temperatures)
         run.write(ROBUSTNESS, conclusions)
         summary = {
             "about": f"{len(models)} models, {len(cases)} studies, attacks {', '.join(config.attacks) or 'none'}.",
@@ -111,16 +116,23 @@ def load_audited_models(config: RobustnessConfig, cases: Cases) -> list[AuditedM
     ]
 
 
-def _conclude_run(run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig) -> dict[str, Any]:
+def _conclude_run(
+    run: Run, cases: Cases, models: Sequence[AuditedModel], config: RobustnessConfig,
+    temperatures: Mapping[str, FittedTemperature],
+) -> dict[str, Any]:  # fmt: skip
     """The content of robustness.json from the files of the run, with triptychs and certificates written on the way."""
     names = {model.key: model.name for model in models}
     answers = list(read_answers(run.path(ANSWERS_FILE)))
     clean = {(one.model, one.study): one for one in answers if one.condition == CLEAN}
     write_triptychs(run, answers, clean, config)
-    found = conclude(read_evidence(run.folder), names, trials=config.trials, seed=config.seed)
+    by_model = {key: one.temperature for key, one in temperatures.items()}
+    evidence = read_evidence(run.folder)
+    found = conclude(evidence, names, trials=config.trials, seed=config.seed, temperatures=by_model)
     truths = list(read_truth(run.path(TRUTH_FILE)))
     for row in found["models"].values():
         model = next(one for one in models if one.key == row["key"])
+        if model.key in temperatures:
+            row["temperature"] = plain(temperatures[model.key])
         if isinstance(model, AuditedSmoothedModel):
             own = {study: one.image for (key, study), one in clean.items() if key == model.key}
             write_certificates(run, model.key, own, model.smoothing)
@@ -163,6 +175,8 @@ def _conclude_run(run: Run, cases: Cases, models: Sequence[AuditedModel], config
             "against": config.against,
             "region": config.region,
             "trials": config.trials,
+            "rounded": config.rounded,
+            "blanks": config.blanks,
             "corpus": cases.corpus.card.name,
         },
     }
@@ -194,20 +208,26 @@ def threat(config: RobustnessConfig, models: Sequence[AuditedModel]) -> str:
 
 
 def conclude(
-    evidence: Evidence, names: Mapping[str, str] | None = None, *, trials: int = TRIALS, seed: int = 7
-) -> dict[str, Any]:
+    evidence: Evidence, names: Mapping[str, str] | None = None, *, trials: int = TRIALS, seed: int = 7,
+    temperatures: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
     """Every model under every condition, and the models compared: plain values, null where undefined.
 
     Args:
         names: Key → name of each model; the key itself where it is not given.
         trials: Resamples of patients for every interval.
         seed: Decides resamples and swaps.
+        temperatures: Key → temperature of the model's closed answers, for those that have one.
     """
-    outcomes = Outcomes(evidence, trials=trials, seed=seed)
+    outcomes = Outcomes(evidence, trials=trials, seed=seed, temperatures=temperatures)
     given = {key: (names or {}).get(key, key) for key in evidence.models}
     repeated = [name for name in given.values() if list(given.values()).count(name) > 1]
     named = {key: f"{name} ({key})" if name in repeated else name for key, name in given.items()}
     models = {named[key]: model_results(outcomes, key) for key in track(evidence.models, "concluding")}
+    if any(study.blank for study in evidence.studies):
+        negative = Outcomes(evidence.with_blanks_negative, trials=trials, seed=seed)
+        for key in evidence.models:
+            models[named[key]]["blanks_negative"] = answers_by_condition(negative, key)
     first, *others = evidence.models
     compared = compare_all(outcomes, first, others) if others else {}
     for key, one in compared.items():

@@ -25,7 +25,13 @@ from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import OBSERVATIONS, Side
 from cxrlab.findings.merge_statements import merged
 from cxrlab.metrics.base import Matrix, Metric, Tally, cards, families, mean_of, mean_tally, ratio
-from cxrlab.metrics.classification import brier, expected_calibration_error
+from cxrlab.metrics.classification import (
+    brier,
+    expected_calibration_error,
+    fixed_calibration_error,
+    risk_coverage_area,
+    scaled,
+)
 from cxrlab.metrics.report_pairs import Batch, Pair
 from cxrlab.metrics.statistics.intervals import BLOCK, Estimate, ResampledValue, Resamples
 from cxrlab.robustness.audit_records import (
@@ -50,6 +56,8 @@ TRACED = ("linf", "l2", "passes", "broken", "zero_gradients")
 Flags = NDArray[np.bool_]
 Direction = Literal["higher", "lower", "neither"]
 
+ECE_FIXED, RISK, OUTSIDE = "closed_questions.ece_fixed", "closed_questions.risk_coverage", "closed_questions.outside"
+SCALED = ".scaled"  # ends the names of quantities after temperature scaling
 AUROC, ECE, FLIP_RATE, ERRORS = "closed_questions.auroc", "closed_questions.ece", "flip_rate", "errors.significant"
 REPORT_METRICS = ("findings.f1", "findings.f1.side", "chexpert14.micro.f1:uncertain-positive", ERRORS)
 # Tested when two models are compared; few, since every further test makes each of them harder to pass.
@@ -63,7 +71,7 @@ HEADLINE = (
 )
 LEVEL = 0.95
 
-_LOWER = frozenset({"closed_questions.brier", ECE, "report.loss", ERRORS, "errors.added"})
+_LOWER = frozenset({"closed_questions.brier", ECE, ECE_FIXED, RISK, OUTSIDE, "report.loss", ERRORS, "errors.added"})
 _NEITHER = frozenset({"closed_questions.confidence", "report.confidence"})
 _RANGES = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}  # all others lie in [0, 1]
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
@@ -81,6 +89,7 @@ class Outputs:
     loss: Matrix  # Mean of -log p over the reference's tokens, [N]
     probs: Matrix  # Probability of being present for each label, [N, L]
     labels: Matrix  # 1 or 0 for each label as read from the report, [N, L]
+    outside: Matrix  # Mean probability of closed answers that are neither yes nor no, [N]
 
     @property
     def has_report(self) -> Flags:
@@ -92,7 +101,8 @@ class Outputs:
     def empty(cls, studies: int, labels: int) -> Outputs:
         """Space for that many studies."""
         column, table = np.full(studies, np.nan), np.full((studies, labels), np.nan)
-        return cls(np.full(studies, NO_REPORT, np.int64), column, column.copy(), table, table.copy())
+        reports = np.full(studies, NO_REPORT, np.int64)
+        return cls(reports, column, column.copy(), table, table.copy(), column.copy())
 
     def put(self, row: int, answer: ImageAnswer, columns: Mapping[str, int], texts: dict[str, int]) -> None:
         """Fill one row; labels whose truth is known of no study have no column.
@@ -105,6 +115,7 @@ class Outputs:
             self.reports[row] = texts.setdefault(answer.report, len(texts))
         self.logprob[row] = np.nan if answer.mean_logprob is None else answer.mean_logprob
         self.loss[row] = np.nan if answer.loss is None else answer.loss
+        self.outside[row] = np.nan if answer.outside is None else answer.outside
         for values, table in ((answer.label_probs, self.probs), (answer.labels, self.labels)):
             for name, value in values.items():
                 if name in columns:
@@ -125,6 +136,7 @@ class Outputs:
             np.stack([one.loss for one in every])[report, row],
             np.stack([one.probs for one in every])[answers, row],
             np.stack([one.labels for one in every])[report, row],
+            np.stack([one.outside for one in every])[answers, row],
         )
 
     def only(self, pairs: Flags, studies: Flags) -> Outputs:
@@ -135,6 +147,7 @@ class Outputs:
             np.where(studies, self.loss, np.nan),
             np.where(pairs, self.probs, np.nan),
             np.where(studies[:, None], self.labels, np.nan),
+            np.where(pairs.any(axis=1), self.outside, np.nan),
         )
 
 
@@ -165,6 +178,12 @@ class Evidence:
     truth: Matrix  # 1 or 0, [N, L]; not-a-number where unknown
     texts: tuple[str, ...]  # Each different report once
     tables: Mapping[tuple[str, str, str | None], Table]  # (model, condition, crafted on) → table
+
+    @property
+    def with_blanks_negative(self) -> Evidence:
+        """The same with 0 for every label that the source leaves blank."""
+        filled = [[name in study.blank for name in self.labels] for study in self.studies]
+        return replace(self, truth=np.where(np.array(filled, bool).reshape(self.truth.shape), 0.0, self.truth))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -302,6 +321,7 @@ def change(after: Quantity, before: Quantity) -> ResampledValue:
 
 def direction_of(name: str) -> Direction:
     """Which way is better; a share of flips is better low."""
+    name = name.removesuffix(SCALED)
     if name in _NEITHER:
         return "neither"
     return "lower" if name in _LOWER or "flip" in name else "higher"
@@ -336,7 +356,7 @@ def quantities(tallies: Mapping[str, Tally], resamples: Resamples) -> dict[str, 
         n = tally.n  # studies
         if tally.value_of is mean_of:
             n = int(tally.rows[:, 1].sum())
-        elif tally.metric.name == "ece":
+        elif tally.metric.name.startswith("ece"):
             n = int(tally.rows[:, tally.rows.shape[1] // 2 :].sum())
         tested = replace(tally, metric=metric_of(name)) if name in HEADLINE else None
         found[name] = Quantity(name, estimate, n, direction_of(name), tested)
@@ -359,6 +379,20 @@ def answer_tallies(outputs: Outputs, truth: Matrix) -> dict[str, Tally]:
         "closed_questions.truth": mean_of_cells("closed_questions.truth", np.where(truth == 1, probs, 1 - probs)),
         "closed_questions.brier": brier(probs, truth),
         ECE: expected_calibration_error(probs, truth),
+        ECE_FIXED: fixed_calibration_error(probs, truth),
+        OUTSIDE: mean_tally(metric_of(OUTSIDE, _NOT_ASKED), outputs.outside),
+    }
+
+
+def scaled_tallies(outputs: Outputs, truth: Matrix, temperature: float) -> dict[str, Tally]:
+    """Calibration after the logits of all answers were divided by a temperature; no answer changes."""
+    probs = scaled(np.where(np.isnan(truth), np.nan, outputs.probs), temperature)
+    confident = mean_of_cells(f"closed_questions.confidence{SCALED}", confidence(probs))
+    return {
+        f"closed_questions.confidence{SCALED}": confident,
+        f"closed_questions.brier{SCALED}": brier(probs, truth),
+        f"{ECE}{SCALED}": expected_calibration_error(probs, truth),
+        f"{ECE_FIXED}{SCALED}": fixed_calibration_error(probs, truth),
     }
 
 
@@ -386,6 +420,22 @@ def agreement(given: Matrix, truth: Matrix) -> Matrix:
 def confidence(probs: Matrix) -> Matrix:
     """The probability of the answer given, from 0.5 to 1."""
     return np.maximum(probs, 1 - probs)
+
+
+def risk_coverage(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
+    """The area under the risk-coverage curve of all answers whose truth is known, by the probability given."""
+    known: Flags = ~(np.isnan(probs) | np.isnan(truth))
+    rows = np.nonzero(known)[0]
+    given, wrong = confidence(probs[known]), ((probs > 0.5) != (truth == 1))[known].astype(np.float64)
+
+    def area(weights: Matrix) -> Matrix:
+        step = max(1, BLOCK // max(1, len(given)))
+        parts = [weights[start : start + step] for start in range(0, len(weights), step)]
+        codes = resamples.clusters.codes[rows]
+        return np.concatenate([risk_coverage_area(given, wrong, part[:, codes]) for part in parts])
+
+    patients = resamples.clusters.count_with(known.sum(axis=1) > 0)
+    return Quantity(RISK, resamples.resample_value(area, patients, (0.0, 1.0)), len(given), "lower")
 
 
 def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:

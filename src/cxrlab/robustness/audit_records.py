@@ -44,6 +44,7 @@ class StudyTruth(Record):
         "reference": fields.text,
         "findings": fields.list_of(fields.parsed_by(Finding.from_json)),
         "labels": fields.mapping_of(_label),
+        "blank": fields.list_of(fields.non_empty_text),
     }
 
     id: str
@@ -51,6 +52,7 @@ class StudyTruth(Record):
     reference: str | None = None  # Reference report; None where there is none
     findings: tuple[Finding, ...] | None = None  # Exact findings where the corpus has them
     labels: Mapping[str, int] = field(default_factory=dict)  # Label → 1 present, 0 absent; a missing label is unknown
+    blank: tuple[str, ...] = ()  # Labels of which the source says nothing, where they also count as absent
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class ImageAnswer(Record):
         "tokens": fields.integer(),
         "loss": fields.number(),
         "label_probs": fields.mapping_of(fields.number(0, 1)),
+        "outside": fields.number(0, 1),
         "labels": fields.mapping_of(_label),
         "refused": fields.boolean,
     }
@@ -74,6 +77,7 @@ class ImageAnswer(Record):
     loss: float | None = None  # Mean of -log p over the reference's tokens
     # Label → probability of being present, where the label was asked about
     label_probs: Mapping[str, float] = field(default_factory=dict)
+    outside: float | None = None  # Mean probability of answers that are neither yes nor no
     labels: Mapping[str, int] = field(default_factory=dict)  # Label → 1 or 0 as read from the report
     # True where the model refused to generate a report; its refusal is not kept. None otherwise
     refused: bool | None = None

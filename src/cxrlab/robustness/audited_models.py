@@ -166,6 +166,10 @@ class AuditedModel(ABC):
     def checkpoint_layers(self, on: bool) -> None:  # noqa: B027 - most have no layers
         """Keep the inputs of each layer alone from the forward to the backward pass, or all activations."""
 
+    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor | None:
+        """P(present) of every label, [B, labels]; None where the model answers no questions."""
+        return None
+
     @abstractmethod
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """What the model returns for images [B, C, H, W] float32 in [0, 1] of these studies."""
@@ -244,16 +248,18 @@ class AuditedTextModel(AuditedModel):
         return [self._answer(generated) for generated in self.generate(images, cases)]
 
     def _answer(
-        self, generated: Generated, loss: float | None = None, probs: dict[str, float] | None = None
-    ) -> ImageAnswer:
+        self, generated: Generated, loss: float | None = None, probs: dict[str, float] | None = None,
+        outside: float | None = None,
+    ) -> ImageAnswer:  # fmt: skip
         if generated.refused:
-            return ImageAnswer(loss=loss, label_probs=probs or {}, refused=True)
+            return ImageAnswer(loss=loss, label_probs=probs or {}, outside=outside, refused=True)
         return ImageAnswer(
             report=generated.text,
             mean_logprob=generated.mean_logprob,
             tokens=generated.tokens,
             loss=loss,
             label_probs=probs or {},
+            outside=outside,
             labels=labels_in(read(generated.text).findings, self.labels),
         )
 
@@ -315,6 +321,7 @@ class AuditedReportModel(AuditedTextModel):
         generated = self.generate(images, cases)
         losses: list[float | None] = [None] * len(cases)
         probs: list[dict[str, float]] = [{} for _ in cases]
+        outside: list[float | None] = [None] * len(cases)
         with torch.no_grad():
             if known := [place for place, case in enumerate(cases) if case.reference]:
                 references = [cases[place].reference or "" for place in known]
@@ -323,7 +330,9 @@ class AuditedReportModel(AuditedTextModel):
                     losses[place] = value
             if self._asks:
                 probs = probabilities_by_label(self.labels, self.probabilities(images, cases))
-        return [self._answer(*one) for one in zip(generated, losses, probs, strict=True)]
+                if isinstance(self.model, HfModel):
+                    outside = [float(rest) for _, rest in self._answers(images)]
+        return [self._answer(*one) for one in zip(generated, losses, probs, outside, strict=True)]
 
     def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
         """P(yes), [B, labels]."""
@@ -349,13 +358,31 @@ class AuditedReportModel(AuditedTextModel):
         """[B, labels], log p(yes) - log p(no); of a label with several questions the largest."""
         if torch.is_grad_enabled() and images.requires_grad:
             return self._margins(images)
+        if isinstance(self.model, HfModel):
+            return torch.stack([margins for margins, _ in self._answers(images)])
         return torch.stack(
             self.once(["margins"] * len(images), images, lambda places: list(self._margins(images[places])))
         )
 
+    def _answers(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """For each image its margins [labels], and the mean probability of answers that are neither yes nor no."""
+
+        def compute(places: list[int]) -> list[tuple[Tensor, Tensor]]:
+            margins, rest = self.model.yes_margins_and_rest(images[places], self._questions)
+            return list(zip(self._of_labels(margins), rest.mean(dim=1), strict=True))
+
+        return self.once(["answers"] * len(images), images, compute)
+
     def _margins(self, images: Tensor) -> Tensor:
-        asked = self.model.yes_margins_of_each(images, [one for label in self.labels for one in label.questions])
-        of_labels = asked.split([len(label.questions) for label in self.labels], dim=1)
+        return self._of_labels(self.model.yes_margins_of_each(images, self._questions))
+
+    @property
+    def _questions(self) -> list[str]:
+        return [question for label in self.labels for question in label.questions]
+
+    def _of_labels(self, asked: Tensor) -> Tensor:
+        """From one margin per question, [B, questions], to the largest of each label, [B, labels]."""
+        of_labels = torch.split(asked, [len(label.questions) for label in self.labels], dim=1)
         return torch.stack([several.amax(dim=1) for several in of_labels], dim=1)
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
@@ -385,8 +412,7 @@ class AuditedReportModel(AuditedTextModel):
         self.model.free_generation_cache()  # the memory that is free is measured next
         report = self.model.report_length
         if aim == ANSWERS:
-            questions = [question for label in self.labels for question in label.questions]
-            lengths = self.model.question_lengths(questions, size)
+            lengths = self.model.question_lengths(self._questions, size)
             return estimate_gradient(self.model, size, lengths, 2 * len(lengths))
         prompt = max(self.model.prompt_length(case.indication, size) for case in cases)
         images = max(1 + _further_images(case) for case in cases)
@@ -490,8 +516,12 @@ class AuditedEncoder(AuditedModel):
     def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Probability of every label: the logistic of the scaled difference of cosines."""
         with torch.no_grad():
-            found = torch.sigmoid(self.margins(images, range(len(images))))
+            found = self.probabilities(images, cases)
         return [ImageAnswer(label_probs=probs) for probs in probabilities_by_label(self.labels, found)]
+
+    def probabilities(self, images: Tensor, cases: Sequence[Case]) -> Tensor:
+        """The logistic of the scaled difference of cosines, [B, labels]."""
+        return torch.sigmoid(self.margins(images, range(len(images))))
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """Zero-shot classes wrong, or the image vector moved."""

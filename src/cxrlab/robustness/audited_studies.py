@@ -62,6 +62,7 @@ class Case:
     reference: str | None  # Text of the chosen section; None where the corpus has none
     findings: tuple[Finding, ...] | None  # Exact findings; None where unknown
     truth: dict[str, int] = field(default_factory=dict)  # Label → 1 or 0, where known
+    blank: tuple[str, ...] = ()  # Labels of which the source says nothing, where they also count as absent
 
 
 class Cases:
@@ -88,6 +89,9 @@ class Cases:
         cases = []
         for study in (self.corpus[key] for key in ids):
             text = study.sections.section(self.config.section) if study.sections else None
+            truth, blank = known_labels(study, self.kind, text), blank_labels(study, self.kind, text)
+            if self.config.blanks == "negative":
+                truth |= dict.fromkeys(blank, 0)
             cases.append(
                 Case(
                     id=study.id,
@@ -95,7 +99,8 @@ class Cases:
                     indication=self._received(study),
                     reference=text.strip() if text and text.strip() else None,
                     findings=study.findings,
-                    truth=known_labels(study, self.kind, text),
+                    truth=truth,
+                    blank=blank if self.config.blanks == "both" else (),
                 )
             )
         return cases
@@ -230,12 +235,28 @@ def known_labels(study: Study, kind: str, reference: str | None = None) -> dict[
         if study.findings is None:
             return {}
         return {name: int(present) for name, present in known_answers(study).items() if name in DRAWN}
-    labels: Mapping[str, int] = study.labels
-    if kind == READ:
-        labels = chexpert_labels(read(reference).findings, complete=False)
-    elif kind == "nih":
-        labels = {name: value for name, value in study.own_labels.items() if name in NIH_CXR14}
+    labels = _stated_labels(study, kind, reference)
     return {name: value for name, value in labels.items() if value in (0, 1) and name != _NOT_ASKED}
+
+
+def _stated_labels(study: Study, kind: str, reference: str | None) -> Mapping[str, int]:
+    """What the source says: 1, 0 or -1 for uncertain."""
+    if kind == READ:
+        return chexpert_labels(read(reference).findings, complete=False)
+    if kind == "nih":
+        return {name: value for name, value in study.own_labels.items() if name in NIH_CXR14}
+    return study.labels
+
+
+def blank_labels(study: Study, kind: str, reference: str | None = None) -> tuple[str, ...]:
+    """CheXpert's labels of which the source says nothing; uncertain ones are not blank. None for other kinds.
+
+    The labeller leaves a label blank where a report does not mention it. Some authors count that as absent.
+    """
+    if kind not in ("chexpert", READ) or (kind == READ and not reference):
+        return ()
+    stated = _stated_labels(study, kind, reference)
+    return tuple(name for name in CHEXPERT_14 if name not in stated and name != _NOT_ASKED) if stated else ()
 
 
 def labels_in(findings: Sequence[Finding], labels: Sequence[Label]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cxrlab.metrics.statistics.intervals import Resamples
 from cxrlab.robustness.audit_metrics import (
     AUROC,
     REPORT_METRICS,
+    RISK,
     CachedResamples,
     Evidence,
     Outputs,
@@ -35,6 +37,8 @@ from cxrlab.robustness.audit_metrics import (
     metric_of,
     quantities,
     report_tallies,
+    risk_coverage,
+    scaled_tallies,
 )
 from cxrlab.robustness.audit_records import CLEAN, WORST, parse_condition
 
@@ -61,10 +65,14 @@ class Outcomes:
     Args:
         trials: Resamples of patients.
         seed: Decides them.
+        temperatures: Model → temperature of its closed answers, for those that have one.
     """
 
-    def __init__(self, evidence: Evidence, *, trials: int = TRIALS, seed: int = 7) -> None:
-        self.evidence = evidence
+    def __init__(
+        self, evidence: Evidence, *, trials: int = TRIALS, seed: int = 7,
+        temperatures: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.evidence, self.temperatures = evidence, temperatures
         self.seed = seed
         patients = [study.patient for study in evidence.studies]
         self.resamples = CachedResamples(patients, trials=trials, rng=generator(seed, "robustness", "intervals"))
@@ -93,6 +101,9 @@ class Outcomes:
             clean = self.evidence.clean(table.model)
             unchanged = table.condition.kind == CLEAN
             image = self.measure(table.image, None if unchanged else clean.image)
+            if table.model in self.temperatures:
+                scaled = scaled_tallies(table.image, self.evidence.truth, self.temperatures[table.model])
+                image |= quantities(scaled, self.resamples)
             uint8 = None
             if table.uint8 is not None:
                 uint8 = self.measure(table.uint8, None if unchanged else clean.uint8 or clean.image)
@@ -121,6 +132,8 @@ class Outcomes:
         )
         if names is None or AUROC in names:
             found[AUROC] = mean_auroc(outputs.probs, truth, self.resamples)
+        if names is None or RISK in names:
+            found[RISK] = risk_coverage(outputs.probs, truth, self.resamples)
         return found
 
 
@@ -168,6 +181,19 @@ def _condition_results(outcome: Outcome, clean: Outcome) -> dict[str, Any]:
         }
         row |= {name: means[name] for name in ("passes", "broken", "zero_gradients")}
     return row
+
+
+def answers_by_condition(outcomes: Outcomes, model: str) -> dict[str, Any]:
+    """Quantities of closed answers on clean and on changed images, without the worst cases."""
+    tables = {CLEAN: outcomes.evidence.clean(model), **outcomes.evidence.own(model)}
+    return {
+        condition: {
+            name: quantity.to_json()
+            for name, quantity in outcomes.outcome(table).image.items()
+            if name.startswith("closed_questions.") or name == "reports.accuracy"
+        }
+        for condition, table in tables.items()
+    }
 
 
 def describe(found: Quantities, clean: Quantities | None) -> dict[str, Any]:

@@ -150,6 +150,8 @@ class RobustnessConfig(ContextConfig):
             on; none asks nothing, for a model that cannot answer questions.
         only_labels: Ask about these labels only; by default about each that is present in some studies and absent in
             others.
+        blanks: What a CheXpert label counts as that the source leaves blank: unknown, negative, or both, which reports
+            answers either way and lets attacks use the stated labels alone.
         section: Section of the reference report.
         image_size: Fit images into a square of this side before the attack; as stored when left out.
         batch_size: Images per batch; halved where they do not fit in memory.
@@ -158,9 +160,12 @@ class RobustnessConfig(ContextConfig):
         gradient_checkpointing: Compute activations again in the backward pass, for less memory and a third more time:
             on, off, or auto, which uses it where the gradient of a single image does not fit without.
         uint8: Also examine each perturbed image rounded to 8 bits, as a file would hold it.
+        rounded: Round every image to 8 bits before any model sees it, in place of examining both.
         transfer: Also examine with each model the images that were perturbed for the others.
         controls: Control images that show whether a model uses the image: noise, blank, swapped.
         control_studies: At most this many studies get control images.
+        calibration_studies: Studies of the val split whose closed answers fit one temperature per model; calibration of
+            the audited studies is then reported before and after it. 0 fits none.
         triptychs: Studies whose images are kept for the page.
         trials: Bootstrap resamples behind each interval.
         seed: Decides studies, starts, noise and resamples.
@@ -188,15 +193,18 @@ class RobustnessConfig(ContextConfig):
     labels: Literal["auto", "observations", "chexpert", "nih", "read"] = "auto"
     questions: Literal["own", "drawn", "none"] = "drawn"
     only_labels: tuple[str, ...] = ()
+    blanks: Literal["unknown", "negative", "both"] = "unknown"
     section: str = "findings"
     image_size: int | None = None
     batch_size: int = 16
     micro_batch: int | None = None
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
     uint8: bool = True
+    rounded: bool = False
     transfer: bool = True
     controls: tuple[str, ...] = CONTROL_IMAGES
     control_studies: int = 60
+    calibration_studies: int = 0
     triptychs: int = 4
     trials: int = 1000
     seed: int = 7
@@ -238,7 +246,12 @@ class RobustnessConfig(ContextConfig):
         self.budgets  # noqa: B018 - raises for an invalid radius
         parse_region(self.region)
         counts = ("n", "batch_size", "micro_batch", "trials")
-        check_at_least(self, **dict.fromkeys(counts, 1), image_size=8, control_studies=0, triptychs=0, seed=0)
+        least = {"image_size": 8, **dict.fromkeys(("control_studies", "calibration_studies", "triptychs", "seed"), 0)}
+        check_at_least(self, **dict.fromkeys(counts, 1), **least)
+        if self.calibration_studies and self.split == "val":
+            raise ConfigError(
+                "calibration_studies fits temperatures on the val split, which split=val audits; audit another split."
+            )
         if self.decoding.strategy == "sample":
             raise ConfigError(
                 "decoding.strategy=sample generates another report for every changed pixel, which an audit would count "

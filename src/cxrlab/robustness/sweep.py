@@ -218,9 +218,14 @@ class Sweep:
             )  # fmt: skip
             previous = result.images
             condition = attack.condition(budget)
+            shown = self.as_shown(result.images)
             if crafted_on is not None or model is self.models[0]:
-                save_images(self.run, self._with_images, condition, model.key, cases, clean, result.images)
-            yield from self.examine(condition, cases, result.images, viewers, crafted_on, result)
+                save_images(self.run, self._with_images, condition, model.key, cases, clean, shown)
+            yield from self.examine(condition, cases, shown, viewers, crafted_on, result)
+
+    def as_shown(self, images: Tensor) -> Tensor:
+        """What models see of images: with `rounded` their 8 bits."""
+        return (images * 255).round() / 255 if self.config.rounded else images
 
     def examine(
         self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[AuditedModel],
@@ -231,7 +236,7 @@ class Sweep:
             own = crafted_on in (None, viewer.key)
             shown = images.to(viewer.device)
             rounded: list[ImageAnswer] | None = None
-            if not (own and self.config.uint8):
+            if not (own and self.config.uint8) or self.config.rounded:
                 answers = viewer.examine(shown, cases)
             else:
                 as_uint8 = (shown * 255).round() / 255
@@ -282,7 +287,7 @@ class CleanImages(WorkItem):
 
     def answers(self, sweep: Sweep, cases: Sequence[Case], images: Sequence[Image]) -> Iterator[Answer]:
         """One condition."""
-        yield from sweep.examine(CLEAN, cases, image_batch(images), self.viewers)
+        yield from sweep.examine(CLEAN, cases, sweep.as_shown(image_batch(images)), self.viewers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +304,7 @@ class Corruption(WorkItem):
                 corrupt(self.name, image, severity, key=case.id, seed=seed)
                 for case, image in zip(cases, images, strict=True)
             ]
-            yield from sweep.examine(condition, cases, image_batch(corrupted), self.viewers)
+            yield from sweep.examine(condition, cases, sweep.as_shown(image_batch(corrupted)), self.viewers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,17 +6,21 @@ seedS/judge/VARIANT        their rewards
 seedS/pair/VARIANT         preference pairs
 seedS/before/VARIANT       reports of the start for the test split
 seedS/train/VARIANT        the aligned model, measured before and after
-seedS/robustness/VARIANT   the aligned model against its start on perturbed images, where the study asks for it
+seedS/harden/CONTROL       positive controls of robustness: a hardened encoder,
+seedS/finetune/CONTROL     or more training of the start, such as on noisy images
+seedS/robustness           all aligned models and controls against their start on perturbed images, where asked for
 preferences.json           the table over seeds
-robustness_seeds.json      the audits over seeds
+robustness_seeds.json      the audits over seeds: changes of drops over the drift, equivalence, calibration
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from string import ascii_lowercase
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +28,11 @@ from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.json_values import nan_if_none, plain
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.evaluation.config import MetricResources
+from cxrlab.robustness.audit_records import WORST
+from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.studies.dose_response import START, EquivalenceSettings, dose_response
 from cxrlab.studies.engine import CACHE, CHECKPOINT, SUMMARY, Kind, Part, StudyConfig, StudyRecipe, Trial, merged
 from cxrlab.studies.over_seeds import excludes_zero, number_at, over_seeds
 
@@ -44,6 +52,19 @@ class AlignmentVariant:
     published: Mapping[str, Any] = field(default_factory=dict)  # metric → a published figure for it
 
 
+@dataclass(frozen=True)
+class PositiveControl:
+    """A model made from the start that must differ in robustness: of `harden` and `finetune` exactly one."""
+
+    changes: str  # what is different, in one sentence
+    harden: Mapping[str, Any] = field(default_factory=dict)  # settings of `cxrlab harden`
+    finetune: Mapping[str, Any] = field(default_factory=dict)  # settings of `cxrlab train finetune`
+
+    def __post_init__(self) -> None:
+        if bool(self.harden) == bool(self.finetune):
+            raise ConfigError("a control needs settings under either 'harden' or 'finetune'.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreferenceStudyConfig(StudyConfig):
     """What alignment by each loss and each judge gains and costs: variants of one recipe, several seeds each.
@@ -57,6 +78,8 @@ class PreferenceStudyConfig(StudyConfig):
         pair: Settings of the pairs that all variants share.
         train: Settings of the training that all variants share.
         robustness: Settings of an audit of every aligned model against its start, on the same images; none without.
+        controls: Positive controls of the audit: name → what is done to the start to change its robustness.
+        equivalence: The claim about drops under attack that the audits test.
     """
 
     data: str
@@ -66,6 +89,8 @@ class PreferenceStudyConfig(StudyConfig):
     pair: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
     robustness: Mapping[str, Any] = field(default_factory=dict)
+    controls: Mapping[str, Any] = field(default_factory=dict)
+    equivalence: EquivalenceSettings = EquivalenceSettings()
     metrics: tuple[str, ...] = (
         "green:rules-lc",
         "findings.f1.side",
@@ -85,6 +110,11 @@ class PreferenceStudyConfig(StudyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_corpus("data")
+        self.check_names("controls", self.controls)
+        if self.controls and not self.robustness:
+            raise ConfigError("controls are controls of the audit; give settings under robustness, or leave them out.")
+        if both := set(self.checked_rows("controls", PositiveControl)) & set(self.variants):
+            raise ConfigError(f"'{min(both)}' is both a variant and a control; rename one of them.")
         if not self.start:
             raise ConfigError(
                 "start is empty; give the settings of 'train finetune' that make the model to align, or 'model: NAME' "
@@ -118,20 +148,53 @@ class PreferenceStudy(StudyRecipe):
                 "cxrlab.preference.config:PreferConfig", "cxrlab.preference.measure_alignment:measure_start"
             ),
             "train": Kind("cxrlab.preference.config:PreferConfig", "cxrlab.preference.train:prefer", ("measure.data",)),
+            "harden": Kind("cxrlab.robustness.config:HardenConfig", "cxrlab.robustness.harden:harden"),
+            "finetune": Kind("cxrlab.training.config:FinetuneConfig", "cxrlab.training.align_finetune:finetune"),
             "robustness": Kind("cxrlab.robustness.config:RobustnessConfig", "cxrlab.robustness.audit:audit"),
         }
     )
 
     def plan(self) -> None:
         """Every variant with every seed; what is wrong beyond the form of a part's settings is found here too."""
+        self._starts: dict[int, str] = {}
         super().plan()
         if self.config.robustness:
             self.title += " and robustness"
+            for seed in self.config.seeds:
+                self._plan_audit(seed)
         for part in self.parts:
             try:
                 self._check_part(part.kind, part.config)
             except ConfigError as error:
                 self.problems.append(f"{part.kind} of '{PurePosixPath(part.folder).name}': {error}")
+
+    def _plan_audit(self, seed: int) -> None:
+        """The controls of a seed, and one audit of its start against everything that was made from it."""
+        data, start, made = str(self.corpora[self.config.data]), self._starts[seed], []
+        common = {"data": data, "cache": str(self.out / CACHE)}
+        for name, control in self.controls.items():
+            kind, place = ("harden" if control.harden else "finetune"), f"control '{name}'"
+            given, own = control.harden, {**common, "model": start, "seed": seed}
+            if control.finetune:
+                given, own = control.finetune, {**common, "start": start, "optimisation": {"seed": seed}}
+            made.append(self.add(kind, f"seed{seed}/{kind}/{name}", given, own, seed=seed, place=place).folder)
+        trials = [trial for trial in self.trials if trial.seed == seed]
+        versus = [f"hf:{self.out / folder / CHECKPOINT}" for folder in (*(one.parts["train"] for one in trials), *made)]
+        own = {"model": start, "versus": versus, "data": data, "split": "test", "seed": seed}
+        folder = f"seed{seed}/robustness"
+        self.add("robustness", folder, self.config.robustness, own, seed=seed, place="robustness")
+        audited = {trial.id: replace(trial, parts={**trial.parts, "robustness": folder}) for trial in trials}
+        self.trials = [audited.get(trial.id, trial) for trial in self.trials]
+
+    @property
+    def controls(self) -> dict[str, PositiveControl]:
+        """The positive controls by name."""
+        return self.config.checked_rows("controls", PositiveControl)
+
+    @property
+    def audit_keys(self) -> dict[str, str]:
+        """Name of a variant or control → its key in every audit; the start is a."""
+        return dict(zip((*self.config.chosen(), *self.controls), ascii_lowercase[1:], strict=False))
 
     def _check_part(self, kind: str, config: Any) -> None:
         """Refuse an unknown judge, a single candidate, and a training that measures nothing."""
@@ -150,7 +213,7 @@ class PreferenceStudy(StudyRecipe):
                 metric_judge(config.validation.judge)
 
     def trial(self, name: str, variant: AlignmentVariant, seed: int) -> Mapping[str, str]:
-        """Start, candidates, rewards, pairs, training and audit of one variant."""
+        """Start, candidates, rewards, pairs and training of one variant."""
         data, model = str(self.corpora[self.config.data]), self.config.start.get("model")
         training = {"cache": str(self.out / CACHE), "optimisation": {"seed": seed}}
 
@@ -168,6 +231,7 @@ class PreferenceStudy(StudyRecipe):
         if model is None:
             started = (add("start", training),)
             model = f"hf:{self.out / started[0] / CHECKPOINT}"
+        self._starts[seed] = model
         sample = add("sample", {"model": model, "data": data, "split": "train", "seed": seed})
         candidates = [str(self.out / sample)]
         judge = add("judge", {"candidates": candidates, "data": data, "seed": seed}, variant.judge)
@@ -181,12 +245,7 @@ class PreferenceStudy(StudyRecipe):
         same, place, folder = [model, data, given.get("measure")], f"train of '{name}'", f"seed{seed}/before/{name}"
         before = self.add("before", folder, given, own, seed=seed, place=place, needs=started, key=same).folder
         train = add("train", own, variant.train, needs=(pair, before))
-        folders = {"pair": pair, "before": before, "train": train}
-        if self.config.robustness:
-            versus = [f"hf:{self.out / train / CHECKPOINT}"]
-            audited = {"model": model, "versus": versus, "data": data, "split": "test", "seed": seed}
-            folders["robustness"] = add("robustness", audited, {})
-        return folders
+        return {"pair": pair, "before": before, "train": train}
 
     def check(self) -> None:
         """Refuse starts without weights."""
@@ -243,12 +302,30 @@ class PreferenceStudy(StudyRecipe):
         config = self.config
         found: dict[str, Any] = {TABLE: alignment_table(config.chosen(), config.seeds, config.metrics, trials)}
         if config.robustness:
-            audits = {
-                (trial.variant, trial.seed): read_json(self.out / trial.parts["robustness"] / "robustness.json")
-                for trial in self.trials
+            folders = {seed: self.out / f"seed{seed}/robustness" for seed in config.seeds}
+            audits = {seed: read_json(folder / "robustness.json") for seed, folder in folders.items()}
+            drift: dict[str, list[float]] = {name: [] for name in config.chosen()}
+            for trial in trials:
+                drift[trial["variant"]].append(number_at(trial["preference"], "drift", "kl_token"))
+            keys, aims = self.audit_keys, config.robustness.get("aims", RobustnessConfig.aims)
+            response = dose_response(folders, keys, list(self.controls), drift, aims, config.equivalence)
+            rows = {**config.chosen(), **self.controls}
+            table = robustness_table({name: row.changes for name, row in rows.items()}, keys, audits)
+            aligned = {name: table["variants"].pop(name) for name in config.chosen()}
+            for name, values in drift.items():
+                aligned[name]["drift"] = over_seeds(values)
+            found[AUDITS] = {
+                **table,
+                "variants": aligned,
+                "controls": table["variants"],
+                "independent_starts": "model" not in config.start,
+                "dose_response": response,
             }
-            found[AUDITS] = robustness_table(config.chosen(), config.seeds, audits)
-        return {**found, SUMMARY: {"about": f"{len(config.variants)} ways to align; seeds: {len(config.seeds)}."}}
+        about = [f"{len(config.variants)} ways to align; seeds: {len(config.seeds)}."]
+        about += [one["sentence"] for one in found.get(AUDITS, {}).get("dose_response", {}).get("metrics", ())]
+        for line in about[1:]:
+            NoticeStream(sys.stderr).write(f"{line}\n")
+        return {**found, SUMMARY: {"about": " ".join(about)}}
 
     def page_runs(self) -> list[Path]:
         """The first aligned model, with its reports before and after, and its audit."""
@@ -330,56 +407,94 @@ def _aligned_figures(trials: Sequence[Record], metrics: Sequence[str]) -> dict[s
     }
 
 
+_CALIBRATION = (
+    "closed_questions.confidence",
+    "closed_questions.ece",
+    "closed_questions.ece_fixed",
+    "closed_questions.ece.scaled",
+    "closed_questions.ece_fixed.scaled",
+    "closed_questions.risk_coverage",
+    "closed_questions.outside",
+)
+
+
 def robustness_table(
-    variants: Mapping[str, AlignmentVariant], seeds: Sequence[int], audits: Mapping[tuple[str, int], Record]
+    changes: Mapping[str, str], keys: Mapping[str, str], audits: Mapping[int, Record]
 ) -> dict[str, Any]:
     """Content of robustness_seeds.json.
 
     Args:
-        audits: Variant and seed → content of robustness.json of its start ("a") against the aligned model ("b").
+        changes: Name of each model made from the start → what is different about it.
+        keys: Its key in every audit.
+        audits: Seed → content of robustness.json of its start (a) against these models.
 
     Returns:
-        For each variant, condition and quantity: start and aligned model, their difference under attack and the
+        For each model, condition and quantity: start and aligned model, their difference under attack and the
         difference of their drops, as mean over seeds with Student's interval, and per seed with its paired interval
         and corrected p.
     """
-    rows = {}
-    for name, variant in variants.items():
-        own = [audits[name, seed] for seed in seeds]
-        clean = [{model["key"]: model["clean"] for model in audit["models"].values()} for audit in own]
-        pairs = [audit["comparison"]["a:b"] for audit in own]
-        shared = [key for key in pairs[0]["conditions"] if all(key in pair["conditions"] for pair in pairs)]
+    seeds, rows = list(audits), {}
+    for name, key in keys.items():
+        models = [{model["key"]: model for model in audit["models"].values()} for audit in audits.values()]
+        pairs = [audit["comparison"][f"{START}:{key}"] for audit in audits.values()]
+        shared = [one for one in pairs[0]["conditions"] if all(one in pair["conditions"] for pair in pairs)]
         rows[name] = {
-            "changes": variant.changes,
+            "changes": changes[name],
             "equal_clean": [pair["equal_clean"] for pair in pairs],
-            "clean": {
-                quantity: {
-                    role: over_seeds(one[key][quantity]["value"] for one in clean)
-                    for key, role in (("a", "start"), ("b", "aligned"))
-                }
-                for quantity in clean[0]["a"]
-                if all(quantity in one[key] for one in clean for key in "ab")
-            },
+            "clean": _both([{role: one[role]["clean"] for role in (START, key)} for one in models], key),
             "conditions": {key: _condition([pair["conditions"][key] for pair in pairs], seeds) for key in shared},
-            "flips": {key: [pair["flips"].get(key) for pair in pairs] for key in shared},
+            "calibration": {
+                one: _both(
+                    [{role: found[role]["attacks"].get(one, {}) for role in (START, key)} for found in models],
+                    key,
+                    _CALIBRATION,
+                )
+                for one in shared
+                if not one.startswith(WORST)
+            },
+            "temperature": {
+                role: over_seeds(number_at(found[place], "temperature", "temperature") for found in models)
+                for place, role in ((START, "start"), (key, "aligned"))
+            },
+            "blanks_negative": {
+                one: _both(
+                    [{role: found[role]["blanks_negative"][one] for role in (START, key)} for found in models], key
+                )
+                for one in (("clean", *shared) if all("blanks_negative" in found[START] for found in models) else ())
+                if not one.startswith(WORST)
+            },
+            "flips": {one: [pair["flips"].get(one) for pair in pairs] for one in shared},
             "transfer": {  # share of the harm that transfers
-                key: {
+                one: {
                     direction: over_seeds(
-                        number_at(pair["transfer"], key, way, "ratios", "findings.f1", "value") for pair in pairs
+                        number_at(pair["transfer"], one, way, "ratios", "findings.f1", "value") for pair in pairs
                     )
                     for way, direction in (("a_to_b", "start_to_aligned"), ("b_to_a", "aligned_to_start"))
                 }
-                for key in shared
+                for one in shared
             },
         }
     first = next(iter(audits.values()))
+    one = first["comparison"][f"{START}:{next(iter(keys.values()))}"]
     return {
-        "seeds": list(seeds),
-        "n": first["comparison"]["a:b"]["n"],
-        "patients": first["comparison"]["a:b"]["patients"],
+        "seeds": seeds,
+        "n": one["n"],
+        "patients": one["patients"],
         "threat": first["threat"],
-        "warnings": sorted(line for one in audits.values() for line in one["warnings"]),  # repeats count audits
+        "warnings": sorted(line for audit in audits.values() for line in audit["warnings"]),  # repeats count audits
         "variants": rows,
+    }
+
+
+def _both(found: Sequence[Record], key: str, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Quantity → start and aligned model over seeds, for quantities that all have."""
+    return {
+        quantity: {
+            role: over_seeds(number_at(one[place], quantity, "value") for one in found)
+            for place, role in ((START, "start"), (key, "aligned"))
+        }
+        for quantity in names or found[0][START]
+        if all(quantity in one[place] for one in found for place in (START, key))
     }
 
 

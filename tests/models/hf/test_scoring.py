@@ -146,6 +146,23 @@ def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> Non
     assert all(image.grad is not None for image in images)
 
 
+def test_what_is_neither_yes_nor_no_is_the_rest_of_the_distribution() -> None:
+    model, processor = tiny_llava()
+    found = yes_no_tokens(processor)
+    tokenizer = processor.tokenizer
+    encoder = Encoder(
+        processor, pixel_path("llava", processor), tokenizer.image_token_id, 512, model.device, model.dtype
+    )
+    images = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(7))]
+    with torch.no_grad():
+        scores = yes_no_log_probs(model, encoder, images, [["Effusion?"]], found, total=True)[0, 0]
+        plain = yes_no_log_probs(model, encoder, images, [["Effusion?"]], found)[0, 0]
+        by_hand = next_logits(model, encoder.encode(images, ["Effusion?"], [[]]).inputs)[0].softmax(-1)
+    assert torch.equal(scores[:-1], plain)
+    chosen = [tokens[0] for tokens in found.spellings]
+    assert (scores[:-1] - scores[-1]).exp().tolist() == pytest.approx(by_hand[chosen].tolist(), rel=1e-4)
+
+
 class Letters:
     """A tokenizer that cuts words into letters, or knows no word at all."""
 

@@ -275,14 +275,23 @@ class HfModel:
 
     def yes_margins_of_each(self, images: Any, questions: Sequence[Sequence[str] | str]) -> Tensor:
         """[B, questions], as `yes_margins` for several questions about each image, which is read once."""
+        return yes_margins(self._yes_no_log_probs(images, questions), self.verdicts)
+
+    def yes_margins_and_rest(self, images: Any, questions: Sequence[Sequence[str] | str]) -> tuple[Tensor, Tensor]:
+        """The same, and the probability [B, questions] of every answer that is neither yes nor no."""
+        scores = self._yes_no_log_probs(images, questions, total=True)
+        spelled = scores[..., :-1]
+        rest = 1 - (spelled.logsumexp(-1) - scores[..., -1]).exp()
+        return yes_margins(spelled, self.verdicts), rest.clamp(0, 1)
+
+    def _yes_no_log_probs(self, images: Any, questions: Sequence[Sequence[str] | str], total: bool = False) -> Tensor:
         self.free_generation_cache()
         radiographs = as_images(images, self.device)
         prompts = []
         for question in questions:
             texts = [question] * len(radiographs) if isinstance(question, str) else _texts(question, "question")
             prompts.append([self.prompts.question(text) for text in texts])
-        scores = yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self.verdicts)
-        return yes_margins(scores, self.verdicts)
+        return yes_no_log_probs(self.model, self._encoder, radiographs, prompts, self.verdicts, total=total)
 
     def prompt_length(self, indication: str | StudyContext | None, size: tuple[int, int]) -> int:
         """Tokens of the prompt after an image of this height and width, and after the further images of a context."""

@@ -217,9 +217,17 @@ def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
 
 
 def yes_no_log_probs(
-    model: Any, encoder: Encoder, images: Sequence[Tensor], questions: Sequence[Sequence[str]], verdicts: YesNoTokens
+    model: Any,
+    encoder: Encoder,
+    images: Sequence[Tensor],
+    questions: Sequence[Sequence[str]],
+    verdicts: YesNoTokens,
+    *,
+    total: bool = False,
 ) -> Tensor:
     """[B, questions, spellings] float32, natural log-probability of each, up to a constant per image and question.
+
+    With `total` one more column has, on the same scale, the log-probability of all answers together.
 
     Differentiable, with the activations of one question at a time. One pass per question if every spelling is one
     token, else one per question and spelling; the images are read once.
@@ -235,18 +243,19 @@ def yes_no_log_probs(
         texts = encoder.encode_each(images, [(prompts, None) for prompts in questions])
         counts = [count_next(text.inputs["attention_mask"]) for text in texts]
         chosen = [tokens[0] for tokens in verdicts.spellings]
-        found = score_each(
-            model,
-            texts,
-            counts,
-            lambda text, logits: read_next(text.inputs["attention_mask"], logits)[:, chosen].float(),
-        )
-        return torch.stack(found, dim=1)
+
+        def read(text: Encoded, logits: Tensor) -> Tensor:
+            following = read_next(text.inputs["attention_mask"], logits)
+            spelled = following[:, chosen].float()
+            return torch.cat([spelled, following.float().logsumexp(1, keepdim=True)], dim=1) if total else spelled
+
+        return torch.stack(score_each(model, texts, counts, read), dim=1)
     texts = encoder.encode_each(
         images, [(prompts, [tokens] * len(images)) for prompts in questions for tokens in verdicts.spellings]
     )
     sums = [one.sums for one in score_reports(model, texts)]
-    return torch.stack(sums, dim=1).reshape(len(images), len(questions), -1)
+    spelled = torch.stack(sums, dim=1).reshape(len(images), len(questions), -1)
+    return torch.cat([spelled, torch.zeros_like(spelled[..., :1])], dim=2) if total else spelled
 
 
 def score_reports(model: Any, texts: Sequence[Encoded]) -> list[ReportLogProbs]:
